@@ -76,7 +76,10 @@ impl Words {
         let other = Words { model: self.with_another(self.ids[at])?, ids: self.ids.clone() };
         let other = other.run(&self.ids, generator, None)?;
         let changed: Vec<&str> = (0..NOTE.len()).filter(|i| own[*i] != other[*i]).map(|i| NOTE[i]).collect();
-        println!("another meaning of `{word}` changes the outputs at: {}\n", changed.join(", "));
+        println!(
+            "if the embedding of `{word}` is replaced, the outputs at these words change: {}\n",
+            changed.join(", ")
+        );
         Ok(())
     }
 
@@ -145,7 +148,7 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     let (all, cells) = run(None)?;
     println!("{} bytes of text, {blocks} blocks; the model's own causal mask allows {cells} cells\n", batch.len());
-    println!("blocks   cells   next byte as with all keys");
+    println!("blocks   cells   positions with the same next byte as with all keys");
     for count in [1, 2, 4, 8, blocks] {
         let (some, allowed) = run(Some(&TopBlocks { block: BLOCK, count }))?;
         let same = all.iter().zip(&some).filter(|(a, b)| a == b).count();

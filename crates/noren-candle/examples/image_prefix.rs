@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let other = Tensor::randn(0f32, 1., (1, 1, WIDTH), &Device::Cpu)?;
         let other = run(&input.slice_assign(&[0..1, at..at + 1, 0..WIDTH], &other)?)?;
         let changed: Vec<usize> = (0..TOKENS.len()).filter(|token| own[*token] != other[*token]).collect();
-        println!("another {}: outputs change at {changed:?}", &what[4..]);
+        println!("if {what} is replaced, the outputs at these positions change: {changed:?}");
         let expected = if at == 9 { 1..TOKENS.len() } else { at..TOKENS.len() };
         assert_eq!(changed, expected.collect::<Vec<_>>());
     }

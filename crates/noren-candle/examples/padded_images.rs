@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let far = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
         let (width, height, count) = (image[0], image[1], own.len());
         println!(
-            "image {row}, {width} x {height}: {same} of {count} patches have the same bits with NaN in the padding, and differ from the image alone by at most {far:.0e}"
+            "image {row}, {width} x {height}: NaN in the padding leaves all bits of {same} of {count} patches unchanged; the largest difference to the image without padding is {far:.0e}"
         );
         assert!(same == count && far < 1e-5);
     }

@@ -29,7 +29,7 @@ use noren::{Attend, IntoMasking, Masking, Score, Shape};
 pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>) -> Result<Tensor> {
     let four = |name, tensor: &Tensor| {
         <[usize; 4]>::try_from(tensor.dims())
-            .map_err(|_| Error::tensor(name, tensor, "give [batch, heads, length, head_dim]"))
+            .map_err(|_| Error::tensor(name, tensor, "give a tensor of shape [batch, heads, length, head_dim]"))
     };
     let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (four("q", q)?, four("k", k)?);
     let masking = mask.into_masking()?;
@@ -73,7 +73,7 @@ fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
             return Err(noren::Error::Missing {
                 part: score.to_string(),
                 what: "a tensor".to_owned(),
-                fix: "make a plan, and give the tensor of the score in the Options of `attention`".to_owned(),
+                fix: "make a plan, and give this tensor to `attention` in its `Options`".to_owned(),
             }
             .into());
         }

@@ -186,9 +186,10 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     }
     if trial.moved {
         return Ok(match still {
-            Some(at) => {
-                (Verdict::Fail, format!("{}: output {at} does not change at all ({})", trial.broken, trial.what))
-            }
+            Some(at) => (
+                Verdict::Fail,
+                format!("{}: output {at} should change, but is equal to the bit ({})", trial.broken, trial.what),
+            ),
             None => (Verdict::Pass, "every output that reads the changed token changes".into()),
         });
     }

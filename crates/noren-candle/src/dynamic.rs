@@ -1,5 +1,5 @@
-//! Masks that are made during a call of a model. A [`MaskGenerator`] receives the tokens, queries and keys of an
-//! attention, and returns a mask.
+//! Makes masks during a call of a model. A [`MaskGenerator`] receives the tokens, queries and keys of an attention, and
+//! returns a mask.
 //!
 //! The returned mask is intersected with the model's own mask: it can hide keys, but not reveal keys that the model's
 //! mask hides. There are four examples: [`ByToken`], [`DomainVocabulary`], [`Sensitivity`] and [`TopBlocks`].

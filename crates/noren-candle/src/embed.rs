@@ -1,4 +1,4 @@
-//! [`Embedder`]: one vector for each text, as the configuration of a sentence-transformers folder defines it.
+//! [`Embedder`]: computes one vector for each text, as the configuration of a sentence-transformers folder defines.
 
 use crate::error::{Error, Result};
 use crate::model::raw::{Raw, read_object};
@@ -45,8 +45,10 @@ impl Embedder {
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let mut model = Model::load(folder)?;
-        if let Model::Bert(bert) = &mut model {
-            bert.pack()?;
+        match &mut model {
+            Model::Bert(model) => model.pack()?,
+            Model::ModernBert(model) => model.pack()?,
+            Model::Decoder(_) | Model::T5(_) => {}
         }
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
@@ -66,6 +68,7 @@ impl Embedder {
         match &self.model {
             Model::Decoder(model) => model.config().hidden,
             Model::Bert(model) => model.config().hidden,
+            Model::ModernBert(model) => model.config().hidden,
             Model::T5(model) => model.config().hidden,
         }
     }
@@ -128,7 +131,7 @@ impl Embedder {
                 space = budget.max(texts[i].len());
             }
             space -= texts[i].len();
-            packs.last_mut().expect("the first text always begins a pack").push(i);
+            packs.last_mut().expect("a pack exists, because the loop starts one for the first text").push(i);
         }
         let vectors = packs.par_iter().map(|pack| {
             let batch = Batch::packed(&pack.iter().map(|i| texts[*i].clone()).collect::<Vec<_>>())?;
@@ -173,7 +176,7 @@ impl Embedder {
             None => Ok(vectors),
             Some(x) => {
                 let expected = "finite numbers are needed: the weights are damaged, or too large for the number type of the computation";
-                Err(Error::input("a number of the vector", x, expected))
+                Err(Error::input("a value of the computed vector", x, expected))
             }
         }
     }
@@ -234,8 +237,9 @@ fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
             "Normalize" => normalize = true,
             "Pooling" => pooling = read_pooling(&folder.join(of("path")).join("config.json"))?,
             other => {
-                let problem =
-                    format!("the module {other:?} is not supported: give only Transformer, Pooling and Normalize");
+                let problem = format!(
+                    "the module {other:?} is not supported: give a model with only the modules Transformer, Pooling and Normalize"
+                );
                 return Err(Error::file(path, problem));
             }
         }
@@ -258,7 +262,9 @@ fn read_pooling(path: &Path) -> Result<Pooling> {
         (1, Some((_, pooling))) => Ok(*pooling),
         _ => Err(Error::file(
             path,
-            format!("the file selects the pooling modes {ways:?}: select exactly one of mean, cls, lasttoken and max"),
+            format!(
+                "the file selects the pooling modes {ways:?}: select exactly one, which can be mean, cls, lasttoken or max"
+            ),
         )),
     }
 }

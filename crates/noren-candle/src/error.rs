@@ -1,4 +1,4 @@
-//! The errors of this crate.
+//! [`Error`]: the errors of this crate.
 
 use std::path::PathBuf;
 

@@ -25,7 +25,7 @@ pub struct GenerateOptions {
     pub prefill_chunk: usize,
     /// The facts that the model's masks need, such as labels of the prompts' tokens. Each prompt is a batch row.
     pub facts: Facts,
-    /// The first tokens that a T5's decoder reads, for each prompt [default: the start token of the configuration].
+    /// For each prompt, the first tokens that a T5's decoder reads [default: the start token of the configuration].
     pub begins: Option<Vec<Vec<u32>>>,
 }
 
@@ -119,10 +119,11 @@ pub fn generate(
     };
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
-            let expected = "the model has no decoder that reads an encoder: omit `begins`";
+            let expected = "this model has no separate encoder, so its decoder begins with the prompt: omit `begins`";
             return Err(Error::input("the first tokens of the decoder", "given", expected));
         }
         Model::Decoder(decoder) => {
+            decoder.language_model_head()?;
             if options.new_tokens > 0 {
                 // The model chooses the last token, but does not read it.
                 model.check_len(longest.saturating_add(options.new_tokens - 1))?;
@@ -132,13 +133,13 @@ pub fn generate(
         Model::T5(t5) => {
             let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
             if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
-                let expected = format!("give one text of at least one token for each of {} prompts", prompts.len());
+                let expected = format!("give one list of at least one token for each of the {} prompts", prompts.len());
                 return Err(Error::input("the first tokens of the decoder", format!("{begins:?}"), expected));
             }
             model.check_ids(&begins)?;
             t5_loop(t5, prompts, &begins, &mut loops)?
         }
-        Model::Bert(_) => {
+        Model::Bert(_) | Model::ModernBert(_) => {
             return Err(Error::input("the model", "an encoder", "only causal language models and T5 continue texts"));
         }
     };

@@ -15,8 +15,10 @@
 //! # Where to go next
 //!
 //! * [`attend`](attend()), [`attention`](attention()): attention as an operation with a backward pass
+//! * [`flash`]: the functions of `candle-flash-attn` for CPU tensors, over batches and packed sequences
 //! * [`layers`]: PyTorch's attention layers with the same names of parameters; [`nn`]: layers whose rows have the same bits in every batch
-//! * [`model`]: BERT, GPT-2, Llama, Mistral, Qwen3, Gemma 2 and 3, gpt-oss and T5 from Hugging Face folders; [`generate`]: generation
+//! * [`model`]: BERT, RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, gpt-oss and T5,
+//!   and classifiers, from Hugging Face folders; [`generate`]: generation
 //! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
 //! * [`dynamic`]: masks that are made from the queries and keys of a call
 //! * [`prove`]: a test that private tokens change no released number; [`EntityRecognizer`]: names and places
@@ -29,6 +31,7 @@ pub mod audit;
 pub mod dynamic;
 pub mod embed;
 mod error;
+pub mod flash;
 pub mod generate;
 pub mod layers;
 pub mod model;
@@ -46,7 +49,7 @@ pub use attention::{
 pub use candle_core;
 pub use candle_nn;
 pub use error::{Error, Result};
-pub use private::{Proof, pool_released, prove};
+pub use private::{Proof, pool_released, prove, prove_texts};
 pub use recognize::EntityRecognizer;
 
 #[cfg(doctest)]

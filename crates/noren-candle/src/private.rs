@@ -1,4 +1,4 @@
-//! [`prove`]: a test that released outputs of a model do not depend on private tokens.
+//! [`prove`] and [`prove_texts`]: tests that released outputs of a model do not depend on private tokens.
 
 use crate::error::{Error, Result};
 use noren::noren_mask::philox;
@@ -68,6 +68,29 @@ pub fn prove(
     trials: usize,
     mut run: impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>,
 ) -> Result<Proof> {
+    let one = |texts: &[Vec<u32>]| Ok(vec![run(&texts[0])?]);
+    let mut proofs = prove_texts(&[(ids, private)], policy, choices, trials, one)?;
+    // There is one proof for each text.
+    Ok(proofs.swap_remove(0))
+}
+
+/// Runs the test of [`prove`] for several texts at once, whose private tokens are all replaced in the same trial. An
+/// output of a text that depends on private tokens of another text is therefore found too. Returns one proof for each
+/// text. The proof of a text without hidden tokens does not hold, because there is nothing to replace; its `leaks` are
+/// the tokens whose outputs depend on other texts.
+///
+/// `texts` holds the token ids and the private tokens of each text. `run` takes the token ids of all texts and returns,
+/// for each text, one row of numbers for each token.
+///
+/// # Errors
+/// Returns the errors of [`prove`], for any of the texts.
+pub fn prove_texts(
+    texts: &[(&[u32], &PrivateTokens)],
+    policy: &Policy,
+    choices: &[u32],
+    trials: usize,
+    mut run: impl FnMut(&[Vec<u32>]) -> Result<Vec<Rows>>,
+) -> Result<Vec<Proof>> {
     if choices.len() < 2 {
         return Err(Error::input(
             "the vocabulary",
@@ -75,45 +98,55 @@ pub fn prove(
             "at least two tokens are needed, because a secret is replaced by another token",
         ));
     }
-    if private.len() != ids.len() {
+    if let Some((ids, private)) = texts.iter().find(|(ids, private)| private.len() != ids.len()) {
         return Err(Error::input(
             "private tokens",
             private.len(),
             format!("the text has {} tokens: give the private tokens of the same text", ids.len()),
         ));
     }
-    let released: Vec<usize> = (0..ids.len()).filter(|at| policy.released(private, *at)).collect();
-    let secret: Vec<usize> = (0..ids.len()).filter(|at| policy.secret(private, *at)).collect();
-    let own = rows(&mut run, ids)?;
-    let mut proof = Proof {
-        trials,
-        compared: released.iter().map(|at| own[*at].len()).sum(),
-        leaks: Vec::new(),
-        secret_changed: 0,
-    };
-    let mut changed = vec![false; ids.len()];
+    let own = rows(&mut run, &texts.iter().map(|(ids, _)| ids.to_vec()).collect::<Vec<_>>())?;
+    let mut changed: Vec<Vec<bool>> = texts.iter().map(|(ids, _)| vec![false; ids.len()]).collect();
     for trial in 0..trials {
-        let mut other = ids.to_vec();
-        for at in &secret {
-            other[*at] = another(ids[*at], choices, *at, trial);
-        }
-        let other = rows(&mut run, &other)?;
-        for (at, changed) in changed.iter_mut().enumerate() {
+        let swapped = |(ids, private): &(&[u32], &PrivateTokens)| {
+            let token = |at: usize| match policy.secret(private, at) {
+                true => another(ids[at], choices, at, trial),
+                false => ids[at],
+            };
+            (0..ids.len()).map(token).collect::<Vec<u32>>()
+        };
+        let other = rows(&mut run, &texts.iter().map(swapped).collect::<Vec<_>>())?;
+        for (changed, (own, other)) in changed.iter_mut().zip(own.iter().zip(&other)) {
             let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            *changed |= bits(&own[at]) != bits(&other[at]);
+            changed.iter_mut().enumerate().for_each(|(at, changed)| *changed |= bits(&own[at]) != bits(&other[at]));
         }
     }
-    proof.leaks = released.into_iter().filter(|at| changed[*at]).collect();
-    proof.secret_changed = secret.into_iter().filter(|at| changed[*at]).count();
-    Ok(proof)
+    let proof = |((ids, private), (own, changed)): (&(&[u32], &PrivateTokens), (&Rows, &Vec<bool>))| {
+        let released: Vec<usize> = (0..ids.len()).filter(|at| policy.released(private, *at)).collect();
+        let secret = (0..ids.len()).filter(|at| policy.secret(private, *at));
+        Proof {
+            trials,
+            compared: released.iter().map(|at| own[*at].len()).sum(),
+            leaks: released.into_iter().filter(|at| changed[*at]).collect(),
+            secret_changed: secret.filter(|at| changed[*at]).count(),
+        }
+    };
+    Ok(texts.iter().zip(own.iter().zip(&changed)).map(proof).collect())
 }
 
-fn rows(run: &mut impl FnMut(&[u32]) -> Result<Vec<Vec<f32>>>, ids: &[u32]) -> Result<Vec<Vec<f32>>> {
-    let rows = run(ids)?;
-    match rows.len() == ids.len() {
+/// The outputs of one text: one row of numbers for each token.
+type Rows = Vec<Vec<f32>>;
+
+/// Calls `run`, and returns an error unless the result has one row for each token of each text.
+fn rows(run: &mut impl FnMut(&[Vec<u32>]) -> Result<Vec<Rows>>, texts: &[Vec<u32>]) -> Result<Vec<Rows>> {
+    let rows = run(texts)?;
+    let [given, needed] = [rows.iter().map(Vec::len).collect::<Vec<_>>(), texts.iter().map(Vec::len).collect()];
+    match given == needed {
         true => Ok(rows),
         false => {
-            Err(Error::input("outputs", rows.len(), format!("one row for each of {} tokens is needed", ids.len())))
+            let given = given.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            let needed: usize = needed.iter().sum();
+            Err(Error::input("outputs", given, format!("one row for each of {needed} tokens is needed")))
         }
     }
 }

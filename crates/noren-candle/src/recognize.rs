@@ -2,7 +2,7 @@
 
 use crate::embed::load_tokenizer;
 use crate::error::{Error, Result};
-use crate::model::{Batch, BertHead, Config, Model};
+use crate::model::{Batch, Head, Model};
 use noren_text::{HfTokenizer, PRIVATE, Recognizer, Window};
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +20,7 @@ struct Tag {
     ends: bool,
 }
 
-/// A BERT that classifies tokens (`BertForTokenClassification`), with its tokenizer.
+/// A model that classifies tokens (an architecture whose name ends in `ForTokenClassification`), with its tokenizer.
 ///
 /// `id2label` gives the names of classes as BIO, BILOU or BIOES: `O`, `B-PER`, `I-PER`. A word belongs to an entity if
 /// any of its tokens does. `PER` and `PERSON` become the kind `name`; `LOC`, `LOCATION` and `GPE` become `place`; `ORG`
@@ -39,21 +39,16 @@ impl EntityRecognizer {
     /// Loads a folder with `config.json`, `model.safetensors` and `tokenizer.json`.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::load`], and an error for an architecture other than `BertForTokenClassification`,
-    /// an `id2label` without `O` or without any kind, and a tokenizer that is missing, malformed or of another model.
+    /// Returns the errors of [`Model::load`], and an error for an architecture that does not classify tokens, an `id2label` without `O` or without any kind, and a tokenizer that is missing, malformed or of another model.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let model = Model::load(folder)?;
-        let (labels, positions) = match model.config() {
-            Config::Bert(config) if matches!(config.head, BertHead::TokenClassifier { .. }) => {
-                (config.labels, config.positions)
-            }
-            _ => {
-                let problem = "the model does not classify tokens: architectures in config.json must be BertForTokenClassification";
-                return Err(Error::file(folder, problem));
-            }
+        let Head::TokenClassifier(classes) = model.config().head().clone() else {
+            let problem = "the model does not classify tokens: the name of its architecture in config.json must end in ForTokenClassification";
+            return Err(Error::file(folder, problem));
         };
-        let (tags, kinds) = read_labels(&labels)?;
+        let (tags, kinds) = read_labels(&classes.names)?;
+        let positions = model.positions().unwrap_or(usize::MAX);
         let tokenizer = load_tokenizer(folder)?;
         Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
     }
@@ -69,7 +64,7 @@ impl EntityRecognizer {
         let logits = logits.transpose()?.unwrap_or_default();
         if let Some(bad) = logits.iter().flatten().find(|x| !x.is_finite()) {
             return Err(Error::input(
-                "a score of the detector",
+                "a score that the detector computed",
                 bad,
                 "a finite number is needed: the weights are damaged",
             ));
@@ -176,7 +171,8 @@ fn read_labels(labels: &[String]) -> Result<(Vec<Tag>, Vec<String>)> {
     }
     if kinds.is_empty() || tags.iter().all(|tag| tag.kind.is_some()) {
         let given = format!("{labels:?}");
-        let expected = "a detector needs the class O and at least one kind of entity, as in O, B-PER, I-PER";
+        let expected =
+            "a detector needs the class O (no entity) and at least one kind of entity, as in O, B-PER, I-PER";
         return Err(Error::config("id2label", given, expected));
     }
     Ok((tags, kinds))

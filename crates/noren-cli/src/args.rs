@@ -54,7 +54,7 @@ pub(crate) struct FactArgs {
     /// 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
-    /// Index of the layer for which layers(...) selects a mask
+    /// Index of the layer whose mask is used, if the mask has layers(...)
     #[arg(long, value_name = "L")]
     pub(crate) layer: Option<u64>,
 }
@@ -62,9 +62,9 @@ pub(crate) struct FactArgs {
 /// The end of a row at which the padding tokens are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum SideArg {
-    /// Non-padding tokens last
+    /// The non-padding tokens are at the end of the row
     Left,
-    /// Non-padding tokens first
+    /// The non-padding tokens are at the start of the row
     Right,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
 }
 
 impl ShapeArgs {
-    /// Converts the arguments to the type of `noren-input` that determines the missing sizes of a shape.
+    /// Converts the arguments to a `ShapeRequest`, from which `noren-input` determines the missing sizes of a shape.
     fn request(&self) -> ShapeRequest {
         ShapeRequest {
             len: self.len,
@@ -150,7 +150,7 @@ impl FactArgs {
 fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")).hint("--facts takes a JSON file"))?;
+        .map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")).hint("--facts takes a JSON file"))?;
     // Some editors begin a file with a byte order mark, which is not part of the JSON.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;

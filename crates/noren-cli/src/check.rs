@@ -74,7 +74,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     if let (Some(cases), Some(output)) = (&args.cases, &args.output) {
         return run_cases(cases, output, screen);
     }
-    let Some(file) = &args.file else { return Err(Failure::new("there is no mask: give a file")) };
+    let Some(file) = &args.file else { return Err(Failure::new("there is no mask to check: give the file of a mask")) };
     let target = args.fix.as_deref().map(Target::new).transpose()?;
     let picture = args.output.as_deref().map(Target::new).transpose()?;
     let mut input = Input::of_arrays(read_all(file)?);
@@ -93,12 +93,12 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         target.write(|out| write_npy(out, fixed))?;
     }
     if let (Some(path), None, false) = (&args.fix, &report.fixed, args.json) {
-        screen.line(format!("{}: not written, there is no repair", path.display()))?;
+        screen.line(format!("{}: not written, because the report has no repaired mask", path.display()))?;
     }
     if let Some(picture) = &picture {
-        let svg = report
-            .svg()?
-            .ok_or_else(|| Failure::new("there is nothing to draw: the given and the repaired mask differ in size"))?;
+        let svg = report.svg()?.ok_or_else(|| {
+            Failure::new("no picture can be drawn, because the given mask and the repaired mask differ in size")
+        })?;
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {
@@ -137,7 +137,8 @@ fn declared(args: &CheckArgs) -> Result<Context> {
 
 fn read_json(path: &Path) -> Result<Value> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")))?;
     serde_json::from_str(&text).map_err(|e| Failure::new(format!("{name}: not valid JSON: {e}")))
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
         screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
     }
     for (score, side) in scores {
-        screen.line(format!("{}: `{score}` only in the {side}", paint(BAD, "scores differ")))?;
+        screen.line(format!("{}: only the {side} has the score `{score}`", paint(BAD, "scores differ")))?;
     }
     if let Some(remark) = bound.remark() {
         screen.line(paint(DIM, remark))?;
@@ -103,7 +103,7 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
     screen.line(format!("{} {rest}", paint(style, word)))?;
     for (score, side) in scores {
-        screen.line(format!("{}: `{score}` only in the {side}", paint(BAD, "scores differ")))?;
+        screen.line(format!("{}: only the {side} has the score `{score}`", paint(BAD, "scores differ")))?;
     }
     Ok(verdict)
 }
@@ -119,7 +119,7 @@ fn summary([only_first, only_second, all]: [u128; 3]) -> String {
         _ => "",
     };
     format!(
-        "{} of {} cells ({:.3} %), {} only in the first, {} only in the second{relation}",
+        "{} of {} cells ({:.3} %), {} allowed only in the first mask, {} allowed only in the second mask{relation}",
         short_count(count),
         short_count(all),
         100.0 * count as f64 / all as f64,
@@ -132,7 +132,12 @@ fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &m
     let found = first.differences(second, args.cells.saturating_add(1))?;
     for cell in found.iter().take(args.cells) {
         let side = if first.allowed(cell.batch, cell.head, cell.q, cell.k) { "first" } else { "second" };
-        screen.line(format!("  {}  query {} -> key {}, only in the {side}", paint(STRONG, cell), cell.q, cell.k))?;
+        screen.line(format!(
+            "  {}  query {} -> key {}, allowed only in the {side} mask",
+            paint(STRONG, cell),
+            cell.q,
+            cell.k
+        ))?;
     }
     if found.len() > args.cells && args.cells > 0 {
         screen.line(paint(DIM, "  ..."))?;
@@ -140,8 +145,8 @@ fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &m
     Ok(())
 }
 
-/// Returns the score modifiers that only one of the two lists contains, each with the word `first` or `second` for its
-/// list. The order of the score modifiers does not matter.
+/// Returns the score modifiers that only one of the lists `a` and `b` contains, each with `first mask` (for `a`) or
+/// `second mask` (for `b`). The order of the score modifiers does not matter.
 fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'static str)> {
     let mut rest: Vec<&Score> = b.iter().collect();
     let mut found = Vec::new();
@@ -150,9 +155,9 @@ fn score_differences<'a>(a: &'a [Score], b: &'a [Score]) -> Vec<(&'a Score, &'st
             Some(at) => {
                 rest.swap_remove(at);
             }
-            None => found.push((score, "first")),
+            None => found.push((score, "first mask")),
         }
     }
-    found.extend(rest.into_iter().map(|score| (score, "second")));
+    found.extend(rest.into_iter().map(|score| (score, "second mask")));
     found
 }

@@ -187,7 +187,7 @@ fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let dims = keep.dims();
     if dims[2] != dims[3] {
         return Err(Failure::new(format!(
-            "{}: {} queries over {} keys: give square masks, or expressions with --past",
+            "{}: the mask has {} queries and {} keys: give a mask with as many queries as keys, or an expression with --past",
             path.display(),
             dims[2],
             dims[3]
@@ -219,7 +219,10 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     let token = args.token.unwrap_or(flow.tokens().saturating_sub(1));
     if token >= flow.tokens() {
-        return Err(Failure::new(format!("--token {token}: there are {} tokens, counted from 0", flow.tokens())));
+        return Err(Failure::new(format!(
+            "--token is {token}, but tokens are counted from 0 and the mask has {} tokens",
+            flow.tokens()
+        )));
     }
     let field = match policy.is_none() || args.token.is_some() {
         true => flow.receptive_field(0, token),
@@ -268,7 +271,7 @@ fn policy(args: &FlowArgs) -> Result<Option<Policy>> {
     }
     let mut text = match &args.policy {
         Some(path) => std::fs::read_to_string(path)
-            .map_err(|e| Failure::new(format!("{}: cannot be read: {e}", path.display())))?,
+            .map_err(|e| Failure::new(format!("{}: the file cannot be read: {e}", path.display())))?,
         None => String::new(),
     };
     for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
@@ -296,8 +299,9 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
         if before == Some(set) && field[layers..].iter().all(|later| later == set) {
-            screen
-                .line(format!("  {layers:4} layers  the output depends on the same tokens after all further layers"))?;
+            screen.line(format!(
+                "  {layers:4} layers  no change: the output depends on these tokens after every further layer too"
+            ))?;
             break;
         }
         if layers > LISTED && layers < last {
@@ -349,16 +353,22 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
     let without = rows.iter().filter(|row| row.pairs == 0).count();
     let without = match without {
         0 => String::new(),
-        _ => format!(", nothing established for {without} of {} batch row(s)", rows.len()),
+        _ => format!(
+            "; nothing is established for {without} of {} batch row(s), in which the rule denies no pair",
+            rows.len()
+        ),
     };
     match pairs {
-        0 => format!("{rule}: nothing established, the rule denies no pair"),
-        _ => format!("{rule}: holds for {pairs} pair(s){without}"),
+        0 => format!("{rule}: nothing is established, because the rule denies no pair of tokens"),
+        _ => format!("{rule}: the rule holds for {pairs} denied pair(s){without}"),
     }
 }
 
 /// Prints the channels of information that flow does not cover.
 pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
-    screen.line(format!("\n{}", paint(DIM, "Not covered, because it does not pass through attention:")))?;
+    screen.line(format!(
+        "\n{}",
+        paint(DIM, "Not covered by this result, because the influence does not pass through attention:")
+    ))?;
     CHANNELS.iter().try_for_each(|channel| screen.line(paint(DIM, format!("  - {channel}"))))
 }

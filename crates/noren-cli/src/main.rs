@@ -68,6 +68,7 @@ Examples:
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
   noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren run --model path/to/classifier 'Not bad at all' 'It was too long'
   noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
   noren inspect --model gemma2
   noren audit --model mistral

@@ -1,4 +1,4 @@
-//! Standard output of commands: colour, width, and closed pipes.
+//! [`Screen`]: writes the output of commands to standard output, with or without colour. A closed pipe is not an error.
 
 use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};

@@ -23,7 +23,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<PathBuf>,
     /// Safetensors file with input_ids [batch, length], and optionally attention_mask and decoder_input_ids
-    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["text", "mask", "hide", "word", "detector_model", "layer", "head", "json"])]
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["texts", "lines", "mask", "hide", "word", "detector_model", "layer", "head", "json"])]
     input: Option<PathBuf>,
     /// Number of tokens to generate; with --input, the most probable tokens [default: for a text, 60]
     #[arg(long, short, value_name = "N")]
@@ -50,8 +50,6 @@ and, with --generate, 64-bit whole numbers:
 Examples:
   noren run --model llama --input tokens.safetensors -o out.safetensors
   noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
-/// Default number of tokens that are generated after a text.
-const GOES_ON: usize = 60;
 
 fn examples() -> String {
     format!("{}\n\n{TENSORS}", text::EXAMPLES)
@@ -59,8 +57,7 @@ fn examples() -> String {
 
 pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.input.is_none() {
-        let new_tokens = args.generate.unwrap_or(GOES_ON);
-        return text::run(&args.text, args.model.as_deref(), new_tokens, args.output.as_deref(), screen);
+        return text::run(&args.text, args.model.as_deref(), args.generate, args.output.as_deref(), screen);
     }
     let (Some(folder), Some(input), Some(output)) = (&args.model, &args.input, &args.output) else {
         let missing = [(args.model.is_none(), "--model"), (args.output.is_none(), "-o")];

@@ -31,12 +31,12 @@ pub(crate) struct ServeArgs {
     worker: Option<WorkerKind>,
 }
 
-/// The kind of calls that a worker process answers.
+/// The kind of a worker process: the calls that it answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum WorkerKind {
-    /// Calls about masks, with a limit on memory
+    /// A worker process that answers calls about masks and has a limit on its memory
     Masks,
-    /// Calls about texts
+    /// A worker process that answers calls about texts
     Model,
 }
 
@@ -72,7 +72,10 @@ fn texts(_: &ServeArgs) -> Option<Box<dyn Texts>> {
 
 fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
-    #[cfg_attr(not(feature = "models"), expect(unused_mut, reason = "only a program with models adds an argument"))]
+    #[cfg_attr(
+        not(feature = "models"),
+        expect(unused_mut, reason = "only a program with the feature `models` adds the argument --model")
+    )]
     let mut text_worker = arguments("model");
     // A model given by name is downloaded before the server starts; the server does not use the network.
     #[cfg(feature = "models")]

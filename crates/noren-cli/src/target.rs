@@ -42,28 +42,28 @@ impl Target {
         };
         let path = match follow(given) {
             Ok(path) => path,
-            Err(e) => return refuse(format!("cannot be written: {e}")),
+            Err(e) => return refuse(format!("the file cannot be written: {e}")),
         };
         let kind = match std::fs::metadata(&path) {
-            Ok(about) if about.is_dir() => return refuse("is a folder, not a file".to_string()),
+            Ok(about) if about.is_dir() => return refuse("this path is a folder, but a file is needed".to_string()),
             Ok(about) if !about.is_file() => Kind::Device,
             Ok(about) if about.permissions().readonly() => {
-                return refuse("is read-only".to_string());
+                return refuse("the file is read-only".to_string());
             }
             Ok(about) => match OpenOptions::new().write(true).open(&path) {
                 Ok(_) => Kind::File(about.permissions()),
-                Err(e) => return refuse(format!("cannot be written: {e}")),
+                Err(e) => return refuse(format!("the file cannot be written: {e}")),
             },
             Err(e) if e.kind() == ErrorKind::NotFound => Kind::New,
-            Err(e) => return refuse(format!("cannot be written: {e}")),
+            Err(e) => return refuse(format!("the file cannot be written: {e}")),
         };
         if matches!(kind, Kind::New) {
             if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-                return refuse("is not a file name".to_string());
+                return refuse("the path does not end with a file name".to_string());
             }
             let folder = folder_of(&path);
             if !folder.is_dir() {
-                return refuse(format!("cannot be written: there is no folder {}", folder.display()));
+                return refuse(format!("the file cannot be written, because there is no folder {}", folder.display()));
             }
         }
         Ok(Target { name, path, kind })
@@ -75,7 +75,7 @@ impl Target {
         let named = |what: &str, e: std::io::Error| {
             Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")
         };
-        let failed = |e| named("cannot be written", e);
+        let failed = |e| named("the file cannot be written", e);
         if matches!(self.kind, Kind::Device) {
             return OpenOptions::new().write(true).open(&self.path).and_then(|mut out| write(&mut out)).map_err(failed);
         }
@@ -89,9 +89,9 @@ impl Target {
             }
             file.sync_all()
         };
-        let done = fill()
-            .map_err(failed)
-            .and_then(|()| std::fs::rename(&part, &self.path).map_err(|e| named("cannot replace the old file", e)));
+        let done = fill().map_err(failed).and_then(|()| {
+            std::fs::rename(&part, &self.path).map_err(|e| named("the new file cannot replace the old file", e))
+        });
         if done.is_err() {
             // The error above is returned; an error here is ignored.
             let _ = std::fs::remove_file(&part);
@@ -135,5 +135,5 @@ fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
             made => return Ok((made?, part)),
         }
     }
-    unreachable!("the loop returns at attempt 100 at the latest")
+    unreachable!("the loop returns after at most 100 attempts")
 }

@@ -88,7 +88,8 @@ fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     for objective in [Objective::Clm, Objective::Mlm] {
         if let Some(loss) = history.last_validation(objective) {
             let bits = loss / std::f64::consts::LN_2;
-            let knowing = format!("a unigram model has a loss of {:.3}", history.unigram);
+            let knowing =
+                format!("a unigram model, which knows only token frequencies, has {:.3} nats", history.unigram);
             let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
             screen.line(format!("{:<10} {line}", "validation"))?;
         }
@@ -99,7 +100,7 @@ fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
 
 fn read_text(path: &Path) -> Result<String> {
     let name = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Failure::new(format!("{name}: byte {at} is not UTF-8"))

@@ -34,7 +34,7 @@ const LISTED: usize = 40;
 
 pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let name = args.certificate.display();
-    let unreadable = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
+    let unreadable = |e: std::io::Error| Failure::new(format!("{name}: the file cannot be read: {e}"));
     let bytes = std::fs::metadata(&args.certificate).map_err(unreadable)?.len();
     if bytes > MOST_BYTES as u64 {
         return Err(Failure::new(format!("{name}: {bytes} bytes are too many: at most {MOST_BYTES} are checked")));
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let given = args.stack.expected()?;
     let report = with_note("checking the certificate ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
-    let about = if args.stack.given() { "for exactly these masks, unchanged" } else { "unchanged" };
+    let about = if args.stack.given() { "unchanged and made for exactly the given masks" } else { "unchanged" };
     screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
     screen.line(format!(
         "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",
@@ -60,9 +60,15 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
     let broken = report.rules.iter().filter(|rule| rule.violated).count();
     let verdict = match (report.pairs, broken) {
         (0, _) => format!("{}: the policy denies no pair of tokens", paint(BAD, "nothing established")),
-        (pairs, 0) => format!("{}: no influence in any of {pairs} denied pair(s)", paint(GOOD, "holds")),
+        (pairs, 0) => format!(
+            "{}: no source token influences its target token in the {pairs} denied pair(s)",
+            paint(GOOD, "holds")
+        ),
         (pairs, broken) => {
-            format!("{}: in {broken} rule(s) and batch row(s); the policy denies {pairs} pair(s)", paint(BAD, "broken"))
+            format!(
+                "{}: the policy denies {pairs} pair(s), and {broken} result(s), one for each rule and batch row, are broken",
+                paint(BAD, "broken")
+            )
         }
     };
     screen.line(format!("\n{verdict}"))?;
@@ -83,8 +89,8 @@ fn line(rule: &RuleReport) -> String {
             let reached = rule.reached_pairs.map_or("at least 1".to_string(), |reached| reached.to_string());
             format!("{place}: {reached} of {pairs} denied pair(s) connected, {}", path(witness))
         }
-        (None, 0) => format!("{place}: nothing established, the rule denies no pair"),
-        (None, pairs) => format!("{place}: holds for {pairs} pair(s)"),
+        (None, 0) => format!("{place}: nothing is established, because the rule denies no pair of tokens"),
+        (None, pairs) => format!("{place}: the rule holds for {pairs} denied pair(s)"),
     }
 }
 

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let chosen = &row.candidates[row.chosen];
             let others = compare(&plan, &options)?;
             let fair = others.iter().filter(|b| b.measures.area <= area && b.measures.tokens <= tokens);
-            let best = fair.min_by_key(|b| b.measures.received).ok_or("striped always keeps the limits")?;
+            let best = fair.min_by_key(|b| b.measures.received).ok_or("the striped split always keeps the limits")?;
             let m = &chosen.measures;
             let ratio = m.received as f64 / best.measures.received as f64;
             println!(
@@ -61,7 +61,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     "half of the bytes may be possible"
                 };
                 let lower = mib(bound.bytes);
-                notes.push(format!("{}: {verdict}: no split is below {lower:.2} MiB: {}", case.name, bound.why));
+                notes.push(format!(
+                    "{}: {verdict}: every split needs at least {lower:.2} MiB: {}",
+                    case.name, bound.why
+                ));
             }
             if flag("--all") {
                 row.candidates.iter().for_each(|c| detail(&c.method, &c.measures));

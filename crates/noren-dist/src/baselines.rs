@@ -120,7 +120,9 @@ fn min_heap(strips: &Strips, ranks: usize) -> Owners {
     let mut parts = Vec::new();
     for (area, start) in order {
         let free = (0..ranks).filter(|r| load[*r].1 < CHUNKS);
-        let rank = free.min_by(|a, b| load[*a].0.total_cmp(&load[*b].0)).expect("the ranks have space for all chunks");
+        let rank = free
+            .min_by(|a, b| load[*a].0.total_cmp(&load[*b].0))
+            .expect("the ranks together can take all chunks, so at least one rank has space");
         load[rank] = (load[rank].0 + area, load[rank].1 + 1);
         parts.push(([start, len.min(start + chunk)], rank as u32));
     }

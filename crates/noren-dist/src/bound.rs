@@ -42,7 +42,7 @@ pub(crate) fn bound(
     if travel == Travel::Keys && longest > most {
         best.bytes = (longest - most) as u64 * sizes.key;
         best.why = format!(
-            "a query reads {longest:.0} keys, and the rank that owns the query owns at most {most:.0} of these keys while only keys travel"
+            "only keys are sent, a query reads {longest:.0} keys, and the rank that owns the query owns at most {most:.0} of these keys"
         );
     }
     if let Some(found) = looking_back(strips, ranks as f64, most, travel, sizes).filter(|b| b.bytes > best.bytes) {
@@ -86,7 +86,7 @@ fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &
         shorter += f64::from(rows);
     }
     let why = format!(
-        "the first rows of every rank need up to {:.0} keys before their own, or are computed elsewhere at {} bytes a row",
+        "the first query rows of every rank read up to {:.0} keys of other ranks, or another rank computes these rows for {} bytes per row",
         best.1,
         sizes.query + sizes.result
     );

@@ -36,21 +36,25 @@ impl Partition {
         }
         if self.row_of.len() != self.shape[0] || self.row_of.iter().any(|row| *row >= self.rows.len()) {
             return wrong(format!(
-                "`row_of` is {:?}, but it needs {} entries, each an index below {}",
+                "`row_of` is {:?}, but it needs {} entries (one per batch row), each an index of `rows` below {}",
                 self.row_of,
                 self.shape[0],
                 self.rows.len()
             ));
         }
         if let Some(row) = (0..self.rows.len()).find(|row| !self.row_of.contains(row)) {
-            return wrong(format!("no batch row has the split `rows[{row}]`"));
+            return wrong(format!("no batch row uses the split `rows[{row}]`: `row_of` does not contain {row}"));
         }
         let plan = bound.plan();
         let mut known: Vec<(usize, usize)> = Vec::new();
         for batch in 0..self.shape[0] {
             let row = self.row(batch);
             if row.shares.len() != self.ranks {
-                return wrong(format!("batch row {batch} has {} shares for {} ranks", row.shares.len(), self.ranks));
+                return wrong(format!(
+                    "batch row {batch} has {} entries in `shares`, but there are {} ranks: one share per rank is needed",
+                    row.shares.len(),
+                    self.ranks
+                ));
             }
             let of = |what: String| Error::Partition(format!("batch row {batch}: {what}"));
             row.check_forms([self.shape[3], self.shape[4]], self.travel).map_err(of)?;
@@ -89,7 +93,9 @@ impl RowPartition {
             }
             let foreign = share.steps.iter().any(|s| s.foreign) || exchanges().any(|e| !e.rows.is_empty());
             if travel == Travel::Keys && foreign {
-                return Err(format!("only keys travel, but rank {rank} has query rows of other ranks"));
+                return Err(format!(
+                    "the partition allows only keys to be sent, but rank {rank} has query rows of other ranks"
+                ));
             }
         }
         Ok(())
@@ -156,7 +162,7 @@ impl Share {
             };
             let rows = if step.foreign { &received } else { &self.queries };
             if keys.is_none_or(|keys| !without(&step.keys, keys).is_empty()) {
-                return Err(format!("step {i} uses keys of rank {} that were not received", step.peer));
+                return Err(format!("step {i} uses keys of rank {} that this rank has not received", step.peer));
             }
             if !without(&step.rows, rows).is_empty() {
                 return Err(format!("step {i} computes query rows that are neither owned nor received"));
@@ -189,7 +195,7 @@ fn check_cells(row: &RowPartition, plan: &Plan, pattern: usize) -> Result<(), St
         let cells = count(&done);
         if cells != count(allowed) || merged(done) != allowed {
             return Err(format!(
-                "query {q} reads {} keys, but steps compute {cells} cells of this query",
+                "query {q} reads {} keys, but the steps of all ranks compute {cells} cells of this query",
                 count(allowed)
             ));
         }

@@ -104,7 +104,7 @@ impl Partition {
             }
             if let Some((rank, _)) = shares().find(|(_, s)| s.queries != s.keys) {
                 return refuse(format!(
-                    "rank {rank} owns queries and keys of different tokens: give a partition of self-attention"
+                    "rank {rank} owns the queries of some tokens and the keys of other tokens: give a partition of self-attention"
                 ));
             }
             let equal = self.shape[3] as u64 / self.ranks as u64;

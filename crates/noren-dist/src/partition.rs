@@ -183,7 +183,7 @@ impl Partition {
         let out: Partition = serde_json::from_str(text).map_err(|e| Error::Partition(e.to_string()))?;
         if out.version != VERSION {
             let problem = format!(
-                "version {} is given, but version {VERSION} is expected: partition the mask again",
+                "the partition has version {}, but version {VERSION} is expected: partition the mask again",
                 out.version
             );
             return Err(Error::Partition(problem));

@@ -154,7 +154,7 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
         along(&share.keys, kv_len, Box::new(|at, len| rect(out, [x as f64 + at, above], [len, BAR as f64], &fill)));
     }
     let legend = [
-        "colour: the rank that computes; lighter where some cells are denied",
+        "colour: the rank that computes; lighter in places with denied cells",
         "bars: owners of queries (left) and of keys (above)",
     ];
     for (i, line) in legend.iter().enumerate() {
@@ -271,8 +271,8 @@ fn traffic(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire,
         }
     }
     let most = bytes.iter().copied().max().unwrap_or(0).max(1) as f64;
-    text(out, [x, y + 12], "nrd-text nrd-bold", "who receives from whom");
-    let note = format!("rows receive, columns send · darkest {}", short_bytes(most as u128));
+    text(out, [x, y + 12], "nrd-text nrd-bold", "bytes from rank to rank");
+    let note = format!("row: receiving rank, column: sending rank · darkest {}", short_bytes(most as u128));
     text(out, [x, y + 28], "nrd-soft", &note);
     let top = (y + 36) as f64;
     rect(out, [x as f64, top], [TRAFFIC as f64, TRAFFIC as f64], "class=\"nrd-denied\"");

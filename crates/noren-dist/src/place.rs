@@ -30,7 +30,9 @@ pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
         for place in 0..end - next as usize {
             let free = (0..ranks).filter(|r| number[*r] == u32::MAX);
             let key = |r: usize| if place == 0 { busy(r) } else { tied[r] };
-            let chosen = free.max_by_key(|r| (key(*r), usize::MAX - r)).expect("at least one rank has no number yet");
+            let chosen = free
+                .max_by_key(|r| (key(*r), usize::MAX - r))
+                .expect("fewer numbers than ranks are assigned, so at least one rank is free");
             number[chosen] = next;
             next += 1;
             between[chosen].iter().for_each(|(peer, bytes)| tied[*peer as usize] += bytes);

@@ -43,7 +43,7 @@ impl Owners {
             return;
         }
         if self.ranks.last() == Some(&rank) {
-            *self.ends.last_mut().expect("there is one end for each rank in the lists of runs") = end;
+            *self.ends.last_mut().expect("`ends` has one entry for each entry of `ranks`") = end;
         } else {
             self.ends.push(end);
             self.ranks.push(rank);

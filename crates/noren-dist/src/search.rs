@@ -238,7 +238,7 @@ fn distinct_rows(
     }
     if !options.far.is_finite() || options.far < 0.0 {
         return Err(Error::Ranks(format!(
-            "the weight `far` of a byte between nodes is {}: give a finite number of at least 0",
+            "`far`, the weight of a byte that is sent between nodes, is {}: give a finite number of at least 0",
             options.far
         )));
     }

@@ -179,7 +179,7 @@ impl fmt::Display for Simulation {
         line(
             "simulated forward",
             format!(
-                "{}  ({} with even work and no traffic)",
+                "{}  ({} if the work is equal on all ranks and sending takes no time)",
                 short_seconds(self.forward),
                 short_seconds(self.forward_ideal)
             ),

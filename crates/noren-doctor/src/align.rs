@@ -23,7 +23,7 @@ pub(crate) struct Alignment {
     pub(crate) other: Option<[usize; 4]>,
     /// True when batch rows and heads share the first dimension of the array.
     pub(crate) flat: bool,
-    /// The declared sizes, if they have another number of keys than the array; otherwise `None`.
+    /// The declared sizes if their number of keys differs from that of the array; otherwise `None`.
     pub(crate) wanted: Option<Sizes>,
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn look(
                             "relative_bias_with_padding",
                             Certainty::Certain,
                             format!(
-                                "the bias does not depend on the distance alone: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, but another cell at this distance has {other}: the bias was computed from slots, which count padding"
+                                "cells at the same distance have different biases: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, and another cell has {other}; the bias was computed from slots, which count padding"
                             ),
                         ));
                     }
@@ -62,7 +62,7 @@ pub(crate) fn look(
 }
 
 /// Returns true if `a` and `b` are equal up to the rounding of 16-bit types. `base` is the number that was subtracted
-/// from both numbers and also adds a rounding error.
+/// from both before; its rounding error is also accepted.
 fn close(a: f64, b: f64, base: f64) -> bool {
     (a - b).abs() <= 0.02 * (a.abs().max(b.abs()).max(base.abs())) + 1e-4
 }

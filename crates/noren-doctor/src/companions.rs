@@ -19,7 +19,7 @@ const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", 
 /// Names of the arrays that only the checks of this module read. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Returns a message for each given array that no check reads.
+/// Returns one message for each given array whose name no check knows; such an array is ignored.
 pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
@@ -154,11 +154,18 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
     let problem = match () {
-        () if ends.is_empty() => "the array is empty, expected 0 first and the number of tokens last".into(),
-        () if first != 0 => format!("the first value is {first}, expected 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => "the values do not increase: a document has no tokens".into(),
+        () if ends.is_empty() => {
+            "cu_seqlens is empty, but its first value must be 0 and its last value the number of tokens".into()
+        }
+        () if first != 0 => format!("the first value of cu_seqlens is {first}, but it must be 0"),
+        () if ends.windows(2).any(|w| w[1] <= w[0]) => {
+            "the values of cu_seqlens do not increase, so a document has no tokens".into()
+        }
         () if total.is_some_and(|total| total != last) => {
-            format!("the last value is {last}, but there are {} tokens", total.unwrap_or(0))
+            format!(
+                "the last value of cu_seqlens is {last}, but it must be {}, the number of tokens",
+                total.unwrap_or(0)
+            )
         }
         () if given.is_some() && given != longest => {
             format!(
@@ -169,7 +176,7 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
         }
         () => return borders(beside, &ends),
     };
-    Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, format!("cu_seqlens is malformed: {problem}")))
+    Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
 }
 
 /// Checks that documents begin at the same tokens in `ends`, the values of `cu_seqlens`, and in the segment numbers.

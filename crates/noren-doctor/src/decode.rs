@@ -66,11 +66,11 @@ impl Decoded {
 /// The kind of number in a hidden cell. The output of a row without visible keys depends on this number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
-    /// A truth value: the backend determines the output of a row without visible keys.
+    /// A truth value (false or 0). The attention function decides what a row without visible keys gives.
     Logical,
-    /// Minus infinity: the output of a row without visible keys is NaN.
+    /// Minus infinity. A row without visible keys then gives NaN.
     Infinite,
-    /// A finite number such as -1e9: the output of a row without visible keys is the average of all values.
+    /// A finite number such as -1e9. A row without visible keys then gives the average of all values.
     Finite,
 }
 

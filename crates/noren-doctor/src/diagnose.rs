@@ -92,8 +92,8 @@ impl<'a> Case<'a> {
         Case { mask, context, alignment, decoded, known }
     }
 
-    /// Returns the cells and the intended mask in the form that later checks need; `intent` is `None` if no intended
-    /// mask was found.
+    /// Returns the cells `keep` and the intended mask in one value for later checks, such as the check of
+    /// probabilities. `intent` is `None` if no intended mask was found.
     pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
         Held { keep, intent, real: self.known.q_valid.clone() }
     }
@@ -142,7 +142,7 @@ impl<'a> Case<'a> {
         let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
         let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
         let terms = intent.map(|intent| format!(" ({})", in_words(intent))).unwrap_or_default();
-        Some(format!("kind={name}{terms}, read as {shape}, {}", self.decoded.reading))
+        Some(format!("kind={name}{terms}; the array is read as {shape}, {}", self.decoded.reading))
     }
 
     fn judge(&self, report: &mut Report, outcome: &mut Outcome) -> Held {
@@ -407,7 +407,7 @@ impl<'a> Case<'a> {
         let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
         if fixed.is_none() {
             report.unknown.push(format!(
-                "the repaired mask, which was not computed: {cells} cells are more than the maximum of {MOST_BUILT}"
+                "the repaired mask: it was not computed, because its {cells} cells are more than the maximum of {MOST_BUILT}"
             ));
         }
         report.given = Some(given.clone());
@@ -484,7 +484,7 @@ impl<'a> Case<'a> {
             && self.two_readings().is_none()
         {
             report.unknown.push(format!(
-                "whether the {a} rows of the array are queries (assumed) or batch rows of {b} keys: for batch rows, declare role=key_padding"
+                "the meaning of the {a} rows of the array: they are assumed to be queries; if they are batch rows of {b} keys, declare role=key_padding"
             ));
         }
     }

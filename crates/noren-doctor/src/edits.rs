@@ -4,93 +4,96 @@ use super::intent::{Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
-/// A known mistake in one term of a mask.
+/// A known mistake in one term of a mask. Each variant states the change that turns a correct mask into the faulty
+/// mask.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Edit {
-    /// The causal diagonal is moved by this number of keys; positive: towards later keys.
+    /// Moves the causal diagonal by this number of keys; positive: towards later keys.
     Causal(i64),
-    /// The queries are placed at the first keys (query 0 has position 0), although cached keys come before the queries.
+    /// Gives query 0 the position 0, although cached keys come before the queries.
     TopLeft,
-    /// The queries are placed at the last keys (query 0 has position `kv_len - q_len`), although the declarations give
-    /// other positions.
+    /// Gives query 0 the position `kv_len - q_len`, as if the queries were the last tokens, although the declarations
+    /// give another position.
     BottomRight,
-    /// Causality is missing.
+    /// Removes causality, so queries also read later keys.
     DropCausal,
-    /// An additive mask is multiplied by a triangle of ones: hidden cells of later keys become 0, and so visible.
+    /// Multiplies an additive mask by a triangle of ones: hidden cells of later keys become 0, and so visible.
     TimesTriangle,
-    /// Causality is added to a mask that is not causal.
+    /// Adds causality to a mask that is not causal.
     AddCausal,
-    /// The window is wider by this number of keys; negative: narrower.
+    /// Makes the window wider by this number of keys; negative: narrower.
     Window(i64),
-    /// The window is missing.
+    /// Removes the window, so queries read keys at any distance.
     DropWindow,
-    /// A window is added that reaches this number of keys before the query.
+    /// Adds a window in which a query reads this number of keys before itself.
     AddWindow(i64),
-    /// Chunks are counted from slot 0 instead of from the first non-padding token.
+    /// Counts chunks from slot 0 instead of from the first non-padding token.
     ChunkFromSlot,
-    /// Chunks are longer by this number of keys; negative: shorter.
+    /// Makes each chunk longer by this number of keys; negative: shorter.
     ChunkSize(i64),
-    /// Chunk boundaries are moved by this number of tokens; positive: towards later tokens.
+    /// Moves the boundaries between chunks by this number of tokens; positive: towards later tokens.
     ChunkShift(i64),
-    /// Chunks are missing.
+    /// Removes the chunks, so queries read keys of other chunks.
     DropChunk,
-    /// Documents are missing, so packed documents read each other.
+    /// Removes the documents, so packed documents read each other.
     DropDocuments,
-    /// Every boundary between documents is moved by `by` tokens; negative: towards earlier tokens. If `alone` is true
-    /// and `by` is negative, the last `-by` tokens of the last document become a separate document.
+    /// Moves every boundary between documents by `by` tokens; negative: towards earlier tokens. If `alone` is true and
+    /// `by` is negative, the last `-by` tokens of the last document become a separate document.
     Borders { by: i64, alone: bool },
-    /// Padding is missing, so padding keys are visible.
+    /// Removes the padding term, so padding keys are visible.
     DropPadding,
-    /// Padding hides the rows of padding queries instead of the padding keys.
+    /// Hides the rows of padding queries instead of the padding keys.
     PaddingOnQueries,
-    /// Padding is hidden first, and the prefix or the blocks (tokens that read each other, such as an image) are added
+    /// Hides padding first and adds the prefix or the blocks (tokens that read each other, such as an image)
     /// afterwards, so the prefix or the blocks make padding visible again. If `within` is true, only queries inside the
     /// prefix read the prefix.
     PaddingFirst { within: bool },
-    /// The window is applied last, so it also hides keys of the prefix or of blocks (tokens that read each other, such
-    /// as an image).
+    /// Applies the window last, so the window also hides keys of the prefix or of blocks (tokens that read each other,
+    /// such as an image).
     WindowLast,
-    /// The prefix is missing.
+    /// Removes the prefix, so its tokens are no longer visible to all queries.
     DropPrefix,
-    /// The whole text is treated as the prefix, so every query reads all keys of the text.
+    /// Makes the whole text the prefix, so every query reads all keys of the text.
     WholePrefix,
-    /// The prefix is longer by this number of keys; negative: shorter.
+    /// Makes the prefix longer by this number of keys; negative: shorter.
     Prefix(i64),
-    /// The blocks (tokens that read each other, such as an image) are missing.
+    /// Removes the blocks, whose tokens read each other (such as an image).
     DropBlocks,
-    /// A tree of drafts is replaced by a causal mask.
+    /// Replaces the tree of draft tokens by a causal mask.
     TreeAsChain,
-    /// Keys are compared by slot instead of by position. If `queries` is true, queries are compared by slot too.
+    /// Uses the slot of each key as its position. If `queries` is true, the slot of each query is used as its position
+    /// too.
     SlotOrder { queries: bool },
-    /// Unwritten cache slots are visible.
+    /// Makes cache slots visible that are not written yet.
     Unwritten,
-    /// The keys of the new tokens are hidden, because the mask was not extended when the cache grew.
+    /// Hides the keys of the new tokens, as a mask does that was not extended when the cache grew.
     Stale,
-    /// Causality is missing, and cache slots that are not written yet are hidden.
+    /// Removes causality and hides the cache slots that are not written yet.
     DropCausalWritten,
-    /// The causal diagonal is moved by this number of keys (positive: towards later keys), and cache slots that are not
-    /// written yet are hidden.
+    /// Moves the causal diagonal by this number of keys (positive: towards later keys), and hides the cache slots that
+    /// are not written yet.
     CausalWritten(i64),
-    /// Redactions are missing, so redacted keys are visible.
+    /// Removes the redactions, so redacted keys are visible.
     DropRedactions,
-    /// The sink tokens (the first keys, which every query should read) have no special treatment.
+    /// Removes the sinks (first keys that every query should read), so other terms such as the window hide these keys.
     DropSinks,
 }
 
-/// A mistake in the handling of the finished mask array.
+/// A mistake in the handling of the finished mask array. Each variant states the change of the array.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Post {
-    /// No mistake.
+    /// Changes nothing.
     None,
-    /// Allowed and hidden cells are exchanged.
+    /// Hides the allowed cells and allows the hidden cells.
     Complement,
-    /// The dimensions of queries and keys are exchanged.
+    /// Exchanges the dimensions of queries and keys.
     Transpose,
-    /// Every batch row has the mask of batch row 0.
+    /// Gives every batch row the mask of batch row 0.
     RowZero,
-    /// Batch row `b` has the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch size.
+    /// Gives batch row `b` the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch
+    /// size.
     BatchShift(usize),
-    /// Keys are shifted by this number of slots, cyclically.
+    /// Shifts the keys cyclically by this number of slots, towards later slots.
     Roll(usize),
 }
 
@@ -331,7 +334,7 @@ impl Edit {
                 format!("each query reads {by} key(s) after itself: with next-token training the query reads its own target (tril(diagonal={by}))")
             }
             Edit::Causal(by) => {
-                format!("the last key of each query is {} key(s) before the query's own key, and the first query reads no key (tril(diagonal={by}))", -by)
+                format!("the last visible key of each query is {} key(s) before the query's own key, and the first query reads no key (tril(diagonal={by}))", -by)
             }
             Edit::TopLeft => format!(
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
@@ -447,8 +450,8 @@ impl Post {
     }
 }
 
-/// Returns the redactions of `intent`, and one additional redaction for each batch row `b`. The additional redaction
-/// hides all keys from slot `slot(b)` to the end.
+/// Returns the redactions of `intent` and, for each batch row `b`, one more redaction that hides slot `slot(b)` and all
+/// later keys.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],

@@ -62,8 +62,8 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     if kind.packed && !kind.cross && known.segments.is_none() {
         ask(Open::new(
             &[
-                "the documents end at the boundaries that the mask shows",
-                "the documents end at other places than the mask shows, and the mask is wrong",
+                "the intended documents end at the same tokens as the documents in the mask",
+                "the intended documents end at other tokens than the documents in the mask, and the mask is wrong",
             ],
             "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
         ));
@@ -77,8 +77,8 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     if kind.tree && intent.tree.is_none() {
         ask(Open::new(
             &[
-                "the tree of drafts is the tree that the mask shows",
-                "the tree of drafts is not the tree that the mask shows, and the mask is wrong",
+                "the intended tree of draft tokens is the tree in the mask",
+                "the intended tree of draft tokens is another tree than the tree in the mask, and the mask is wrong",
             ],
             "which draft token is the parent of each draft token? declare parents",
         ));

@@ -46,7 +46,7 @@ struct Row {
     position: i64,
     first: i64,
     last: i64,
-    /// Two values: whether non-padding keys exist before `first`, and whether non-padding keys exist after `last`.
+    /// Two values: true if non-padding keys exist before `first`, and true if non-padding keys exist after `last`.
     cut: (bool, bool),
 }
 

@@ -6,7 +6,8 @@ use noren_mask::Keep;
 /// The result of the comparison of an array with its intended mask: the cells and the intended mask. Later checks, such
 /// as the check of probabilities, read this result.
 pub(crate) struct Held {
-    /// The intended cells for all queries and keys; the cells of the array if the intended cells are unknown.
+    /// The cells of the intended mask for all queries and keys; if the intended mask is unknown, the cells of the
+    /// array.
     pub(crate) keep: Keep,
     /// The intended mask that was compared with the array; `None` if the intended mask is unknown.
     pub(crate) intent: Option<Intent>,

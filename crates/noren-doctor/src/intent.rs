@@ -30,7 +30,7 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// Returns whether the keys are hidden in batch row `b`.
+    /// Returns true if these keys are hidden in batch row `b`.
     pub(crate) fn concerns(&self, b: usize) -> bool {
         self.batch.is_empty() || self.batch.contains(&b)
     }
@@ -87,16 +87,16 @@ pub(crate) struct Intent {
     pub(crate) tree: Option<Rc<Vec<i64>>>,
     /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// True for the mistake that padding is hidden before the prefix or the blocks are added, which make padding
-    /// visible again.
+    /// True if the mask has the mistake that padding is hidden before the prefix or the blocks are added, which make
+    /// padding visible again.
     pub(crate) padding_first: bool,
-    /// True for the mistake that only queries inside the prefix read the prefix.
+    /// True if the mask has the mistake that only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// True for the mistake that the window also hides keys of prefixes and blocks.
+    /// True if the mask has the mistake that the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// True for the mistake that padding hides the rows of padding queries instead of the padding keys.
+    /// True if the mask has the mistake that it hides the rows of padding queries instead of the padding keys.
     pub(crate) padding_on_queries: bool,
-    /// True for the mistake that keys after the query are visible regardless of other terms.
+    /// True if the mask has the mistake that keys after the query are visible regardless of other terms.
     pub(crate) future: bool,
     /// The slot from which every query reads all keys to the end, by mistake; `None` if the mask does not have this
     /// mistake.
@@ -145,7 +145,7 @@ impl Intent {
         self.past.iter().any(|past| *past != 0)
     }
 
-    /// Returns the slot of query `i` of batch row `b` among the keys.
+    /// Returns the index, among the keys, of the token of query `i` in batch row `b`.
     pub(crate) fn slot(&self, b: usize, i: usize) -> i64 {
         number(&self.past, b) + i as i64
     }

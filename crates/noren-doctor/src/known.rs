@@ -75,8 +75,8 @@ const BLOCKS: &[&str] =
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
-/// Sizes, padding, documents, positions and trees that follow from declarations and companion arrays. The cells of the
-/// mask are not used.
+/// Sizes, padding, documents, positions and trees of a mask, as far as they follow from declarations and companion
+/// arrays (without the cells of the mask).
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,

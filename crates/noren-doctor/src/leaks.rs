@@ -14,15 +14,15 @@ pub(super) struct Leaks {
     pub(super) visible: u64,
     /// Number of hidden cells that the intended mask allows.
     pub(super) hidden: u64,
-    /// Number of wrongly visible cells that only the causal term forbids.
+    /// Number of wrongly visible cells that only the causality of the intended mask hides.
     pub(super) future: u64,
-    /// Number of wrongly visible cells that only the padding term forbids.
+    /// Number of wrongly visible cells that only the padding of the intended mask hides.
     pub(super) padding: u64,
-    /// Number of wrongly visible cells that only the document term forbids.
+    /// Number of wrongly visible cells that only the documents of the intended mask hide.
     pub(super) documents: u64,
-    /// Number of wrongly visible cells that only the redactions forbid.
+    /// Number of wrongly visible cells that only the redactions of the intended mask hide.
     pub(super) redacted: u64,
-    /// Number of wrongly visible cells that only the left side of the window forbids.
+    /// Number of wrongly visible cells that only the left side of the window of the intended mask hides.
     pub(super) before: u64,
 }
 

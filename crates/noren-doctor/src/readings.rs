@@ -127,7 +127,7 @@ impl Case<'_> {
                 }
             }
             let text = format!(
-                "shape {:?} has two legal readings: the mask is read as {:?}; the declaration fits {dims:?}; with another batch size the array \
+                "the shape {:?} has two possible readings: the mask is read as {:?}, but the declaration fits {dims:?}; with another batch size, the array \
                  would cause an error or have another meaning: give all four dimensions",
                 self.mask.shape(),
                 self.alignment.dims

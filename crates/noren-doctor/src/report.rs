@@ -45,7 +45,8 @@ pub struct Open {
     pub readings: Vec<String>,
     /// The question, and the declaration that answers it.
     pub question: String,
-    /// True if the question matters only when the readings give different cells; false if the question always matters.
+    /// True if the report contains the question only when its readings give different cells; false if the report always
+    /// contains it.
     #[serde(skip)]
     pub(crate) between: bool,
 }
@@ -83,7 +84,7 @@ pub enum Certainty {
 pub enum Severity {
     /// A remark; the outputs of non-padding tokens do not change.
     Note,
-    /// The effect depends on the code that uses the output.
+    /// The finding may change outputs, depending on the code that uses them.
     Warning,
     /// Outputs of non-padding tokens are wrong.
     Error,
@@ -94,9 +95,9 @@ pub enum Severity {
 pub struct Finding {
     /// The class in the catalogue, see [`classes`](super::classes).
     pub class: &'static str,
-    /// The certainty of the finding.
+    /// The certainty of the finding: certain, likely or possible.
     pub certainty: Certainty,
-    /// The severity of the finding.
+    /// The effect of the finding on outputs: error, warning or note.
     pub severity: Severity,
     /// The description, in one or two sentences.
     pub says: String,
@@ -225,8 +226,7 @@ impl Report {
 
     /// Returns the picture of [`picture`](Self::picture) as SVG.
     ///
-    /// # Errors
-    /// No error is known.
+    /// # Errors Returns an error if the picture cannot be drawn; no report is known for which this happens.
     pub fn svg(&self) -> Result<Option<String>, Error> {
         let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
@@ -276,7 +276,12 @@ impl fmt::Display for Report {
                 let cells: Vec<String> =
                     finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
                 let more = if finding.wrong_cells > cells.len() as u64 { ", ..." } else { "" };
-                writeln!(f, "  wrong cells: {}, the first at {}{more}", finding.wrong_cells, cells.join(" "))?;
+                writeln!(
+                    f,
+                    "  wrong cells: {}, the first at (batch, head, query, key) = {}{more}",
+                    finding.wrong_cells,
+                    cells.join(" ")
+                )?;
             }
             if let Some(repair) = &finding.repair {
                 writeln!(f, "  repair: {repair}")?;

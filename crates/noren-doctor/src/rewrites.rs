@@ -369,7 +369,8 @@ fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
 }
 
-/// Returns a mask for all batch rows. `of` returns the mask of one batch row; if these masks differ, the result has one arm for each batch row.
+/// Returns a mask for all batch rows. `of` returns the mask of one batch row; if these masks differ, the result lists
+/// the mask of each batch row separately (`batch(...)`).
 fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask> {
     let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
     match rows.iter().all(|row| *row == rows[0]) {

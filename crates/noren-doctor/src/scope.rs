@@ -126,10 +126,10 @@ impl Target<'_> {
     }
 }
 
-/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that no two batch rows have the same one. If all
-/// choices are taken, assigns another of its choices to a batch row that has one of them. `taken[c]` is the batch row
-/// to which `c` is assigned, and `seen` marks the choices that this search has already examined. Returns false if no
-/// assignment exists.
+/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that each choice is used by at most one batch
+/// row. If all choices of `b` are taken, a batch row that has one of them gets another of its own choices. `taken[c]`
+/// is the batch row to which `c` is assigned, and `seen` marks the choices that this search has already examined.
+/// Returns false if no assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

@@ -6,11 +6,12 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// Pairs of mistakes are searched only for hypotheses whose doubt is less than this value. A hypothesis is a possible
-/// intended mask, and its doubt is its cost: 0 for the most likely one.
+/// The search for pairs of mistakes leaves out every hypothesis (possible intended mask) whose `doubt` is not below
+/// this value.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// Cost of the explanation that only batch row 0 is correct. A frequent mistake in all batch rows has the lower cost 1.
+/// Cost of the explanation that only batch row 0 is correct. For comparison, a frequent mistake in all batch rows costs
+/// 1.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// One or two mistakes that together explain every cell in which the given mask differs from a possible intended mask.

@@ -21,7 +21,7 @@ const PART: f64 = 0.15;
 /// Maximum number of pairs of mistakes that the search compares with the given mask.
 const MOST_PAIRS: usize = 4096;
 
-/// Maximum difference of the costs of two explanations that are both named in the report.
+/// The report names a second explanation if its cost exceeds the cost of the best explanation by less than this number.
 const CLOSE: f64 = 0.25;
 
 /// Compares the given mask with the declared full expression, and adds the result to the report.
@@ -101,7 +101,7 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
     named.chain(notes).collect()
 }
 
-/// The cells in which a mask differs from the declared one.
+/// The cells in which the given mask differs from the declared mask.
 struct Difference {
     /// Number of wrong cells.
     wrong: u64,
@@ -143,11 +143,11 @@ impl Difference {
 /// One or two mistakes that together explain every cell in which the given mask differs from the declared mask.
 struct Explanation {
     mistakes: Vec<Mistake>,
-    /// The sum of the costs of the mistakes. A lower cost is more likely.
+    /// The sum of the costs of the mistakes. An explanation with a lower sum is more likely.
     cost: f64,
 }
 
-/// The search for mistakes that turn the declared mask into the given one.
+/// The search for mistakes that turn the declared mask into the given mask.
 struct Search<'a> {
     given: &'a Keep,
     meant: &'a Keep,
@@ -332,7 +332,8 @@ impl<'a> Search<'a> {
         row.iter().zip(&row_of(kv_len, 0, kv_len)).map(|(word, all)| !word & all).collect()
     }
 
-    /// Returns the declared mask with queries and keys exchanged; `None` if the mask has different numbers of queries and keys.
+    /// Returns the transposed declared mask (queries and keys exchanged); `None` if the mask has different numbers of
+    /// queries and keys.
     fn turned(&self) -> Option<Keep> {
         let [.., q_len, kv_len] = self.meant.dims();
         (q_len == kv_len).then(|| self.meant.transposed())

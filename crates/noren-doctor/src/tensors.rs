@@ -19,7 +19,7 @@ const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embeddi
 /// Names of arrays that hold the values (V) of attention.
 const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
-/// All names of arrays that this module reads.
+/// Names of the arrays that this module reads. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
 /// Returns a finding if the declared pooling (or, if none is declared, every correct formula) does not compute the pooled states from the hidden states.
@@ -175,7 +175,7 @@ pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
             "mask_after_softmax",
             Certainty::Likely,
             format!(
-                "hidden cells are 0, but {short} of {rows} rows sum to less than 1: the mask came after the softmax, without renormalising"
+                "hidden cells have probability 0, but in {short} of {rows} rows the sum of all probabilities is below 1: the mask was applied after the softmax, and the probabilities were not normalised again"
             ),
         )),
         () => None,

@@ -43,7 +43,7 @@ impl Intent {
 
     fn bind(&self, b: usize) -> BoundMask {
         let shape = Shape::new(self.q_len, self.kv_len, self.slot(b, 0));
-        self.mask(b).bind(&shape, &Facts::new()).expect("the terms fit the sizes")
+        self.mask(b).bind(&shape, &Facts::new()).expect("the terms were made for these sizes")
     }
 
     /// Returns the mask of batch row `b`. In this mask, the position of a key is its slot.
@@ -178,9 +178,9 @@ impl Intent {
         }
     }
 
-    /// Returns the mask in which a query reads the keys of its own group. `ids` holds the group number of each key, and
-    /// a query belongs to the group of the key at its own slot. `counts` returns false for numbers that mean "no
-    /// group".
+    /// Returns the mask in which a query of batch row `b` reads the keys of its own group (a document or a block).
+    /// `ids` holds the group number of each key, and a query belongs to the group of the key at its own slot. `counts`
+    /// returns false for numbers that mean "no group".
     fn together(&self, ids: &[i64], b: usize, counts: impl Fn(i64) -> bool) -> Mask {
         let mut groups: HashMap<i64, i64> = HashMap::new();
         let (mut found, mut start) = (Vec::new(), 0);

@@ -65,7 +65,8 @@ fn paths(parents: &[i64]) -> Vec<Vec<u64>> {
     keep.map_or(Vec::new(), |keep| (0..parents.len()).map(|node| keep.row(0, 0, node).to_vec()).collect())
 }
 
-/// Returns whether each row of `given` allows all keys that `tree` allows, and every additional key is a sibling (a draft with the same parent).
+/// Returns true if each row of `given` allows all keys that the same row of `tree` allows, and every additional key is
+/// a sibling (a draft token with the same parent).
 fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     let above = |node: usize| {
         let mut row = tree[node].clone();

@@ -175,7 +175,7 @@ impl Case<'_> {
             _ => ("unexplained_difference", ""),
         };
         let says = format!(
-            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all of them: {} visible cells \
+            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all these cells: {} visible cells \
              should be hidden, {} hidden cells should be visible; build the mask from the declaration",
             leaks.visible, leaks.hidden
         );

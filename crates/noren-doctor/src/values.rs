@@ -141,7 +141,7 @@ impl Values {
         self.dtype
     }
 
-    /// Returns the numbers, row-major.
+    /// Returns the stored numbers in row-major order.
     pub fn numbers(&self) -> &Numbers {
         &self.numbers
     }
@@ -161,7 +161,7 @@ impl Values {
         self.len() == 0
     }
 
-    /// Returns cell `i` (row-major) as a float. False is 0 and true is 1.
+    /// Returns the number of cell `i` (in row-major order) as a float: 0 for false and 1 for true.
     pub fn at(&self, i: usize) -> f64 {
         match &self.numbers {
             Numbers::Bool(v) => f64::from(u8::from(v[i])),

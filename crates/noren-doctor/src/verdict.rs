@@ -7,7 +7,7 @@ use std::rc::Rc;
 /// The result of the search for the intended mask.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// True if the given cells equal the cells of the intended mask.
+    /// True if the given cells equal the cells of an intended mask that the declarations allow.
     pub(super) fits: bool,
     /// Open questions on which the verdict depends.
     pub(super) open: Vec<Rc<Open>>,
@@ -24,7 +24,7 @@ pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
     (rows as u64 * intent.kv_len as u64, (all - rows) as u64)
 }
 
-/// The limit of resemblance: a mask resembles a known mask if at most 1 cell in `FAR` cells differs.
+/// A mask resembles a known mask if at most one in `FAR` of its cells differs.
 const FAR: u64 = 10;
 
 /// Sets the verdict and its sentence from the findings and the open questions.
@@ -56,7 +56,7 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
             let first = report.open.first();
             let question = first.map_or("the declaration is not complete", |open| open.question.as_str());
             let fits = if outcome.fits {
-                "the mask fits one reading of the declaration"
+                "the mask fits one reading of the declaration, but other readings are possible"
             } else {
                 "the declaration is not complete"
             };
@@ -78,11 +78,12 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,
-            format!("{name}, 0 of {cells} cells differ; no intended mask is declared for a comparison: {ask}"),
+            format!("{name} (0 of {cells} cells differ), but no intended mask is declared for a comparison: {ask}"),
         ),
-        Some((name, off)) if *off <= cells / FAR => {
-            (Verdict::LooksLike, format!("{name}, {off} of {cells} cells differ; no intended mask is declared: {ask}"))
-        }
+        Some((name, off)) if *off <= cells / FAR => (
+            Verdict::LooksLike,
+            format!("{name} ({off} of {cells} cells differ), but no intended mask is declared for a comparison: {ask}"),
+        ),
         Some((name, off)) => (
             Verdict::CannotTell,
             format!(

@@ -18,7 +18,7 @@ pub enum WindowMeans {
 }
 
 impl WindowMeans {
-    /// Returns whether the width also counts keys after the query.
+    /// Returns true if the number also counts keys after the query.
     pub(crate) fn names_sides(self) -> bool {
         matches!(self, WindowMeans::EachSide | WindowMeans::Total)
     }
@@ -36,7 +36,7 @@ pub enum Pooling {
     Other,
 }
 
-/// A list of pairs (known word, meaning).
+/// A list of pairs (word that a declaration may use, meaning of this word).
 type Words<T> = &'static [(&'static str, T)];
 
 /// Words for the convention of a mask array.
@@ -304,7 +304,7 @@ pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
 
-/// Returns whether a known encoding depends only on distances of positions.
+/// Returns true if a known position encoding depends only on the distances between positions.
 pub(super) fn counts_distances(word: &str) -> bool {
     ENCODINGS.iter().any(|(known, relative)| *known == word && *relative)
 }
@@ -336,12 +336,15 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             });
         };
         let refused = |text: &str| {
-            Err(Error::fact(format!("context: {key}"), format!("`{name}` {text}: use `causal` or `bidirectional`")))
+            Err(Error::fact(
+                format!("context: {key}"),
+                format!("the kind of mask `{name}` {text}: use `causal` or `bidirectional`"),
+            ))
         };
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
             (true, Part::BothWays) => parts.push(Part::Causal),
-            (true, _) => return refused("negates a word for which no opposite kind of mask is known"),
+            (true, _) => return refused("negates a word that has no opposite"),
             (false, Part::Not) => {}
             (false, part) => parts.push(*part),
         }
@@ -434,7 +437,7 @@ const MULTIHEAD: &[&str] = &[
 ];
 /// Names of libraries whose attention module reads true as an allowed cell.
 const KEEPING: &[&str] = &["keras", "tf", "tensorflow", "flax", "mlx", "jax", "haiku"];
-/// Other known names of functions, libraries and models.
+/// Known names of functions, libraries and models that no other list contains.
 const OTHERS: &[&str] = &[
     "jax",
     "mlx",
@@ -496,7 +499,7 @@ impl Api {
         self.multihead() || self.is(&["key_padding_mask"])
     }
 
-    /// Returns whether the name defines which truth value allows a cell.
+    /// Returns true if the name of the function defines which truth value allows a cell.
     pub(super) fn says_polarity(&self) -> bool {
         !self.0.is_empty() && self.known()
     }

@@ -69,8 +69,8 @@ pub(crate) struct TileRequest {
     pub(crate) row: u64,
     pub(crate) col: u64,
     pub(crate) pair: Pair,
-    /// Whether the bytes of the tile also show by which kind of span, full or mixed, the plan computes the cells of
-    /// each pixel.
+    /// True if the byte of each pixel also states how the plan computes its cells: in full spans (all cells allowed),
+    /// in mixed spans (some cells allowed), or not at all.
     pub(crate) plan: bool,
     /// The identity of a second mask to compare with; `None` if the tile shows only one mask.
     pub(crate) other: Option<String>,
@@ -110,8 +110,9 @@ pub(crate) struct DoctorRequest {
     pub(crate) meant: Option<String>,
 }
 
-/// The measured speed of attention on this machine. `full` is the time for one cell of a full span and `mixed` the time
-/// for one cell of a mixed span, both in seconds. `machine` describes the processor.
+/// The measured speed of attention on this machine. `full` is the time for one cell of a full span (a range of keys
+/// whose cells are all allowed) and `mixed` the time for one cell of a mixed span (some cells allowed), both in
+/// seconds. `machine` describes the processor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Speeds {
     pub(crate) full: f64,

@@ -89,7 +89,7 @@ pub(crate) struct Response {
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
     /// The reserved memory of the body, which is released after the body is sent; `None` if no memory is reserved.
-    #[expect(dead_code, reason = "the field is dropped together with the body")]
+    #[expect(dead_code, reason = "the field only holds the reserved memory until it is dropped")]
     pub(crate) share: Option<Share>,
 }
 
@@ -268,7 +268,7 @@ impl Connection {
             let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
             let length = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
             let length = length.and_then(|text| usize::from_str_radix(text, 16).ok());
-            let length = length.ok_or_else(|| broken("a chunk has no length"))?;
+            let length = length.ok_or_else(|| broken("a chunk of the body begins without its length"))?;
             if length > most - out.len() {
                 return Err(BodyError::Large);
             }
@@ -279,14 +279,14 @@ impl Connection {
                 {
                     bytes += line.len();
                     if bytes > MOST_LINE {
-                        return Err(broken("too many bytes follow the last chunk"));
+                        return Err(broken("too many bytes follow the last chunk of the body"));
                     }
                 }
                 return Ok(());
             }
             self.take(length, until, out)?;
             if !self.line(until)?.is_empty() {
-                return Err(broken("a chunk is longer than its length"));
+                return Err(broken("a chunk of the body is longer than its given length"));
             }
         }
     }
@@ -303,7 +303,7 @@ impl Connection {
                 return Ok(line);
             }
             if self.received.len() >= MOST_LINE {
-                return Err(BodyError::Broken("a line between chunks is too long".into()));
+                return Err(BodyError::Broken("a line between two chunks of the body is too long".into()));
             }
             if self.receive(until)? == 0 {
                 return Err(BodyError::Broken("the connection ended before the whole body arrived".into()));

@@ -51,7 +51,7 @@ impl Drop for Worker {
 /// process if no idle process exists.
 pub(crate) struct Turn<'a> {
     pool: &'a Pool,
-    #[expect(dead_code, reason = "the slot is given back when the call ends")]
+    #[expect(dead_code, reason = "the field only holds the slot until it is dropped")]
     slot: Share,
 }
 
@@ -128,7 +128,7 @@ impl Turn<'_> {
 /// ended the process, which happens when the process needs more memory than its limit.
 fn ended(code: Option<i32>) -> Problem {
     match code {
-        None => beyond(507, "the request takes more memory than the limit for one request".into()),
+        None => beyond(507, "the request needs more memory than one request may use".into()),
         Some(code) => Problem::status(500, format!("the worker process of this request ended with exit code {code}"))
             .hint("this is a defect of noren: please report it with the request"),
     }
@@ -157,7 +157,10 @@ impl Worker {
             .map_err(failed)?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(input), Some(output)) => Ok(Worker { child, input, output: BufReader::new(output) }),
-            _ => Err(Problem::status(500, "a worker process has no pipes")),
+            _ => Err(Problem::status(
+                500,
+                "the server has no connection to a worker process: its standard input or output is not a pipe",
+            )),
         }
     }
 

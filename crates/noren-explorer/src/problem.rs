@@ -18,8 +18,7 @@ pub(crate) struct Problem {
     pub(crate) start: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
-    /// The index of the mask with the error among the masks of the layers, from 0; `None` if the request has only one
-    /// mask.
+    /// The index, counted from 0, of the layer mask that has the error; `None` if the request has only one mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
 }

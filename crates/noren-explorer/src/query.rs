@@ -16,16 +16,16 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decoded = |text: &str| decode(&text.replace('+', " "));
             let (Some(name), Some(value)) = (decoded(name), decoded(value)) else {
-                return wrong(format!("{pair} in the query is not UTF-8"));
+                return wrong(format!("{pair} in the query string is not UTF-8"));
             };
             if !known.contains(&name.as_str()) {
                 return wrong(match known {
-                    [] => format!("unknown name {name:?} in the query: this path has no parameters"),
-                    _ => format!("unknown name {name:?} in the query: expected {}", known.join(", ")),
+                    [] => format!("unknown parameter {name:?} in the query string: this path has no parameters"),
+                    _ => format!("unknown parameter {name:?} in the query string: expected {}", known.join(", ")),
                 });
             }
             if values.iter().any(|(earlier, _)| *earlier == name) {
-                return wrong(format!("the query has {name} twice"));
+                return wrong(format!("the query string has the parameter {name} twice: give it once"));
             }
             values.push((name, value));
         }
@@ -114,6 +114,6 @@ mod tests {
         let flags = ["", "q=0", "q=1"].map(|text| read(text).expect("a query").flag("q"));
         assert_eq!(flags, [Ok(false), Ok(false), Ok(true)]);
         let none = Query::read("q=1", &[]).expect_err("a path without parameters");
-        assert_eq!(none.message, "unknown name \"q\" in the query: this path has no parameters");
+        assert_eq!(none.message, "unknown parameter \"q\" in the query string: this path has no parameters");
     }
 }

@@ -138,7 +138,7 @@ fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 
 fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let query = request.query(&["batch", "head", "plan", "other"])?;
-    let [id, level, row, col] = &request.places[..] else { return Err(Problem::new("the path has no tile")) };
+    let [id, level, row, col] = &request.places[..] else { return Err(Problem::new("the path does not name a tile")) };
     let tile = TileRequest {
         level: number("level", level)?,
         row: number("row", row)?,
@@ -164,7 +164,9 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query(&["other"])?);
-    let Some(other) = query.text("other") else { return Err(Problem::new("the second mask is missing: give other")) };
+    let Some(other) = query.text("other") else {
+        return Err(Problem::new("the second mask is missing: give the parameter `other`"));
+    };
     question(server, request.body, Call::Difference { id, other })
 }
 

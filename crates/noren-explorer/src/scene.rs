@@ -85,8 +85,9 @@ impl SceneShape {
         if let (Some(q), Some(kv), true) = (self.q, self.kv, query_offset.is_empty())
             && q != kv
         {
-            let problem =
-                Problem::new(format!("{q} queries over {kv} keys: give query_offset, the position of the first query"));
+            let problem = Problem::new(format!(
+                "the mask has {q} queries and {kv} keys: give query_offset, the position of the first query among the keys"
+            ));
             return Err(match kv.checked_sub(q) {
                 Some(past) => problem.hint(format!(
                     "give query_offset {past} if the queries are the last tokens of the keys' sequence, or 0 if queries and keys both count from 0"
@@ -143,8 +144,8 @@ pub(crate) fn check_sizes(shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// The header line of a definition that has the cells of a mask instead of an expression, such as the definition of the
-/// doctor's repaired mask. `dims` is `[batch, heads, q_len, kv_len]`.
+/// The header line of a mask definition that stores cells instead of an expression, as for the mask that the doctor
+/// repaired. `dims` is `[batch, heads, q_len, kv_len]`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cells {
     name: String,

@@ -65,10 +65,11 @@ impl State {
     pub(crate) fn texts(&mut self) -> Result<&mut dyn Texts> {
         match &mut self.texts {
             Some(texts) => Ok(texts.as_mut()),
-            None => {
-                Err(Problem::status(501, "this program was built without models")
-                    .hint("build it with --features models"))
-            }
+            None => Err(Problem::status(
+                501,
+                "this program was built without the feature `models`, so it cannot show texts",
+            )
+            .hint("build the program with --features models")),
         }
     }
 }

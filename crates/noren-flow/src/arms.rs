@@ -37,9 +37,9 @@ fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2
         None => "remove the arm".into(),
     };
     let uses = if count == 1 {
-        format!("the shape has one {one}, and it does")
+        format!("the shape has one {one}, which does not use")
     } else {
-        format!("the shape has {count} {several}, and they do")
+        format!("none of the {count} {several} of the shape uses")
     };
-    Err(Error::atom(mask, format!("{uses} not use the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, format!("{uses} the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
 }

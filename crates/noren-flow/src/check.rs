@@ -225,7 +225,7 @@ impl Row<'_> {
                 self.work += u64::from(self.flow.tokens()) * (1 + self.flow.depth() as u64);
                 if self.work > MOST_WORK {
                     return Err(Error::Policy(format!(
-                        "`{rule}`: more than {MOST_WORK} tokens times layers times sets would have to be followed: check \
+                        "`{rule}`: more than {MOST_WORK} tokens, counted for each layer and set of sources, would have to be followed: check \
                          fewer lines, batch rows or overlapping groups at once"
                     )));
                 }

@@ -38,7 +38,10 @@ pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
     }
     if let Some(rule) = names(|g| matches!(g, Group::Level(_))) {
         if !facts.has_levels() {
-            return refuse(rule, "the facts give no levels: give one level for each position in the facts".into());
+            return refuse(
+                rule,
+                "the facts give no levels: give one clearance level for each position in the facts".into(),
+            );
         }
         atoms::clearance().bind(flow.shape(), facts)?;
     }
@@ -92,15 +95,15 @@ impl<'a> Groups<'a> {
 
     /// Returns the reason why a group has no tokens in this batch row, as text.
     pub(super) fn absence(&self, group: &Group) -> String {
-        let (row, none) = (self.row(), "has no tokens");
+        let row = self.row();
         match (group, &self.documents) {
             (Group::Document(number), Some(documents)) if *number >= documents.count => {
-                format!("{group} {none} in batch row {row}, which has {} document(s)", documents.count)
+                format!("{group} has no tokens in batch row {row}, which has {} document(s)", documents.count)
             }
             (Group::Document(_) | Group::EachDocument(_), _) => {
-                format!("{group} {none} in batch row {row}: padding belongs to no document")
+                format!("{group} has no tokens in batch row {row}: padding belongs to no document")
             }
-            _ => format!("{group} {none} in batch row {row}"),
+            _ => format!("{group} has no tokens in batch row {row}"),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Denied {
                 work += ranges + cut * classes.len() as u64;
                 if ranges > MOST_RANGES || work > MOST_SPLIT_WORK {
                     return Err(Error::Policy(format!(
-                        "`{rule}`: the `allow` lines cut its pairs into more than {MOST_RANGES} ranges, or more than \
+                        "`{rule}`: the `allow` lines split the denied pairs into more than {MOST_RANGES} ranges, or more than \
                          {MOST_SPLIT_WORK} ranges would have to be compared: check fewer lines, batch rows or overlapping groups at once"
                     )));
                 }

@@ -132,10 +132,14 @@ fn group(text: &str) -> Result<Group, String> {
         ("output" | "outputs", "") => Ok(Group::Output),
         ("all", "") => Ok(Group::All),
         ("label", _) => label(text).map(Group::Label),
-        ("level", level) => level.parse().map(Group::Level).map_err(|_| format!("`{text}`: a level is a whole number")),
+        ("level", level) => {
+            level.parse().map(Group::Level).map_err(|_| format!("`{text}`: a clearance level is a whole number"))
+        }
         ("token", token) => {
             let first = number(token)?;
-            let end = first.checked_add(1).ok_or_else(|| format!("`{text}`: no sequence has that many tokens"))?;
+            let end = first
+                .checked_add(1)
+                .ok_or_else(|| format!("`{text}`: the number of this token is too large for a sequence"))?;
             Ok(Group::Tokens(first, end))
         }
         ("tokens", range) => {

@@ -19,21 +19,27 @@ const MOST_ARRAYS: usize = 1024;
 const FORMS: &str = "give an npy, npz or safetensors file";
 
 /// Reads all arrays of a file, with their names. The only array of an npy file is called `mask`.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, has another format, or has an invalid or too large array.
 pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
     let name = path.display().to_string();
-    let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let failed = |e: std::io::Error| Error::new(format!("{name}: the file cannot be read: {e}")).hint(FORMS);
     let file = File::open(path).map_err(failed)?;
     let about = file.metadata().map_err(failed)?;
     if !about.is_file() {
-        return Err(Error::new(format!("{name}: not a regular file")).hint(FORMS));
+        return Err(Error::new(format!("{name}: this is not a regular file")).hint(FORMS));
     }
     read_from(file, about.len(), &name)
 }
 
 /// Reads all arrays of the npy, npz or safetensors file `file`, with their names. `len` is the number of bytes of the
 /// file, and `name` is its name in errors.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, has another format, or has an invalid or too large array.
 pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec<(String, Values)>> {
-    let failed = |e: std::io::Error| Error::new(format!("{name}: cannot be read: {e}")).hint(FORMS);
+    let failed = |e: std::io::Error| Error::new(format!("{name}: the file cannot be read: {e}")).hint(FORMS);
     let mut first = Vec::new();
     file.by_ref().take(8).read_to_end(&mut first).map_err(failed)?;
     file.rewind().map_err(failed)?;
@@ -57,6 +63,9 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
 }
 
 /// Reads the only array of a file, or the array called `mask` if the file has several arrays.
+///
+/// # Errors
+/// Returns the errors of [`read_all`], and an error if the file has several arrays and none is called `mask`.
 pub fn read_one(path: &Path) -> Result<Values> {
     let mut all = read_all(path)?;
     let at = if all.len() == 1 { Some(0) } else { all.iter().position(|(name, _)| name == "mask") };

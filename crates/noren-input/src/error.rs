@@ -50,8 +50,10 @@ fn hint_for(error: &MaskError) -> Option<&'static str> {
     Some(match () {
         () if starts("lengths") => "for example --lengths 5,3, or --facts FILE with {\"lengths\": [5, 3]}",
         () if starts("documents") => "for example documents([5, 3]), or --facts FILE with {\"documents\": [[5, 3]]}",
-        () if starts("levels") => "--facts FILE with {\"levels\": [0, 0, 2]}: one level per position",
-        () if starts("the label") => "--facts FILE with {\"labels\": {\"NAME\": [3, 4]}}: the labelled positions",
+        () if starts("levels") => "--facts FILE with {\"levels\": [0, 0, 2]}: one clearance level for each position",
+        () if starts("the label") => {
+            "--facts FILE with {\"labels\": {\"NAME\": [3, 4]}}: the positions that have the label NAME"
+        }
         () if starts("the layer") => "for example --layer 0",
         () if starts("the array") => "--facts FILE with {\"arrays\": {\"NAME\": {\"keep\": [[1, 0], [1, 1]]}}}",
         () => return None,

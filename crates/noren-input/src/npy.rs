@@ -18,6 +18,10 @@ const PIECE: usize = 1 << 18;
 
 /// Reads one npy array. Returns an error if its numbers take more than `most` bytes of memory. `len` is the number of
 /// bytes of the file, if it is known; `name` is the name of the file in errors.
+///
+/// # Errors
+/// Returns an error if the array cannot be read, has an invalid header or an unsupported number type, or takes more
+/// than `most` bytes of memory.
 pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) -> Result<Values> {
     let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
     let short = |e: std::io::Error| Error::new(format!("{name}: truncated npy header: {e}"));
@@ -75,7 +79,7 @@ fn parse_header(header: &str) -> std::result::Result<(Stored, Vec<usize>), Strin
         at.expect(':')?;
         let twice = match key {
             "descr" if matches!(at.peek(), Some('[' | '(' | '{')) => {
-                return Err("the npy array has fields: give one plain array of numbers".into());
+                return Err("the npy array is a structured array with fields: give a plain array of numbers".into());
             }
             "descr" => descr.replace(at.text()?).is_some(),
             "fortran_order" => fortran.replace(at.truth()?).is_some(),
@@ -206,7 +210,9 @@ impl<'a> Literal<'a> {
             if !self.take(',') {
                 self.expect(')')?;
                 if let [size] = sizes[..] {
-                    return Err(format!("the npy shape ({size}) is not a tuple: write a comma after a single size"));
+                    return Err(format!(
+                        "the npy shape ({size}) is not a Python tuple: write a comma after a single size"
+                    ));
                 }
                 break;
             }
@@ -229,6 +235,9 @@ impl<'a> Literal<'a> {
 
 /// Writes the header of an npy array in row-major order. `descr` is NumPy's name of the number type, such as `<f4`. The
 /// caller writes the values after the header.
+///
+/// # Errors
+/// Returns the error of `out` if writing fails.
 pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> std::io::Result<()> {
     let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     let sizes = if shape.len() == 1 { sizes.trim_end() } else { sizes.trim_end_matches(", ") };
@@ -241,6 +250,9 @@ pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> st
 }
 
 /// Writes the cells of `keep` (true for allowed) as an npy array of Booleans `[batch, heads, q_len, kv_len]`.
+///
+/// # Errors
+/// Returns the error of `out` if writing fails.
 pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
     write_npy_header(out, "|b1", &keep.dims())?;
     let mut bytes = Vec::with_capacity(PIECE);

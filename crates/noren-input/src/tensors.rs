@@ -39,17 +39,19 @@ pub struct TensorFile<R> {
 
 impl TensorFile<std::fs::File> {
     /// Opens a file and checks its header.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or if it is not a valid safetensors file.
     pub fn open(path: &std::path::Path) -> Result<Self> {
         let name = path.display().to_string();
         let read = |e: std::io::Error| {
-            Error::new(format!("{name}: cannot be read: {e}")).hint("give a safetensors file with q, k and v")
+            Error::new(format!("{name}: the file cannot be read: {e}")).hint("give a safetensors file with q, k and v")
         };
         let file = std::fs::File::open(path).map_err(read)?;
         let about = file.metadata().map_err(read)?;
         if !about.is_file() {
-            return Err(
-                Error::new(format!("{name}: not a regular file")).hint("give a safetensors file with q, k and v")
-            );
+            return Err(Error::new(format!("{name}: this is not a regular file"))
+                .hint("give a safetensors file with q, k and v"));
         }
         TensorFile::new(file, about.len(), name)
     }
@@ -58,6 +60,9 @@ impl TensorFile<std::fs::File> {
 impl<R: Read + Seek> TensorFile<R> {
     /// Reads and checks the header of a safetensors file. `len` is the number of bytes in `reader`, and `name` is the
     /// name of the file in errors.
+    ///
+    /// # Errors
+    /// Returns an error if the header cannot be read, or if it is not a valid safetensors header for `len` bytes.
     pub fn new(mut reader: R, len: u64, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let refuse = |problem: String| Err(Error::new(format!("{name}: {problem}")));
@@ -67,7 +72,7 @@ impl<R: Read + Seek> TensorFile<R> {
                 "not a safetensors file: {len} bytes, too few for the length of the header, which takes 8 bytes"
             ));
         }
-        reader.read_exact(&mut word).map_err(|e| Error::new(format!("{name}: cannot be read: {e}")))?;
+        reader.read_exact(&mut word).map_err(|e| Error::new(format!("{name}: the file cannot be read: {e}")))?;
         let header_len = u64::from_le_bytes(word);
         if header_len > MOST_HEADER {
             return refuse(format!(
@@ -79,7 +84,7 @@ impl<R: Read + Seek> TensorFile<R> {
             return refuse(format!("truncated: the header has {header_len} bytes but only {} follow", len - 8));
         }
         let mut text = vec![0; header_len as usize];
-        reader.read_exact(&mut text).map_err(|e| Error::new(format!("{name}: cannot be read: {e}")))?;
+        reader.read_exact(&mut text).map_err(|e| Error::new(format!("{name}: the file cannot be read: {e}")))?;
         // The crate that parses headers keeps only one of several tensors with the same name.
         if let Ok(Names { twice: Some(twice) }) = serde_json::from_slice(&text) {
             return refuse(format!("wrong safetensors header: the name {twice:?} appears twice"));
@@ -115,6 +120,10 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 
     /// Reads the tensor called `tensor`, which must have 32-bit floats.
+    ///
+    /// # Errors
+    /// Returns an error if there is no tensor of this name, if its numbers are not 32-bit floats, or if it cannot be
+    /// read.
     pub fn read(&mut self, tensor: &str) -> Result<Tensor> {
         let Some(info) = self.header.info(tensor) else {
             let names = self.names();
@@ -144,6 +153,10 @@ impl<R: Read + Seek> TensorFile<R> {
 
 impl<R: Read + Seek> TensorFile<R> {
     /// Reads the tensor called `tensor`, which may have any numeric type.
+    ///
+    /// # Errors
+    /// Returns an error if there is no tensor of this name, if its number type is not supported, or if it cannot be
+    /// read.
     pub fn read_values(&mut self, tensor: &str) -> Result<Values> {
         let Some(info) = self.header.info(tensor) else {
             return Err(Error::new(format!("{}: there is no tensor {tensor:?}", self.name)));
@@ -190,7 +203,7 @@ impl<'de> Deserialize<'de> for Names {
             type Value = Names;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object that gives each tensor under its name")
+                f.write_str("an object with one field for each tensor, named after the tensor")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Names, A::Error> {
@@ -219,6 +232,9 @@ fn list(names: &[String]) -> String {
 }
 
 /// Writes tensors of 32-bit floats as a safetensors file.
+///
+/// # Errors
+/// Returns the error of `out` if writing fails.
 pub fn write(out: &mut dyn Write, tensors: &[(&str, &[usize], &[f32])]) -> std::io::Result<()> {
     let mut header = serde_json::Map::new();
     let mut at = 0;

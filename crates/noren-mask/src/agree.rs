@@ -27,7 +27,7 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let bound = mask.bind(shape, facts)?;
     let fail = |problem: String| Err(Error::atom(mask, problem));
     if foreign(mask).is_none() && mask.to_string().parse::<Mask>().as_ref() != Ok(mask) {
-        return fail("the text of the mask does not parse to an equal mask".into());
+        return fail("the text of the mask cannot be parsed, or it parses to another mask".into());
     }
     let shared = Arc::new(facts.clone());
     for batch in 0..shape.batch_len() {
@@ -85,12 +85,13 @@ impl Check<'_> {
                     let at = key - start;
                     let found = words[at as usize / 64] >> (at % 64) & 1 == 1;
                     if found != allowed.contains(key) {
-                        let verb = if found { "contain" } else { "leave out" };
-                        let truth = if found { "denies" } else { "allows" };
-                        return Err(format!(
-                            "the runs of {} {verb} key {key}, but the function `allows` {truth} this key",
-                            self.name(row)
-                        ));
+                        let name = self.name(row);
+                        return Err(match found {
+                            true => format!("the runs of {name} contain key {key}, but `Atom::allows` denies this key"),
+                            false => {
+                                format!("the runs of {name} leave out key {key}, but `Atom::allows` allows this key")
+                            }
+                        });
                     }
                 }
             }
@@ -115,7 +116,7 @@ impl Check<'_> {
                 let first = keys(row);
                 if let Some(other) = (row + 1..next.min(rows.len())).find(|other| keys(*other) != first) {
                     return Err(format!(
-                        "{} reads other keys than {}, but the atom reports no change of keys between these query rows",
+                        "{} reads other keys than {}, but the atom reports that these query rows read the same keys",
                         self.name(other),
                         self.name(row)
                     ));
@@ -133,13 +134,17 @@ impl Check<'_> {
                 let end = (start + len).min(rows.len());
                 let bounds = self.pattern.bounds(frame, start as u32..end as u32);
                 for (row, allowed) in rows.iter().enumerate().take(end).skip(start) {
-                    let range = format!("the bounds of query rows {start}..{end}");
+                    let range = format!("query rows {start}..{end}");
                     if let Some(key) = allowed.minus(&bounds.upper).covering_range() {
-                        return Err(format!("{range} leave out key {}, which {} reads", key.start, self.name(row)));
+                        return Err(format!(
+                            "the upper bound of {range} leaves out key {}, which {} reads",
+                            key.start,
+                            self.name(row)
+                        ));
                     }
                     if let Some(key) = bounds.lower.minus(allowed).covering_range() {
                         return Err(format!(
-                            "{range} contain key {} for every row, but {} does not read it",
+                            "the lower bound of {range} contains key {}, but {} does not read this key",
                             key.start,
                             self.name(row)
                         ));
@@ -166,7 +171,7 @@ impl Check<'_> {
                     let read: IntervalSet = runs.into_iter().collect();
                     if !read.minus(&bounds.upper).is_empty() || !bounds.lower.minus(&read).is_empty() {
                         return Err(format!(
-                            "the bounds of query rows in steps of {step} from {first} are wrong for {}",
+                            "the key bounds of every {step}th query row, beginning with row {first}, are wrong for {}",
                             self.name(row as usize)
                         ));
                     }

@@ -77,7 +77,10 @@ impl Compressed {
         sorted.sort_unstable();
         sorted.dedup();
         if let Some(pair) = sorted.last().filter(|p| p.0 as usize >= rows) {
-            return Err(Error::fact(what, format!("{pair:?} is in row {}, but there are {rows} rows", pair.0)));
+            return Err(Error::fact(
+                what,
+                format!("entry {pair:?} is in row {}, but the array has only {rows} rows, counted from 0", pair.0),
+            ));
         }
         let mut out = Self::new();
         sorted.into_iter().for_each(|(row, index)| out.push(row, index));
@@ -95,18 +98,30 @@ impl Compressed {
 impl Array {
     /// Returns an array from booleans in row-major order; true allows the cell. `shape` is `[q_len, kv_len]` or
     /// `[batch, heads, q_len, kv_len]`.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if the shape does not have 2 or 4 dimensions from 1 to 2147483647, or if the number of
+    /// cells is not that of the shape.
     pub fn keep(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| Ok(cells[i]))
     }
 
     /// Returns an array from booleans in row-major order; true hides the cell. `shape` is `[q_len, kv_len]` or
     /// `[batch, heads, q_len, kv_len]`.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if the shape does not have 2 or 4 dimensions from 1 to 2147483647, or if the number of
+    /// cells is not that of the shape.
     pub fn drop(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
     }
 
     /// Returns an array from numbers that are added to scores: 0 allows the cell; -inf or the lowest finite f64, f32, bf16 or f16
     /// hides it. Other numbers are an error, because they are a bias and not a mask.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if the shape does not have 2 or 4 dimensions from 1 to 2147483647, if the number of
+    /// cells is not that of the shape, or if a cell has another number than these.
     pub fn additive(shape: &[usize], cells: &[f32]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| {
             additive_keep(cells[i].into()).ok_or_else(|| {
@@ -139,7 +154,9 @@ impl Array {
             let given = words.len();
             return Err(Error::fact(
                 "array",
-                format!("shape {shape:?} needs {expected} words of 64 keys, got {given}"),
+                format!(
+                    "shape {shape:?} needs {expected} words of 64 bits, one bit for each key, but {given} words are given"
+                ),
             ));
         }
         let last = u64::MAX >> ((64 - kv_len % 64) % 64);
@@ -152,12 +169,16 @@ impl Array {
     }
 
     /// Returns an array `[q_len, kv_len]` from compressed sparse rows: row `i` may read keys `indices[indptr[i]..indptr[i + 1]]`.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if a length is not from 1 to 2147483647, if `indptr` does not ascend from 0 to the
+    /// number of indices with `q_len + 1` entries, if a key is not below `kv_len`, or if a row contains a key twice.
     pub fn csr(q_len: usize, kv_len: usize, indptr: &[usize], indices: &[u32]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         let wrong = |problem: String| Err(Error::fact("csr array", problem));
         if indptr.len() != q_len + 1 || indptr[0] != 0 || indptr[q_len] != indices.len() {
             return wrong(format!(
-                "indptr has {} entries from {} to {}; {q_len} rows and {} indices need {} entries from 0 to {}",
+                "`indptr` has {} entries from {} to {}, but {q_len} rows and {} indices need {} entries from 0 to {}",
                 indptr.len(),
                 indptr.first().copied().unwrap_or(0),
                 indptr.last().copied().unwrap_or(0),
@@ -169,18 +190,27 @@ impl Array {
         let mut list = Compressed::new();
         for (row, w) in indptr.windows(2).enumerate() {
             if w[1] > indices.len() {
-                return wrong(format!("indptr reaches {} at row {row}, but there are {} indices", w[1], indices.len()));
+                return wrong(format!(
+                    "`indptr` has the end {} for row {row}, but there are only {} indices",
+                    w[1],
+                    indices.len()
+                ));
             }
             if w[1] < w[0] {
-                return wrong(format!("indptr falls from {} to {} at row {row}: it must not decrease", w[0], w[1]));
+                return wrong(format!(
+                    "`indptr` decreases from {} to {} at row {row}: give entries that do not decrease",
+                    w[0], w[1]
+                ));
             }
             let mut keys = indices[w[0]..w[1]].to_vec();
             keys.sort_unstable();
             if let Some(&key) = keys.last().filter(|&&k| k as usize >= kv_len) {
-                return wrong(format!("row {row} lists key {key}, but there are {kv_len} keys"));
+                return wrong(format!(
+                    "row {row} contains key {key}, but there are only {kv_len} keys, counted from 0"
+                ));
             }
             if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
-                return wrong(format!("row {row} lists key {} twice: list each allowed key once", twice[0]));
+                return wrong(format!("row {row} contains key {} twice: give each allowed key once", twice[0]));
             }
             keys.into_iter().for_each(|key| list.push(row as u32, key));
         }
@@ -188,12 +218,15 @@ impl Array {
     }
 
     /// Returns an array `[q_len, kv_len]` from allowed cells (query row, key) in any order.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if a length is not from 1 to 2147483647, or if a cell is outside the array.
     pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if let Some(cell) = cells.iter().find(|cell| cell.1 as usize >= kv_len) {
             return Err(Error::fact(
                 "cell list",
-                format!("{cell:?} is at key {}, but there are {kv_len} keys", cell.1),
+                format!("cell {cell:?} is at key {}, but there are only {kv_len} keys, counted from 0", cell.1),
             ));
         }
         Ok(Array { shape, slices: vec![Slice::Rows(Compressed::from_pairs(q_len, cells, "cell list")?)] })
@@ -201,6 +234,10 @@ impl Array {
 
     /// Returns an array `[q_len, kv_len]` from allowed pairs (query block, key block) in any order. A block has `block_q` queries
     /// and `block_kv` keys; the last blocks may be smaller.
+    ///
+    /// # Errors
+    /// Returns [`Error::Fact`] if a length is not from 1 to 2147483647, if `block_q` or `block_kv` is 0, or if a pair
+    /// is outside the array.
     pub fn blocks(
         q_len: usize,
         kv_len: usize,
@@ -209,13 +246,19 @@ impl Array {
     ) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if block_q == 0 || block_kv == 0 {
-            return Err(Error::fact("block list", format!("blocks of {block_q} by {block_kv}: give at least 1 by 1")));
+            return Err(Error::fact(
+                "block list",
+                format!("blocks of {block_q} by {block_kv} cells are empty: give blocks of at least 1 by 1 cells"),
+            ));
         }
         let kv_blocks = kv_len.div_ceil(block_kv as usize);
         if let Some(pair) = list.iter().find(|p| p.1 as usize >= kv_blocks) {
             return Err(Error::fact(
                 "block list",
-                format!("{} is the key block in {pair:?}, but there are {kv_blocks} key blocks", pair.1),
+                format!(
+                    "key block {} of the pair {pair:?} does not exist: there are {kv_blocks} key blocks, counted from 0",
+                    pair.1
+                ),
             ));
         }
         let list = Compressed::from_pairs(q_len.div_ceil(block_q as usize), list, "block list")?;
@@ -354,7 +397,8 @@ impl Slice {
 }
 
 /// The values that an additive mask may hold, for error messages.
-pub(crate) const ADDITIVE: &str = "a mask holds 0 (may attend) and -inf or the type's lowest number (ignored)";
+pub(crate) const ADDITIVE: &str =
+    "an additive mask contains only 0 (allowed), and -inf or the type's lowest number (not allowed)";
 
 /// Returns true for 0, false for -inf and the lowest finite f64, f32, bf16 and f16, and `None` for other numbers.
 pub(crate) fn additive_keep(cell: f64) -> Option<bool> {

@@ -162,7 +162,7 @@ impl<'a> Meter<'a> {
     fn too_many(&self, steps: u64) -> Error {
         let Progress { stage, rows, all_rows, .. } = self.progress;
         Error::Budget(format!(
-            "{stage} takes too many steps: {steps} after {rows} of {all_rows} query rows, at most {}: shorten the sequence, \
+            "{stage} takes too many steps: {steps} after {rows} of {all_rows} query rows, but the budget allows {}: shorten the sequence, \
              simplify the mask, or raise the steps of the budget",
             self.budget.steps
         ))
@@ -212,7 +212,7 @@ impl<'a> Meter<'a> {
         match self.tiles <= self.budget.tiles {
             true => Ok(()),
             false => Err(Error::Budget(format!(
-                "too many tiles: {}, at most {}: plan fewer query rows or patterns at once, use tiles of more rows than \
+                "the plan needs at least {} tiles, but the budget allows {}: plan fewer query rows or patterns at once, use tiles of more rows than \
                  {block_q} (block_q), or raise the tiles of the budget",
                 self.tiles, self.budget.tiles
             ))),
@@ -228,7 +228,7 @@ impl<'a> Meter<'a> {
         match self.spans <= self.budget.spans {
             true => Ok(()),
             false => Err(Error::Budget(format!(
-                "too many spans: more than {}: plan fewer query rows at once, use tiles of more rows (block_q), or raise \
+                "the plan needs more spans than the {} that the budget allows: plan fewer query rows at once, use tiles of more rows (block_q), or raise \
                  the spans of the budget",
                 self.budget.spans
             ))),

@@ -25,17 +25,22 @@ impl Mask {
     /// let error = (causal() & chunk(0)).check().unwrap_err();
     /// assert_eq!(error.to_string(), "`chunk(0)`: size is 0: give at least 1");
     /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Atom`] for an invalid parameter, and for a mask that is too long or too deeply nested.
     pub fn check(&self) -> Result<(), Error> {
         match measure(self) {
             Ok(()) => self.check_parts(),
             Err(Oversize::Deep) => Err(Error::atom(
                 "mask",
-                format!("nested more than {MAX_DEPTH} deep: write `a - (b | c | d)` instead of `a - b - c - d`"),
+                format!(
+                    "the mask has more than {MAX_DEPTH} levels of nesting: write `a - (b | c | d)` instead of `a - b - c - d`"
+                ),
             )),
             Err(Oversize::Long) => Err(Error::atom(
                 "mask",
                 format!(
-                    "its text is longer than {MAX_TEXT} bytes: give long lists as facts and name these facts in the mask"
+                    "the text of the mask is longer than {MAX_TEXT} bytes: give long lists as facts and name these facts in the mask"
                 ),
             )),
         }
@@ -55,6 +60,9 @@ impl Spec {
     /// let error = (causal() + Score::softcap(0.0)).check().unwrap_err();
     /// assert_eq!(error.to_string(), "`softcap(0)`: the cap is 0: give a finite number above 0");
     /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Mask::check`], and [`Error::Atom`] for an invalid parameter of a score.
     pub fn check(&self) -> Result<(), Error> {
         self.mask.check()?;
         self.scores.iter().try_for_each(|score| check_score(score).map_err(|problem| Error::atom(score, problem)))

@@ -58,36 +58,50 @@ impl BoundMask {
         Ok(self.first_difference(other)?.is_none())
     }
 
-    /// Returns the first cell that exactly one of the two masks allows, in the order of batch row, head, query and key. The
-    /// errors are those of [`same_cells`](Self::same_cells).
+    /// Returns the first cell that exactly one of the two masks allows, in the order of batch row, head, query and key.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_difference(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::Differ)
     }
 
-    /// Returns the first cell that `self` allows and `other` does not, or `None` if `self` is a subset of `other`. The errors are
-    /// those of [`same_cells`](Self::same_cells).
+    /// Returns the first cell that `self` allows and `other` does not, or `None` if `self` is a subset of `other`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_outside(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::OnlyFirst)
     }
 
-    /// Returns whether `other` allows every cell that `self` allows. The errors are those of [`same_cells`](Self::same_cells).
+    /// Returns whether `other` allows every cell that `self` allows.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn is_subset_of(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_outside(other)?.is_none())
     }
 
-    /// Returns the first cell that both masks allow, or `None` if they allow no common cell. The errors are those of
-    /// [`same_cells`](Self::same_cells).
+    /// Returns the first cell that both masks allow, or `None` if they allow no common cell.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_common(&self, other: &Self) -> Result<Option<Cell>, Error> {
         self.first_cell(other, Ask::Both)
     }
 
-    /// Returns true if the masks allow no common cell. The errors are those of [`same_cells`](Self::same_cells).
+    /// Returns true if the masks allow no common cell.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn is_disjoint_from(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_common(other)?.is_none())
     }
 
-    /// Returns the first `limit` cells that exactly one of the two masks allows. The errors are those of
-    /// [`same_cells`](Self::same_cells).
+    /// Returns the first `limit` cells that exactly one of the two masks allows.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<Cell>, Error> {
         self.check_comparable(other)?;
         let mut found = Vec::new();
@@ -106,6 +120,9 @@ impl BoundMask {
     }
 
     /// Returns the number of cells that `self` allows and `other` does not.
+    ///
+    /// # Errors
+    /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn count_outside(&self, other: &Self) -> Result<u128, Error> {
         self.check_comparable(other)?;
         let mut counts: HashMap<(usize, usize), u64> = HashMap::new();

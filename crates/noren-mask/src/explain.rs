@@ -113,7 +113,10 @@ impl Words<'_> {
         match mask.node() {
             Node::And(_) => first(false).map_or("every part allows the cell".into(), |p| from("denied", p)),
             Node::Or(_) => first(true).map_or("no part allows the cell".into(), |p| from("allowed", p)),
-            Node::Not(_) => format!("`{}` {}", parts[0].mask, if allowed { "denies it" } else { "allows it" }),
+            Node::Not(_) if allowed => {
+                format!("`{}` denies the cell, so the complement allows the cell", parts[0].mask)
+            }
+            Node::Not(_) => format!("`{}` allows the cell, so the complement denies the cell", parts[0].mask),
             Node::Minus(..) => match (parts[0].allowed, parts[1].allowed) {
                 (false, _) => from("denied", &parts[0]),
                 (true, true) => format!("removed by `{}`: {}", parts[1].mask, parts[1].why),
@@ -131,7 +134,8 @@ impl Words<'_> {
     fn arm_words(&self, what: &str, index: usize, parts: &[Part]) -> String {
         match parts.first() {
             None => format!("no arm names {what} {index}"),
-            Some(p) => format!("the arm of {what} {index} {}", if p.allowed { "allows it" } else { "denies it" }),
+            Some(p) if p.allowed => format!("the arm of {what} {index} allows the cell"),
+            Some(_) => format!("the arm of {what} {index} denies the cell"),
         }
     }
 }

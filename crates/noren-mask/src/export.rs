@@ -153,7 +153,12 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
         for key in 0..shape.kv_len() {
             let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));
             let cell = [batch, head, row, key];
-            assert_eq!(given, bound.allowed(batch, head, row, key), "cell {cell:?} of the rows of `{}`", bound.mask());
+            assert_eq!(
+                given,
+                bound.allowed(batch, head, row, key),
+                "the exported rows of `{}` are wrong at cell {cell:?}",
+                bound.mask()
+            );
         }
     }
 }

@@ -133,7 +133,10 @@ impl Fold {
         }
         fold.rows.push(row.finish());
         match fold.rows.iter().position(|row| row.len() > Shape::MAX_LEN) {
-            Some(row) => Err(Error::Fold(format!("row {row} has more than {} tokens: give a budget", Shape::MAX_LEN))),
+            Some(row) => Err(Error::Fold(format!(
+                "row {row} of the result has more than {} tokens: give `budget`, the maximum number of tokens in a row",
+                Shape::MAX_LEN
+            ))),
             None => Ok(fold),
         }
     }

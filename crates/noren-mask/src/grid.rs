@@ -216,7 +216,7 @@ impl BoundMask {
         for (what, at, count) in [("batch row", batch, shape.batch_len()), ("head", head, shape.head_count())] {
             if at >= count {
                 return Err(Error::Picture(format!(
-                    "{what} {at} is outside the shape, which has {count}: give one from 0 to {}",
+                    "{what} {at} does not exist: give a number from 0 to {}",
                     count - 1
                 )));
             }
@@ -232,9 +232,9 @@ impl BoundMask {
 pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Result<Range<u32>, Error> {
     let range = range.clone().unwrap_or(0..len);
     if range.start >= range.end || range.end > len {
-        let problem = if range.start >= range.end { "is empty" } else { "reaches outside" };
+        let problem = if range.start >= range.end { "is empty" } else { "extends beyond the end" };
         return Err(Error::Picture(format!(
-            "{what} {}..{} {problem}: give a range within 0..{len}",
+            "the range {}..{} of {what} {problem}: give a range within 0..{len}",
             range.start, range.end
         )));
     }

@@ -77,7 +77,10 @@ fn guarded(
     if plan.reordered().is_none() || plan.agrees_with_rows() {
         return Ok(plan);
     }
-    assert!(!strict, "the reordered plan of `{mask}` differs from its rows: {options:?}");
+    assert!(
+        !strict,
+        "the reordered plan of `{mask}` does not compute exactly the cells of the mask; the options of the plan are {options:?}"
+    );
     PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
 }
 

@@ -37,7 +37,7 @@ impl Json {
             Json::Real(x) => format!("{x:e}"),
             Json::Text(t) if t.chars().nth(40).is_some() => format!("{:?}...", t.chars().take(40).collect::<String>()),
             Json::Text(t) => format!("{t:?}"),
-            Json::List(list) => format!("a list of {}", list.len()),
+            Json::List(list) => format!("a list of length {}", list.len()),
             Json::Object(_) => "an object".into(),
         }
     }
@@ -51,7 +51,7 @@ fn advise(text: &str, error: &serde_json::Error) -> String {
         return format!("{message}: numbers go up to 1.8e308");
     }
     if message.starts_with("recursion limit") {
-        return format!("{message}: the JSON is nested deeper than facts can be");
+        return format!("{message}: the JSON has more levels of nesting than facts can have");
     }
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or("").as_bytes();
     let mut start = error.column().min(line.len());
@@ -245,7 +245,7 @@ impl<'a> At<'a> {
         let expected = || match (min, max) {
             (i64::MIN, i64::MAX) => format!("{what}: a whole number"),
             (i64::MIN, _) => format!("{what}: a whole number up to {max}"),
-            (_, i64::MAX) => format!("{what}: a whole number from {min}"),
+            (_, i64::MAX) => format!("{what}: a whole number of at least {min}"),
             _ => format!("{what}: a whole number from {min} to {max}"),
         };
         let refuse = |why: &str| Err(self.error(format!("{} {why}, expected {}", self.value.describe(), expected())));
@@ -256,7 +256,7 @@ impl<'a> At<'a> {
             Json::Real(x) if x.is_finite() && x.fract() != 0.0 => refuse("is not whole"),
             Json::Real(x) if x.is_finite() && x > max as f64 => refuse("is too large"),
             Json::Real(x) if x.is_finite() && x < min as f64 => refuse("is too small"),
-            Json::Real(x) if x.is_finite() => refuse("has a decimal point or exponent"),
+            Json::Real(x) if x.is_finite() => refuse("is written with a decimal point or exponent"),
             _ => Err(self.wrong(&expected())),
         }
     }

@@ -57,7 +57,12 @@ impl Keep {
         let expected = [b, h, q, per_row].iter().map(|&n| n as u128).product::<u128>();
         if expected != words.len() as u128 {
             let given = words.len();
-            return Err(Error::fact("cells", format!("{dims:?} need {expected} words of 64 keys, got {given}")));
+            return Err(Error::fact(
+                "cells",
+                format!(
+                    "dimensions {dims:?} need {expected} words of 64 bits, one bit for each key, but {given} words are given"
+                ),
+            ));
         }
         if k % 64 != 0 {
             words.chunks_mut(per_row).for_each(|row| row[per_row - 1] &= u64::MAX >> (64 - k % 64));

@@ -315,7 +315,9 @@ impl<'a> Parser<'a> {
         let mut items = Vec::new();
         while self.token.kind != Kind::RightBracket {
             if self.token.kind == Kind::LeftBracket {
-                return Err(self.unexpected(&["a number", "a range"]).suggest("lists do not nest: write one list"));
+                return Err(self
+                    .unexpected(&["a number", "a range"])
+                    .suggest("a list cannot contain a list: write one list"));
             }
             items.push(self.item()?);
             if self.token.kind != Kind::Comma {
@@ -366,7 +368,7 @@ impl<'a> Parser<'a> {
                 Some(bound(self.int()?, token)?)
             }
             Kind::Minus => {
-                return Err(ParseError::at(self.token.span(), "a range ends at 0 or later")
+                return Err(ParseError::at(self.token.span(), "the end of a range cannot be negative")
                     .suggest("positions count from 0; write `a..` for everything from `a` on"));
             }
             _ => None,
@@ -435,7 +437,7 @@ fn arm_span(item: &Written) -> Parsed<Span> {
             let message = format!("range {start}..{end} is reversed");
             Err(ParseError::at(item.span.clone(), message).suggest(format!("write {end}..{start}")))
         }
-        _ => Err(ParseError::at(item.span.clone(), "an arm names indices from 0 on")
+        _ => Err(ParseError::at(item.span.clone(), "an arm must name indices, which count from 0")
             .suggest("write a number, a range such as `0..4`, or a list of these")),
     }
 }

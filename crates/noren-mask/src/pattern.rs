@@ -154,7 +154,7 @@ impl Pattern {
             }
             Pattern::Selected(selection, leaf) => selection.row(leaf, row, keys, emit),
             Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
-                unreachable!("combinations have no rows of their own")
+                unreachable!("the rows of a combination are computed from the rows of its parts")
             }
         }
     }

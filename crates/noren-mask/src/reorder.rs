@@ -103,7 +103,7 @@ impl fmt::Display for Reordering {
             })?;
         }
         match (&self.split, self.modulus()) {
-            (Some(split), _) => say(format!("keys in place and in {} residue classes", split.step())),
+            (Some(split), _) => say(format!("keys in original order and in {} residue classes", split.step())),
             (None, 1) => Ok(()),
             (None, n) => say(format!("{n} residue classes")),
         }

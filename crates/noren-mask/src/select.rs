@@ -71,7 +71,9 @@ impl BoundMask {
     pub fn select_batch(&self, batch: &[usize]) -> Result<BoundMask, Error> {
         let count = self.shape().batch_len();
         if let Some(row) = batch.iter().find(|row| **row >= count) {
-            return Err(Error::Shape(format!("batch row {row} is selected, but there are {count}")));
+            return Err(Error::Shape(format!(
+                "batch row {row} is selected, but there are only {count} batch rows, counted from 0"
+            )));
         }
         if batch.is_empty() {
             return Err(Error::Shape(format!(
@@ -104,12 +106,12 @@ fn choose(what: &str, len: usize, ranges: impl IntoIterator<Item = Range<usize>>
     let mut chosen = Vec::new();
     for range in ranges {
         if range.end > len {
-            return Err(Error::Shape(format!("{what} {range:?} are selected, but there are {len}")));
+            return Err(Error::Shape(format!("{what} {range:?} are selected, but there are only {len} {what}")));
         }
         chosen.extend((!range.is_empty()).then_some(range.start as u32..range.end as u32));
     }
     match chosen.is_empty() {
-        true => Err(Error::Shape(format!("no {what} are selected: select at least one of {len}"))),
+        true => Err(Error::Shape(format!("no {what} are selected: select at least one of the {len} {what}"))),
         false => Ok(Chosen::new(chosen.into_iter().collect())),
     }
 }

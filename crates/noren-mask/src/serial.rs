@@ -145,7 +145,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let version = at.needed("version")?.whole("a version", 0, i64::MAX)?;
     if version != VERSION {
         return Err(Error::Plan(format!(
-            "the version is {version}, but this program reads version {VERSION}: plan the mask again"
+            "the version of the plan is {version}, but this program reads version {VERSION}: plan the mask again"
         )));
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
@@ -161,7 +161,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let pairs = shape.batch_len() * shape.head_count();
     let given = pattern_of.items("a list with one pattern number for each pair of batch row and head")?.len();
     if given != pairs {
-        return Err(pattern_of.error(format!("has {given} entries but there are {pairs} pairs of batch row and head")));
+        return Err(pattern_of.error(format!("{given} entries are given for {pairs} pairs of batch row and head")));
     }
     let patterns = at.needed("patterns")?;
     let fewest = shape.q_len().div_ceil(options.block_q as usize);
@@ -171,12 +171,12 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         let tiles = rows.items("a list of the query rows at which tiles begin and end")?.len().saturating_sub(1);
         if tiles < fewest {
             return Err(
-                rows.error(format!("has {tiles} tiles, but {} query rows need at least {fewest}", shape.q_len()))
+                rows.error(format!("{tiles} tiles are given, but {} query rows need at least {fewest}", shape.q_len()))
             );
         }
     }
     let bound = mask.bind(&shape, &facts)?;
-    let differs = |at: &At<'_>| Err(Error::Plan(format!("{at} is not what `{mask}` gives: {AGAIN}")));
+    let differs = |at: &At<'_>| Err(Error::Plan(format!("{at} differs from the plan of `{mask}`: {AGAIN}")));
     if patterns.items("a list of patterns, which are objects with rows and spans")?.len() != bound.pattern_count() {
         return differs(&patterns);
     }

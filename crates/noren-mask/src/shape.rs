@@ -163,20 +163,20 @@ impl Shape {
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return refuse(format!(
-                "{} query heads over {} key-value heads: the first must be a multiple of the second",
+                "there are {} query heads and {} key-value heads: the number of query heads must be a multiple of the other",
                 self.heads, self.kv_heads
             ));
         }
         if self.query_offsets.len() != 1 && self.query_offsets.len() != self.batch {
             return refuse(format!(
-                "query_offset has {} entries but the batch is {}: give one, or one per batch row",
+                "query_offset has {} entries but the batch has {} rows: give one entry, or one per batch row",
                 self.query_offsets.len(),
                 self.batch
             ));
         }
         let limit = Self::MAX_LEN as i64;
         match self.query_offsets.iter().find(|o| !(-limit..=limit).contains(*o)) {
-            Some(offset) => refuse(format!("query_offset {offset} is beyond {limit} positions")),
+            Some(offset) => refuse(format!("query_offset is {offset}: its absolute value can be at most {limit}")),
             None => Ok(()),
         }
     }

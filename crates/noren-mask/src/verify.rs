@@ -117,8 +117,11 @@ impl Wrong {
         let at = format!("of `{mask}` in batch row {batch}, head {head}");
         Error::Plan(match self {
             Wrong::Cell { row, key, executed } => {
-                let (is, means) = if *executed { ("executes", "hides") } else { ("leaves out", "allows") };
-                format!("the plan {is} cell [{batch}, {head}, {row}, {key}], which `{mask}` {means}")
+                let cell = [batch, head, *row as usize, *key as usize];
+                match executed {
+                    true => format!("the plan executes cell {cell:?}, which `{mask}` hides"),
+                    false => format!("the plan leaves out cell {cell:?}, which `{mask}` allows"),
+                }
             }
             Wrong::Rows { end, start } => format!(
                 "the tiles {at} do not contain every query row exactly once: they contain the rows before place {end}, and the \

@@ -60,6 +60,10 @@ impl Picture<'_> {
     }
 
     /// Returns the picture as a self-contained SVG document that follows the light or dark color scheme of the system.
+    ///
+    /// # Errors
+    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask, and the errors of the
+    /// computation of its cells.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(96);
@@ -68,6 +72,10 @@ impl Picture<'_> {
     }
 
     /// Returns the picture as the bytes of a PNG file, with dot-matrix characters and without token labels.
+    ///
+    /// # Errors
+    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask or the picture has too many
+    /// pixels, and the errors of the computation of its cells.
     pub fn to_png(&self) -> Result<Vec<u8>, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(512);

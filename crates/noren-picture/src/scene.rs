@@ -103,7 +103,7 @@ impl Layout {
         }
         let most = picture.max_panels.max(1);
         if pairs.len() > most {
-            notes.push(format!("the first {most} of {} patterns", pairs.len()));
+            notes.push(format!("only the first {most} of {} patterns are shown", pairs.len()));
             pairs.truncate(most);
         }
         let caption = |group: &[(usize, usize)]| caption(group, shape.batch_len(), shape.head_count());

@@ -76,7 +76,7 @@ fn description(scene: &Scene) -> String {
     }
     for ink in &scene.legend {
         let cells: usize = scene.panels.iter().map(|p| p.inks.iter().filter(|i| *i == ink).count()).sum();
-        let _ = write!(text, " {}: {cells} of the cells drawn.", scene.meaning(*ink));
+        let _ = write!(text, " {}: {cells} cells of the picture.", scene.meaning(*ink));
     }
     text
 }

@@ -12,7 +12,11 @@ create_exception!(noren, ExportError, Error, "The error for a mask that another 
 pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
     match error.into() {
         noren::Error::Parse(error) => ParseError::new_err(error.to_string()),
-        error => Error::new_err(error.to_string()),
+        error => {
+            let text = error.to_string();
+            let raised = Error::new_err(text.clone());
+            crate::function::explained(&text, raised)
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
 //! | `cache` | key-value caches: append, plan, attend |
 //! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
-//! | `fold` | sequences with shared prefixes |
+//! | `fold`, `function` | sequences with shared prefixes; masks of Python functions |
 //! | `private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
 
@@ -29,6 +29,7 @@ mod export;
 mod facts;
 mod flow;
 mod fold;
+mod function;
 mod mask;
 mod masks;
 mod private;
@@ -87,6 +88,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(audit::audit_rounding, module)?,
         wrap_pyfunction!(masks::read_mask, module)?,
         wrap_pyfunction!(fold::fold_sequences, module)?,
+        wrap_pyfunction!(function::tile_function, module)?,
         wrap_pyfunction!(doctor::check, module)?,
         wrap_pyfunction!(doctor::classes, module)?,
         wrap_pyfunction!(doctor::recognise, module)?,

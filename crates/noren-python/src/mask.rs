@@ -69,7 +69,14 @@ impl PyMask {
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
-        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_string(),)))
+        let mask = &slf.get().0;
+        if mask.atoms().iter().any(|atom| atom.name() == "function") {
+            return Err(PyTypeError::new_err(format!(
+                "the mask `{mask}` contains a function of Python and cannot be pickled: pickle the function, and call \
+                 nr.from_mask_mod again"
+            )));
+        }
+        Ok((slf.get_type().into_any().unbind(), (mask.to_string(),)))
     }
 
     /// Returns the mask with a shape and facts, after checking that they fit each other.

@@ -323,7 +323,7 @@ def disagree(rank: int, ranks: int) -> None:
         "differ in: types": lambda: call(mine, torch.bfloat16 if odd else torch.float32),
         "differ in: head_dim and v_dim": lambda: call(mine, head_dim=16 if odd else 8),
         "differ in: options": lambda: call(mine, scale=0.5 if odd else None),
-        "not at the same call": wrong_call,
+        "make different calls": wrong_call,
     }
     for words, way in ways.items():
         try:

@@ -11,6 +11,8 @@ import transformers
 from noren.battery import Intent
 from torch import Tensor, nn
 
+from noren._hf_cache import given_cache
+
 SIZES: dict[str, Any] = {
     "vocab_size": 99,
     "hidden_size": 32,
@@ -211,11 +213,11 @@ def ignored_mask(model: nn.Module) -> None:
 
 
 def stale_cache_mask(model: nn.Module) -> None:
-    _before(model, lambda k: {"attention_mask": None} if k.get("past_key_values") is not None else {})
+    _before(model, lambda k: {"attention_mask": None} if given_cache(k) is not None else {})
 
 
 def positions_restart_in_the_cache(model: nn.Module) -> None:
-    _before(model, lambda k: {"position_ids": k["position_ids"] - k["position_ids"].min()} if k.get("past_key_values") else {})
+    _before(model, lambda k: {"position_ids": k["position_ids"] - k["position_ids"].min()} if given_cache(k) is not None else {})
 
 
 def finite_fill(model: nn.Module) -> None:

@@ -387,3 +387,18 @@ def test_random_histories_have_the_bits_of_one_pass(part: int) -> None:
         run.go()
         steps += run.steps
     assert steps > RUNS / 10
+
+
+def test_masks_that_allow_later_tokens_in_a_rotating_cache() -> None:
+    """Tests that the window of the cache limits earlier tokens only: the tokens of a step may read each other."""
+    rng = np.random.default_rng(5)
+    cache = nr.KvCache.rotating(1, 8, 3, sink_tokens=2, ahead=6)
+    k, v, q = (rng.normal(size=(1, 1, 13, 8)).astype(np.float32) for _ in range(3))
+    at = np.arange(13)
+    keep = (at > at[:, None] - 3) | (at < 2)
+    for start, stop in ((0, 5), (5, 7), (7, 13)):
+        cache.append(k[:, :, start:stop], v[:, :, start:stop])
+        scores = np.where(keep[start:stop, :stop], q[0, 0, start:stop] @ k[0, 0, :stop].T / np.sqrt(8), -np.inf)
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        expected = weights / weights.sum(1, keepdims=True) @ v[0, 0, :stop]
+        assert np.allclose(cache.attend(q[:, :, start:stop], "full")[0, 0], expected, atol=1e-5)

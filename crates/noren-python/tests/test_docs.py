@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+import noren as nr
+
+PACKAGE = Path(nr.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
 FLAGS = doctest.ELLIPSIS
 
@@ -36,12 +39,17 @@ def test_masks_written_by_hand() -> None:
     assert run > 50 and failed == 0
 
 
-@pytest.mark.parametrize("name", ["noren", "noren._doctor", "noren._flow", "noren.formats.dense", "noren.torch", "noren.distributed"])
-def test_docstrings(name: str) -> None:
-    if name in ("noren.torch", "noren.distributed"):
-        pytest.importorskip("torch")
-    failed, run = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
-    assert run > 0 and failed == 0
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+"""The files of the package that have examples."""
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_docstrings(source: Path) -> None:
+    for package in ("torch", "transformers", "tokenizers", "onnx"):
+        if re.search(rf"\b{package}\b", source.read_text(encoding="utf-8")):
+            pytest.importorskip(package)
+    name = ".".join(source.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
 
 
 def test_the_notebook_trains_a_model() -> None:
@@ -56,8 +64,6 @@ def test_the_notebook_trains_a_model() -> None:
 
 
 def test_notebooks_show_pictures() -> None:
-    import noren as nr
-
     bound = nr.parse("causal & documents([3, 2])").bind(5)
     for shown in (nr.causal(), bound, bound.plan(), nr.causal().diff("full", 4)):
         assert shown._repr_svg_().startswith("<svg")

@@ -1,7 +1,11 @@
-"""`noren.fold` against the unfolded sequences: tokens, masks, losses, gradients and bits."""
+"""`noren.fold` against the unfolded sequences: tokens, masks, losses, gradients and bits.
+
+`NOREN_FOLD_BATCHES` sets the number of random batches of each model.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -9,6 +13,8 @@ import numpy as np
 import noren as nr
 import pytest
 
+BATCHES = int(os.environ.get("NOREN_FOLD_BATCHES", "125"))
+FLEX_BATCHES = int(os.environ.get("NOREN_FOLD_BATCHES", "10"))
 Tokens = list[list[int]]
 
 
@@ -85,6 +91,13 @@ def test_wrong_input() -> None:
     assert message([[1]], budget=0).startswith("budget is 0")
     assert message([[1]], min_prefix=True).startswith("min_prefix is True")
     assert message([[1]], max_length="x").startswith("max_length is 'x'")
+    assert message([[1, 2], np.array([1.0, 2.0])]) == "sequence 1 holds float64: give whole numbers"
+    assert message([[1, 2], np.array([True, False])]) == "sequence 1 holds booleans: give token ids"
+    assert message([[1, 2], ["a"]]).startswith("sequence 1 holds")
+    assert message([[1], [[2]]]).startswith("sequence 1 has shape (1, 1)")
+    mixed = nr.fold([np.array([1, 2], np.int32), [1, 3], np.array([1, 2], np.uint8)])
+    assert mixed.token_count == 3 and mixed.input_ids.dtype == np.int64
+    assert nr.fold([[3, 4]] * 500).label_weights.tolist() == [[0, 500]]  # equal sequences count one by one
     fold = nr.fold([[1, 2], [1, 3]])
     with pytest.raises(nr.Error, match="its first dimensions must be"):
         fold.unfold(np.zeros((2, 3)))
@@ -101,6 +114,16 @@ def test_fuzz() -> None:
             nr.fold(rng.choice(values), **options)
         except (TypeError, nr.Error) as error:
             assert str(error) and "NoneType" not in str(error)
+
+
+@pytest.fixture
+def one_thread() -> Any:
+    """Limits PyTorch to one thread: the work of tiny models is less than that of handing it to other threads."""
+    torch = pytest.importorskip("torch")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def model(kind: str) -> Any:
@@ -136,29 +159,44 @@ def unfolded_loss(made: Any, sequences: Tokens, masks: list[list[int]]) -> Any:
     return (losses * learned[:, 1:]).sum() / learned[:, 1:].sum().clamp(min=1)
 
 
+def equal_gradients(made: Any, first: Any, second: Any) -> None:
+    """Asserts that the two functions return the same loss, with the same gradients of all parameters of the model `made`."""
+    import torch
+
+    losses, gradients = [], []
+    for call in (first, second):
+        made.zero_grad()
+        loss = call()
+        loss.backward()
+        losses.append(float(loss.detach()))
+        gradients.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in made.parameters()])
+    assert abs(losses[0] - losses[1]) <= 1e-5 * max(1.0, abs(losses[1]))
+    largest = max(float(gradient.abs().max()) for gradient in gradients[1])
+    for own, other in zip(*gradients, strict=True):
+        assert float((own - other).abs().max()) <= 1e-5 * max(largest, 1e-3)
+
+
+def with_attention(made: Any, name: str, call: Any) -> Any:
+    made.set_attn_implementation(name)
+    return call()
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text", "mistral"])
 def test_losses_and_gradients_are_those_of_the_unfolded_batch(kind: str) -> None:
     torch = pytest.importorskip("torch")
     rng = random.Random(len(kind))
     made = model(kind)
-    for case in range(125):
+    for case in range(BATCHES):
         sequences = rollouts(rng)
         masks = [[int(rng.random() < 0.7) if case % 3 else 1 for _ in tokens] for tokens in sequences]
         budget = rng.choice([None, 32, 50])
         fold = nr.fold([{"input_ids": t, "loss_mask": m} for t, m in zip(sequences, masks, strict=True)], budget=budget)
-        gradients = []
-        losses = []
-        for folded in (True, False):
-            made.zero_grad()
-            made.set_attn_implementation("noren" if folded else "eager")
-            loss = fold.loss(made(**fold.inputs()).logits) if folded else unfolded_loss(made, sequences, masks)
-            loss.backward()
-            losses.append(float(loss.detach()))
-            gradients.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in made.parameters()])
-        assert abs(losses[0] - losses[1]) <= 1e-5 * max(1.0, abs(losses[1]))
-        largest = max(float(gradient.abs().max()) for gradient in gradients[1])
-        for own, other in zip(*gradients, strict=True):
-            assert float((own - other).abs().max()) <= 1e-5 * max(largest, 1e-3), (kind, case)
+        equal_gradients(
+            made,
+            lambda fold=fold: with_attention(made, "noren", lambda: fold.loss(made(**fold.inputs()).logits)),
+            lambda given=(sequences, masks): with_attention(made, "eager", lambda: unfolded_loss(made, *given)),
+        )
         if case < 10:
             made.set_attn_implementation("noren")
             logits = made(**fold.inputs()).logits.detach()
@@ -166,6 +204,40 @@ def test_losses_and_gradients_are_those_of_the_unfolded_batch(kind: str) -> None
                 alone = made(torch.tensor([tokens]), use_cache=False).logits[0].log_softmax(-1)
                 expected = alone[:-1].gather(1, torch.tensor(tokens)[1:, None])[:, 0]
                 assert found.shape == expected.shape and torch.allclose(found, expected.to(found.dtype), atol=2e-5)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text"])
+def test_flex_attention_with_the_exported_mask_has_the_same_loss_and_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from torch.nn.attention import flex_attention as flex
+
+    # PyTorch has this backward pass for CPUs, in its implementation without kernels, and refuses to call it.
+    monkeypatch.setattr(flex, "_validate_device", lambda *_: None, raising=False)
+    blocks: dict[int | None, Any] = {}
+
+    def attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **_: Any) -> Any:
+        mask = blocks[getattr(module, "sliding_window", None)]
+        return flex.flex_attention(query, key, value, block_mask=mask, scale=scaling, enable_gqa=True).transpose(1, 2).contiguous(), None
+
+    transformers.AttentionInterface.register("fold_flex", attend)
+    transformers.masking_utils.AttentionMaskInterface.register("fold_flex", lambda *_, **__: None)
+    rng = random.Random(8)
+    made = model(kind)
+    for _ in range(FLEX_BATCHES):
+        sequences = rollouts(rng)
+        fold = nr.fold(sequences, budget=rng.choice([None, 40]))
+        for window in {None, getattr(made.config, "sliding_window", None)}:
+            blocks[window] = nr.to_flex(fold.plan(heads=4, kv_heads=2, mask=fold.tree(window=window)))
+        given = {name: value for name, value in fold.inputs().items() if name in ("input_ids", "position_ids")}
+        equal_gradients(
+            made,
+            lambda fold=fold, given=given: with_attention(made, "fold_flex", lambda: fold.loss(made(**given, use_cache=False).logits)),
+            lambda sequences=sequences: with_attention(
+                made, "eager", lambda: unfolded_loss(made, sequences, [[1] * len(tokens) for tokens in sequences])
+            ),
+        )
 
 
 def test_a_model_that_cannot_be_folded_is_refused() -> None:
@@ -208,3 +280,32 @@ def test_attention_has_the_values_of_each_sequence_alone() -> None:
             flex = flex_attention(q, k, v, block_mask=mask, enable_gqa=True).transpose(1, 2)
             for own, other in zip(fold.unfold(out), fold.unfold(flex), strict=True):
                 assert torch.allclose(own, other, atol=2e-6)
+
+
+def test_tokens_whose_keys_are_one_run_have_the_bits_of_their_sequence_alone() -> None:
+    torch = pytest.importorskip("torch")
+    import noren.torch as nt
+
+    rng = random.Random(5)
+    generator = torch.Generator().manual_seed(5)
+    compared = 0
+    for _ in range(60):
+        fold = nr.fold(rollouts(rng))
+        q, k, v = (torch.randn(1, heads, fold.input_ids.shape[1], 16, generator=generator) for heads in (4, 2, 2))
+        out = nt.attention(q, k, v, fold.plan(4, 2)).transpose(1, 2)
+        for (_, slots), found in zip(fold.sequences, fold.unfold(out), strict=True):
+            run = int((slots - slots[0] == np.arange(len(slots))).sum())  # the tokens before the first gap
+            alone = nt.attention(q[:, :, slots], k[:, :, slots], v[:, :, slots], "causal")[0].transpose(0, 1)
+            assert torch.equal(found[:run], alone[:run])
+            compared += run
+    assert compared > 1000
+
+
+def test_token_counts_are_the_numbers_of_distinct_prefixes() -> None:
+    rng = random.Random(12)
+    for _ in range(500):
+        sequences = rollouts(rng)
+        prefixes = {tuple(tokens[: end + 1]) for tokens in sequences for end in range(len(tokens))}
+        fold = nr.fold(sequences)
+        assert fold.token_count == len(prefixes) and fold.input_ids.shape[0] == 1
+        assert sum(fold.label_weights.flatten()) == sum(len(tokens) - 1 for tokens in sequences)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,7 @@ def back(bound: nr.BoundMask) -> dict[str, Any]:
         return kept.repeat(s.heads // kept.shape[1] if kept.shape[1] > 1 else 1, 1)
 
     ways: dict[str, Any] = {
+        **({"transformers": lambda: nr.from_transformers(**nr.to_transformers(bound)).dense()} if find_spec("transformers") else {}),
         "keep": lambda: nr.from_keep(nr.to_keep(bound)).dense(),
         "drop": lambda: nr.from_drop(nr.to_drop(bound)).dense(),
         "additive": lambda: nr.from_additive(nr.to_additive(bound)).dense(),
@@ -80,6 +83,9 @@ def back(bound: nr.BoundMask) -> dict[str, Any]:
         "flashinfer": lambda: nr.from_flashinfer(nr.to_flashinfer(bound)).dense(),
         "flashinfer_bsr": lambda: nr.from_flashinfer_bsr(nr.to_flashinfer_bsr(bound, block=block)).dense(),
         "splash": splash,
+        "fa4": lambda: nr.from_fa4(nr.to_fa4(bound, block=(3, 4))).dense(),
+        "flashinfer_ranges": lambda: nr.from_flashinfer_ranges(nr.to_flashinfer_ranges(bound)).dense(),
+        "sglang": lambda: nr.from_sglang(nr.to_sglang(bound)).dense(),
         "varlen": varlen,
         "xformers": xformers,
     }
@@ -111,11 +117,11 @@ def test_what_can_be_said_is_said() -> None:
                 pass
     total = len(CASES)
     print(total, dict(taken))
-    for name in ("keep", "drop", "additive", "onnx", "llama_cpp", "cudnn"):
+    for name in ("keep", "drop", "additive", "onnx", "llama_cpp", "cudnn", "fa4"):
         assert taken[name] == total, name
-    for name in ("magi", "flashinfer"):
+    for name in ("magi", "flashinfer", "sglang"):
         assert taken[name] > 0.8 * total, name
-    for name, share in {"flashmask": 0.5, "flashinfer_bsr": 0.7, "varlen": 0.2, "xformers": 0.15, "splash": 0.6}.items():
+    for name, share in {"flashmask": 0.5, "flashinfer_bsr": 0.7, "varlen": 0.2, "xformers": 0.15, "splash": 0.6, "flashinfer_ranges": 0.3}.items():
         assert taken[name] > share * total, (name, taken[name], total)
 
 
@@ -153,6 +159,13 @@ REFUSED: list[tuple[Any, tuple[Any, Any], dict[str, Any], str]] = [
     (nr.to_flashinfer_bsr, BY_HEAD, {}, "cannot express a mask that differs between heads"),
     (nr.to_flashinfer_bsr, ("causal", 6), {"block": (4, 4)}, "cannot express 6 x 6 cells in blocks of 4 x 4"),
     (nr.to_flashinfer_bsr, SCORES, {}, "FlashInfer's block-sparse mask cannot express the score"),
+    (nr.to_fa4, SCORES, {}, "FA4's block lists cannot express the score"),
+    (nr.to_flashinfer_ranges, BY_HEAD, {}, "FlashInfer's causal and bidirectional ranges cannot express a mask that differs between heads"),
+    (nr.to_flashinfer_ranges, HOLES, {}, "cannot express query 0, which reads more than one range of keys besides 0 keys before its own"),
+    (nr.to_flashinfer_ranges, ("causal - keys(1..2)", 4), {}, "cannot express query 1, which does not read its own key 1"),
+    (nr.to_flashinfer_ranges, SCORES, {}, "FlashInfer's causal and bidirectional ranges cannot express the score"),
+    (nr.to_sglang, BY_HEAD, {}, "SGLang's fine sparse mask cannot express a mask that differs between heads"),
+    (nr.to_sglang, SCORES, {}, "SGLang's fine sparse mask cannot express the score"),
     (nr.to_splash, (EMPTY[0], 4), {"block": (2, 2)}, "Splash attention cannot express a mask in which query 0"),
     (nr.to_splash, ("causal", 6), {"block": (4, 4)}, "Splash attention cannot express 6 x 6 cells"),
     (nr.to_splash, BY_ROW, {"block": (2, 2)}, "Splash attention cannot express a mask that differs between batch rows"),
@@ -177,7 +190,7 @@ def test_refusals_by_name(exporter: Any, given: Any, options: Any, words: str) -
 
 
 def test_every_exporter_is_among_the_refusals() -> None:
-    tested = {row[0].__name__ for row in REFUSED} | {"to_flex", "to_score_mod"}  # those are in test_flex.py
+    tested = {row[0].__name__ for row in REFUSED} | {"to_flex", "to_score_mod", "to_transformers"}  # in test_flex.py and below
     assert {name for name in dir(nr) if name.startswith("to_")} == tested
     assert {name.removeprefix("from_") for name in dir(nr) if name.startswith("from_")} == {
         name.removeprefix("to_") for name in tested - {"to_score_mod"}
@@ -315,3 +328,111 @@ def test_onnx_computes_the_same(text: str) -> None:
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", values, out), opset_imports=[onnx.helper.make_opsetid("", 23)])
     (theirs,) = ReferenceEvaluator(model).run(None, dict(zip(names, [q, k, v, mask], strict=False)))
     assert np.abs(theirs - nr.attention(q, k, v, text)).max() < 1e-5
+
+
+def test_masks_of_many_key_blocks() -> None:
+    rng = np.random.default_rng(4)
+    cells = rng.random((2, 1, 9, 300)) < 0.3
+    bound = nr.from_keep(cells)
+    for block, reordered in ((64, True), (64, False), (128, True), (128, False)):
+        made = nr.to_sglang(bound, block_kv=block, reordered=reordered)
+        assert made.sparse_mask_fine.shape == (18, {64: 16, 128: 8}[block], block // 32)
+        assert np.array_equal(spread(nr.from_sglang(made).dense(), cells), cells)
+        bits = np.unpackbits(made.sparse_mask_fine.view(np.uint8)).sum()
+        assert bits == cells.sum()
+    assert np.array_equal(spread(nr.from_fa4(nr.to_fa4(bound, block=(4, 32))).dense(), cells), cells)
+    spans = "causal & sliding(100) | spans([10..40, 200..290])"
+    ranges = nr.to_flashinfer_ranges(spans, 300)
+    assert ranges.causal_window_left == 99 and ranges.bidirectional_ranges[[0, 10, 39, 40, 250]].tolist() == [[-1, -1], [0, 39], [-1, -1], [-1, -1], [151, 289]]
+    assert np.array_equal(nr.from_flashinfer_ranges(ranges).dense(), nr.Mask(spans).dense(300))
+
+
+def test_windows_of_ranges_count_as_in_flashinfer() -> None:
+    ranges = np.full((6, 2), -1, np.int32)
+    ranges[3:] = [1, 5]
+    made = nr.FlashInferRanges(ranges, 0, np.array([0, 6], np.int32), np.array([0, 6], np.int32), range_window_left=2)
+    drawn = nr.from_flashinfer_ranges(made).dense()[0, 0].astype(int).tolist()
+    assert drawn[:3] == [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]]
+    assert drawn[3:] == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1]]
+
+
+def test_fa4_lists_are_named_as_fa4_names_them() -> None:
+    made = nr.to_fa4("causal", nr.Shape.square(300, heads=2), block=(128, 64))
+    assert made.forward()["mask_block_idx"].shape == (1, 1, 3, 5) and made.backward()["mask_block_idx"].shape == (1, 1, 5, 3)
+    assert made.forward()["full_block_cnt"].tolist() == [[[0, 2, 0]]] and made.backward()["full_block_cnt"].tolist() == [[[1, 1, 0, 0, 0]]]
+    torch = pytest.importorskip("torch")
+    forward, backward, endpoints = made.tensors("cpu")
+    assert set(forward) == {"mask_block_cnt", "mask_block_idx", "full_block_cnt", "full_block_idx", "block_size"}
+    assert set(backward) - set(forward) == {"dq_write_order", "dq_write_order_full", "spt"}
+    assert endpoints.dtype == torch.int32 and endpoints[0, 0, 7].tolist() == [0, 8]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mask_block_idx": 9}, "the forward lists hold block 9 in mask_block_idx, but there are 2 blocks"),
+        ({"mask_block_cnt": 3}, "a mask_block_cnt outside of 0 to 2"),
+        ({"full_block_cnt": 1}, "name a block twice"),
+        ({"backward_mask_block_cnt": 0}, "contradict each other at query block 0, key block 0"),
+    ],
+)
+def test_fa4_lists_that_contradict_each_other(change: dict[str, int], words: str) -> None:
+    made = nr.to_fa4("causal", 8, block=(4, 4))
+    changed = {name: np.full_like(getattr(made, name), value) for name, value in change.items()}
+    with pytest.raises(nr.Error, match=words):
+        nr.from_fa4(replace(made, **changed))
+
+
+def test_wrong_entries_of_queries() -> None:
+    ranges = nr.to_flashinfer_ranges("causal", 6)
+    with pytest.raises(nr.Error, match=r"bidirectional_ranges is int64 \(6, 2\), but there are 6 queries: give int32"):
+        nr.from_flashinfer_ranges(replace(ranges, bidirectional_ranges=ranges.bidirectional_ranges.astype(np.int64)))
+    with pytest.raises(nr.Error, match="requests have different lengths"):
+        nr.from_flashinfer_ranges(replace(ranges, qo_indptr=np.array([0, 2, 6]), kv_indptr=np.array([0, 2, 6])))
+    made = nr.to_sglang("causal", 6)
+    with pytest.raises(nr.Error, match="allows keys after the last of 6 keys"):
+        nr.from_sglang(replace(made, sparse_mask_fine=np.full_like(made.sparse_mask_fine, -1)))
+    with pytest.raises(nr.Error, match=r"sparse_mask_fine is int32 \(6, 4, 4\): give int32 \(6, 8, 4\)"):
+        nr.from_sglang(replace(made, sparse_mask_fine=made.sparse_mask_fine[:, :4]))
+    with pytest.raises(nr.Error, match="block_kv is 96"):
+        nr.to_sglang("causal", 6, block_kv=96)
+    with pytest.raises(nr.Error, match="give sizes of 1 or more"):
+        nr.to_fa4("causal", 6, block=(0, 4))
+
+
+def test_mask_functions_of_transformers() -> None:
+    torch = pytest.importorskip("torch")
+    masking = pytest.importorskip("transformers.masking_utils")
+    sliding, padded = masking.sliding_window_causal_mask_function(3), torch.tensor([[0, 1, 1, 1, 1]])
+    sizes = {"batch_size": 1, "q_length": 5, "kv_length": 5}
+    assert str(nr.from_transformers(**sizes).mask) == "causal"
+    found = nr.from_transformers(**sizes, mask_function=sliding, attention_mask=padded, dtype=torch.float32, use_vmap=True)
+    assert "sliding(3)" in str(found.mask.simplify()) and "padding" in str(found.mask)
+    expected = masking.sdpa_mask(**sizes, mask_function=sliding, attention_mask=padded.bool(), allow_is_causal_skip=False)
+    assert np.array_equal(found.dense(), expected.numpy())
+    own = nr.from_transformers(2, 4, 6, 2, 0, lambda b, h, q, k: (k <= q) & (k != b), heads=2)
+    assert own.shape.heads == 2 and own.dense()[1, 1].astype(int).tolist() == [[1, 0, 1, 0, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 1, 1, 1, 0], [1, 0, 1, 1, 1, 1]]
+    with pytest.raises(TypeError, match="windows is no argument of transformers' mask interface"):
+        nr.from_transformers(**sizes, windows=3)
+    with pytest.raises(TypeError, match="mask_function is 'causal'"):
+        nr.from_transformers(**sizes, mask_function="causal")
+    with pytest.raises(nr.Error, match="q_length is 0"):
+        nr.from_transformers(1, 0, 4)
+    with pytest.raises(nr.Error, match="would be evaluated for 1099511627776 cells"):
+        nr.from_transformers(1, 1 << 20, 1 << 20, mask_function=lambda b, h, q, k: k <= q)
+    with pytest.raises(nr.ExportError, match="transformers' mask function cannot express a mask that differs between heads"):
+        nr.to_transformers(*BY_HEAD)
+
+
+def test_a_mask_as_the_mask_function_of_a_model() -> None:
+    torch = pytest.importorskip("torch")
+    masking = pytest.importorskip("transformers.masking_utils")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model("llama", num_attention_heads=2, hidden_size=8)
+    mask = nr.Mask("sliding(4) | keys(0..2)")
+    function = nr.to_transformers(mask, nr.Shape.square(9, batch=2))["mask_function"]
+    for name in ("sdpa", "eager"):
+        config._attn_implementation = name
+        made = masking.create_causal_mask(config, torch.zeros(2, 9, 8), None, None, and_mask_function=function)
+        cells = made if made.dtype == torch.bool else made == 0
+        assert np.array_equal(cells.numpy(), np.broadcast_to((mask & nr.causal()).dense(9), (2, 1, 9, 9)))

@@ -260,11 +260,81 @@ def flex(bound: nr.BoundMask) -> bool:
     return True
 
 
+def fa4(bound: nr.BoundMask) -> bool:
+    """Each query block lists its partial and full key blocks, each key block its query blocks; partial cells are in `endpoints`."""
+    made, s, whole = nr.to_fa4(bound, block=(3, 4)), bound.shape, bound.dense()
+    rows, columns = -(-s.q_len // 3), -(-s.kv_len // 4)
+    forward, backward = made.forward(), made.backward()
+    for b, h in np.ndindex(s.batch, s.heads):
+        at = (b if forward["mask_block_cnt"].shape[0] > 1 else 0, h if forward["mask_block_cnt"].shape[1] > 1 else 0)
+        kinds = np.zeros((rows, columns), np.int64)
+        turned = np.zeros((columns, rows), np.int64)
+        for fields, out in ((forward, kinds), (backward, turned)):
+            for kind, name in ((1, "mask"), (2, "full")):
+                for i in range(len(out)):
+                    for j in fields[f"{name}_block_idx"][at][i, : fields[f"{name}_block_cnt"][at][i]]:
+                        assert out[i, j] == 0
+                        out[i, j] = kind
+        assert np.array_equal(kinds, turned.T)
+        for i, j in np.ndindex(rows, columns):
+            tile = whole[b, h, 3 * i : 3 * i + 3, 4 * j : 4 * j + 4]
+            assert (kinds[i, j] > 0) == tile.any() and (kinds[i, j] < 2 or (tile.all() and tile.shape == (3, 4)))
+        for order, name in (("dq_write_order", "mask"), ("dq_write_order_full", "full")):
+            for j in range(columns):
+                for place, i in enumerate(backward[f"{name}_block_idx"][at][j, : backward[f"{name}_block_cnt"][at][j]]):
+                    assert backward[order][at][j, place] == np.flatnonzero(kinds[i]).tolist().index(j)
+        for q, k in np.ndindex(s.q_len, s.kv_len):
+            ends = made.endpoints[at][q].reshape(-1, 2)
+            inside = any(start <= k < end for start, end in ends)
+            kind = kinds[q // 3, k // 4]
+            if whole[b, h, q, k] != (kind == 2 or (kind == 1 and inside)):
+                return False
+    return True
+
+
+def flashinfer_ranges(bound: nr.BoundMask) -> bool:
+    """(k <= p and p - k <= window) or first <= k <= last, where the last query has the position of the last key."""
+    made, s = nr.to_flashinfer_ranges(bound), bound.shape
+    out = np.zeros((s.batch, 1, s.q_len, s.kv_len), np.bool_)
+    for row, q, k in np.ndindex(s.batch, s.q_len, s.kv_len):
+        at = s.kv_len - s.q_len + q
+        first, last = made.bidirectional_ranges[made.qo_indptr[row] + q].tolist()
+        out[row, 0, q, k] = (k <= at and (made.causal_window_left < 0 or at - k <= made.causal_window_left)) or first <= k <= last
+    assert made.bidirectional_ranges.dtype == np.int32 and made.kv_indptr.tolist() == [row * s.kv_len for row in range(s.batch + 1)]
+    return np.array_equal(grid(out, bound), bound.dense())
+
+
+def sglang(bound: nr.BoundMask) -> bool:
+    """Words of blocks of keys; keys in order, or two of each eight keys for each of four threads."""
+    s = bound.shape
+    for block, reordered in ((64, False), (64, True), (128, True)):
+        words = nr.to_sglang(bound, block_kv=block, reordered=reordered).sparse_mask_fine
+        assert words.dtype == np.int32 and words.shape[1] * words.shape[2] % 32 == 0
+        out = np.zeros((s.batch, 1, s.q_len, s.kv_len), np.bool_)
+        for row, q, k in np.ndindex(s.batch, s.q_len, s.kv_len):
+            token = k % block
+            bits = block // 4
+            lane, lanes = token % 8 // 2, 32 // bits
+            word, bit = (lane // lanes, lane % lanes * bits + token // 8 * 2 + token % 2) if reordered else (token // 32, token % 32)
+            out[row, 0, q, k] = int(words[row * s.q_len + q, k // block, word]) >> bit & 1
+        if not np.array_equal(grid(out, bound), bound.dense()):
+            return False
+    return True
+
+
+def transformers(bound: nr.BoundMask) -> bool:
+    """`sdpa_mask` of transformers calls the function for all cells of head 0."""
+    masking = pytest.importorskip("transformers.masking_utils")
+    made, s = nr.to_transformers(bound), bound.shape
+    cells = masking.sdpa_mask(**made, allow_is_causal_skip=False)
+    return cells.shape == (s.batch, 1, s.q_len, s.kv_len) and np.array_equal(grid(cells.numpy(), bound), bound.dense())
+
+
 FORMATS = {
     "keep": lambda bound: np.array_equal(grid(nr.to_keep(bound), bound), bound.dense()),
     "drop": lambda bound: np.array_equal(~grid(nr.to_drop(bound), bound), bound.dense()),
     "additive": lambda bound: np.array_equal(grid(nr.to_additive(bound), bound) == 0, bound.dense()),
-    **{f.__name__: f for f in (jax, keras, onnx, llama_cpp, cudnn, flashmask, magi, flashinfer, flashinfer_bsr, splash, varlen, xformers, flex)},
+    **{f.__name__: f for f in (jax, keras, onnx, llama_cpp, cudnn, flashmask, magi, flashinfer, flashinfer_bsr, splash, varlen, xformers, flex, fa4, flashinfer_ranges, sglang, transformers)},
 }  # fmt: skip
 
 

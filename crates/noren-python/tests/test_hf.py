@@ -184,17 +184,21 @@ def patterns() -> Any:
     yield m.or_masks(m.causal_mask_function, m.blockwise_overlay(ids))
     yield m.and_masks(m.blockwise_overlay(ids), m.or_masks(m.causal_mask_function, m.sliding_window_overlay(2)))
     for inner in (m.causal_mask_function, m.sliding_window_causal_mask_function(2), m.chunked_causal_mask_function(2, left * 0)):
-        yield m.packed_sequence_compatibility_function(inner, positions, packed)
+        separate, remapped = m.packed_sequence_mask_function(packed), m.remap_positions_for_packed_sequence(inner, positions)
+        yield m.and_masks(separate, remapped)  # transformers before 5.24
+        yield m.and_masks(remapped, separate)
+        yield m.or_masks(m.and_masks(separate, remapped), m.blockwise_overlay(ids))
+        yield m.and_masks(m.or_masks(remapped, m.blockwise_overlay(ids)), separate)
     yield lambda b, h, q, k: (k <= q) & ((q + k + b) % 3 != 0)
 
 
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("number", range(20))
 def test_every_pattern_is_read_as_transformers_means_it(number: int) -> None:
     function = list(patterns())[number]
     for padding in (None, LEFT.bool(), RIGHT.bool()):
         made = hf.make_mask(2, 12, 12, mask_function=function, attention_mask=padding)
         assert (torch.from_numpy(made.plan(1, 1).bound.dense()) == cells(function, 2, 12, 12, padding=padding)).all(), repr(made.mask)
-    if 7 <= number <= 9:
+    if 7 <= number <= 18:
         return  # packed sequences have no cache
     for q_len, kv_len, q_offset, kv_offset in ((4, 12, 8, 0), (1, 5, 11, 7), (3, 7, 9, 5)):
         made = hf.make_mask(2, q_len, kv_len, q_offset, kv_offset, function, LEFT.bool())
@@ -203,7 +207,7 @@ def test_every_pattern_is_read_as_transformers_means_it(number: int) -> None:
 
 
 def test_known_patterns_make_no_array() -> None:
-    for function in list(patterns())[:10]:
+    for function in list(patterns())[:19]:
         assert "dense" not in repr(hf.make_mask(2, 12, 12, mask_function=function).mask)
     made = hf.make_mask(1, 1 << 17, 1 << 17, mask_function=masking_utils.sliding_window_causal_mask_function(512))
     assert made.plan(1, 1).bytes < 1 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 from typing import Any
 
@@ -12,11 +13,12 @@ import noren as nr
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.0")
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM  # noqa: E402
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, DynamicCache  # noqa: E402
 
 import noren.hf as hf  # noqa: E402
 import noren.torch as nt  # noqa: E402
 from noren import _hf_calls  # noqa: E402
+from noren._hf_cache import NAMES, cache_parameter, returned_cache  # noqa: E402
 from noren.torch import _dynamic  # noqa: E402
 
 hf.register()
@@ -165,6 +167,37 @@ def test_steps_with_a_cache_equal_one_pass() -> None:
             past = model(IDS[:, :5], use_cache=True).past_key_values
             with pytest.raises(nr.Error, match="tokens of the cache are unknown"):
                 model(IDS[:, 5:], past_key_values=past, noren_mask=reads)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_the_cache(name: str) -> None:
+    """Tests that the tokens of a cache are recorded under each name that this version of transformers knows."""
+    model = make("llama")
+    if name not in (known := inspect.signature(type(model).forward).parameters) and "cache" not in known:
+        pytest.skip("transformers before 5.24")
+    with torch.no_grad():
+        whole, cache, parts = model(IDS, noren_mask=reads).logits, DynamicCache(config=model.config), []
+        for start, stop in ((0, 3), (3, 8), (8, 12)):
+            out = model(IDS[:, start:stop], noren_mask=reads, **{name: cache})
+            parts.append(out.logits)
+            assert returned_cache(out) is cache
+        near(torch.cat(parts, 1), whole)
+
+
+def test_removed_tokens_of_a_cache() -> None:
+    """Tests that the tokens after a removal that were appended without a mask are not those that were removed."""
+    model = make("llama")
+    with torch.no_grad():
+        cache = DynamicCache(config=model.config)
+        name = cache_parameter(inspect.signature(type(model).forward).parameters) or ""
+        model(IDS[:, :7], noren_mask=reads, **{name: cache})
+        cache.crop(-5)
+        assert cache.get_seq_length() == 2
+        again = copy.deepcopy(cache)
+        near(model(IDS[:, 2:], noren_mask=reads, **{name: again}).logits, model(IDS, noren_mask=reads).logits[:, 2:])
+        model(IDS[:, 7:], **{name: cache})
+        with pytest.raises(nr.Error, match="tokens of the cache are unknown"):
+            model(IDS[:, :3], noren_mask=reads, **{name: cache})
 
 
 def test_encoder_and_decoder() -> None:

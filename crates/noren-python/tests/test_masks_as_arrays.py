@@ -124,8 +124,8 @@ def test_ambiguous_and_wrong_arrays_name_the_fix() -> None:
     rng = np.random.default_rng(2)
     q, k, v = drawn(rng, 3, 3, 3, 3, 5)
     cases: list[tuple[Any, str]] = [
-        (np.ones((3, 5), bool), r"either \[q_len, kv_len\], then give keep\[None, None\], or \[batch, kv_len\]"),
-        (np.ones((3, 3, 5), bool), r"either \[batch, q_len, kv_len\], then give keep\[:, None\], or \[heads"),
+        (np.ones((3, 5), bool), r"Give keep\[None, None\] if the dimensions are \[q_len, kv_len\]"),
+        (np.ones((3, 3, 5), bool), r"Give keep\[:, None\] if the dimensions are \[batch, q_len, kv_len\]"),
         (np.ones((2, 3, 5), bool), "but there are 3 batch rows and 3 heads"),
         (np.ones((3, 3, 3, 4), bool), "does not broadcast"),
         (np.ones(5, bool), r"keep has shape \[5\]"),

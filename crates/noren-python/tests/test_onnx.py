@@ -100,7 +100,7 @@ def test_attributes_out_of_range_are_refused(attributes: dict[str, Any], said: s
         ({"V": np.ones((2, 4, 5, 8), np.float32)}, "K has 3 keys, but V has 5 values"),
         ({"attn_mask": np.ones((2, 3), np.int64)}, "attn_mask has dtype int64"),
         ({"attn_mask": np.bool_(True)}, r"attn_mask has shape \(\)"),
-        ({"attn_mask": np.ones((3, 9), bool)}, r"attn_mask has shape \(3, 9\): attn_mask must broadcast"),
+        ({"attn_mask": np.ones((3, 9), bool)}, r"attn_mask has shape \(3, 9\): give a shape that broadcasts"),
         ({"attn_mask": np.ones((5, 3), bool)}, r"attn_mask has shape \(5, 3\)"),
         ({"past_key": np.ones((2, 4, 2, 8), np.float32)}, "past_key is given and past_value is not"),
         ({"past_key": np.ones((2, 4, 2, 8), np.float32), "past_value": np.ones((2, 4, 3, 8), np.float32)}, "past_value has shape"),

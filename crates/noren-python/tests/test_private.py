@@ -120,7 +120,7 @@ def test_batches_spans_and_recognizers() -> None:
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("a", 0, 9)])]), "the text has 1 characters"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: 3)]), "a recognizer returned int 3"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: "ab")]), "a recognizer returned str"),
-        (lambda: Recognizer(["a"], 3), "find is int 3"), (lambda: Recognizer(3, print), "kinds is int 3"), (lambda: Recognizer(["A b"], print) and find("x", recognizers=[Recognizer(["A b"], print)]), "a name is 1 to 64"),
+        (lambda: Recognizer(["a"], 3), "`find` is int 3"), (lambda: Recognizer(3, print), "kinds is int 3"), (lambda: Recognizer(["A b"], print) and find("x", recognizers=[Recognizer(["A b"], print)]), "a name is 1 to 64"),
         (lambda: find("x").redacted(3), "replacement is int 3"), (lambda: Found("ab", (Finding("a", 1, 3, "b"),), (), ""), "the text has 2 characters"),
         (lambda: Found("ab", [3], (), ""), "findings holds int"), (lambda: Found(3, (), (), ""), "text is int 3"),
     ],
@@ -301,10 +301,10 @@ def test_chats() -> None:
         assert private == "Ann Leeann@x.example"
     single = encode(tokenizer, chat, "email", spans=[(1, 5)])
     assert single.tokens.shape[0] == 1 and single.tokens.kind("span")[0].sum() == 4
-    for wrong, message in (([chat, "text"], "texts and chats"), ([[{"role": "bad", "content": ""}]], "the chat template cannot write"), (chat + ["x"], "texts and chats")):
+    for wrong, message in (([chat, "text"], "both plain texts and chats"), ([[{"role": "bad", "content": ""}]], "the chat template cannot write"), (chat + ["x"], "both plain texts and chats")):
         with pytest.raises(nr.Error, match=message):
             encode(tokenizer, wrong, "email", bad=1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unknown arguments for texts"):
+    with pytest.raises(TypeError, match="these arguments are for chat templates"):
         encode(tokenizer, "text", "email", extra="!")
     with pytest.raises(TypeError, match="no chat template"):
         encode(characters(), chat, "email")
@@ -434,16 +434,16 @@ def test_policies_are_values() -> None:
     ("made", "message"),
     [
         (lambda: Clearance({"a": 0}), "level of `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is bool"), (lambda: Clearance({1: 1}), "levels has the key int 1"),
-        (lambda: Clearance(3), "levels is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "reader is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
-        (lambda: Clearance({"A b": 1}), "a name is 1 to 64"), (lambda: Heads([]), "heads is empty"), (lambda: Heads(range(0)), "heads holds range"),
-        (lambda: Heads(True), "heads is bool"), (lambda: Heads("0..2"), "heads is str"), (lambda: Heads(range(0, 8, 2)), "heads holds"), (lambda: Heads(-1), "heads holds -1"),
-        (lambda: Hide().mask(3), "base is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "tokens is list"),
+        (lambda: Clearance(3), "levels is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "`reader` is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
+        (lambda: Clearance({"A b": 1}), "a name is 1 to 64"), (lambda: Heads([]), "`heads` is empty"), (lambda: Heads(range(0)), "`heads` holds range"),
+        (lambda: Heads(True), "heads is bool"), (lambda: Heads("0..2"), "heads is str"), (lambda: Heads(range(0, 8, 2)), "`heads` holds"), (lambda: Heads(-1), "`heads` holds -1"),
+        (lambda: Hide().mask(3), "`base` is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "tokens is list"),
         (lambda: Hide().released(None), "tokens is NoneType"), (lambda: Hide().secret("x"), "tokens is str"), (lambda: Hide().facts(Tokens.of({"a": [True]}), 3), "facts"),
         (lambda: Tokens.of({}), "kinds is dict"), (lambda: Tokens.of({1: [True]}), "kinds has the key int 1"), (lambda: Tokens.of({"a": [0.5]}), "holds float64"),
         (lambda: Tokens.of({"a": [True], "b": [True, False]}), "has shape"), (lambda: Tokens.of({"a": [True]}, [True, True]), "real has shape"),
-        (lambda: Tokens((), [[True]]), "real has shape"), (lambda: Tokens([1], [[True]]), "rows are not private tokens"), (lambda: Tokens.of({"a": [True]}).row(1), "index is 1"),
-        (lambda: Tokens.of({"a": [True]}).row("0"), "index is str"), (lambda: Tokens.of({"a": [True]}).window(-1, 2), "first is -1"), (lambda: Tokens.of({"a": [True]}).window(0, 1 << 40), "length 1099511627776"),
-        (lambda: Tokens.of({"a": [[True], [False]]}).repeated(3), "batch is 3"), (lambda: Tokens.of({"a": [True]}).repeated(0), "batch is 0"), (lambda: Tokens.of({"a": [True]}).only([True, True]), "chosen has shape"),
+        (lambda: Tokens((), [[True]]), "`real` has shape"), (lambda: Tokens([1], [[True]]), "`rows` holds no private tokens"), (lambda: Tokens.of({"a": [True]}).row(1), "index is 1"),
+        (lambda: Tokens.of({"a": [True]}).row("0"), "index is str"), (lambda: Tokens.of({"a": [True]}).window(-1, 2), "`first` is -1"), (lambda: Tokens.of({"a": [True]}).window(0, 1 << 40), "`length` is 1099511627776"),
+        (lambda: Tokens.of({"a": [[True], [False]]}).repeated(3), "batch is 3"), (lambda: Tokens.of({"a": [True]}).repeated(0), "batch is 0"), (lambda: Tokens.of({"a": [True]}).only([True, True]), "`chosen` has shape"),
         (lambda: Tokens.of({"a": [True]}).kind(3), "name is int 3"), (lambda: Hide().denied_heads("x"), "count is str"),
     ],
 )  # fmt: skip

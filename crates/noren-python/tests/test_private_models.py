@@ -782,7 +782,7 @@ def test_pooled_vectors() -> None:
         found = pool(states, given, policy)
         wanted = [states[row][torch.from_numpy(released[row])].mean(0) if released[row].any() else torch.zeros(5).double() for row in range(4)]
         assert torch.allclose(found, torch.stack(wanted)) and torch.equal(found, pool(states, given.tokens, policy))
-    for states, message in ((torch.zeros(4, 3, 2), "states has shape"), (torch.zeros(given.tokens.shape, dtype=torch.long)[..., None], "states is torch.int64"), (3, "states is int")):
+    for states, message in ((torch.zeros(4, 3, 2), "`states` has shape"), (torch.zeros(given.tokens.shape, dtype=torch.long)[..., None], "`states` is torch.int64"), (3, "`states` is int")):
         with pytest.raises((nr.Error, TypeError), match=message):
             pool(states, given)
     with pytest.raises(TypeError, match="tokens is list"):
@@ -798,8 +798,8 @@ def test_pooled_vectors() -> None:
     ("arguments", "message"),
     [
         ({"trials": -1}, "trials is -1"), ({"trials": 1.5}, "trials is float"), ({"trials": 10**9}, "trials is 1000000000"), ({"seed": "x"}, "seed is str"), ({"new_tokens": True}, "new_tokens is bool"),
-        ({"policy": 3}, "policy is int 3"), ({"choices": [5]}, "choices has 1"), ({"choices": "ab"}, "choices is str"), ({"choices": [5, 10**6]}, "choices has 1000000"), ({"choices": [5, -1]}, "choices has -1"),
-        ({"choices": 3}, "choices is int"), ({"others": [3]}, "others is list"), ({"others": "x"}, "others is str"), ({"inputs": 3}, "inputs is int"), ({"inputs": {1: 2}}, "inputs is dict"),
+        ({"policy": 3}, "policy is int 3"), ({"choices": [5]}, "`choices` has 1"), ({"choices": "ab"}, "choices is str"), ({"choices": [5, 10**6]}, "`choices` has 1000000"), ({"choices": [5, -1]}, "`choices` has -1"),
+        ({"choices": 3}, "choices is int"), ({"others": [3]}, "`others` is list"), ({"others": "x"}, "`others` is str"), ({"inputs": 3}, "inputs is int"), ({"inputs": {1: 2}}, "inputs is dict"),
         ({"inputs": {"input_ids": 3}}, "inputs has input_ids"), ({"inputs": {"inputs_embeds": 3}}, "inputs_embeds is given"),
         ({"encoded": "text"}, "encoded is str"), ({"model": 3}, "model is int"),
     ],

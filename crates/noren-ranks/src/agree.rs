@@ -60,7 +60,9 @@ pub fn agree(link: &dyn Link, what: &str, said: &[(&str, String)]) -> Result<(),
     if said.len() > SLOTS - 2 {
         tell_refusal(link);
         let (given, most) = (said.len(), SLOTS - 2);
-        return Err(Error::Input(format!("{what}: {given} names to compare, but at most {most} are possible")));
+        return Err(Error::Input(format!(
+            "{what}: {given} values are given for the comparison of ranks, but at most {most} are possible"
+        )));
     }
     let found = exchanged(link, words(what, said))?;
     compare(link.rank(), what, said, &found)
@@ -88,7 +90,7 @@ fn compare(rank: usize, what: &str, said: &[(&str, String)], found: &[Vec<Word>]
     let elsewhere = differing(&|words| words[0] != first[0]);
     if !elsewhere.is_empty() {
         return refuse(format!(
-            "{me} is at {what}, but {} and rank 0 are not at the same call: all ranks must make the same calls in the same \
+            "{me} calls {what}, but {} and rank 0 make different calls: all ranks must make the same calls in the same \
              order",
             names(&elsewhere)
         ));

@@ -121,7 +121,7 @@ pub fn attention_backward<T: Element>(
     let rows = batch * heads * len;
     let (sizes, _) = begin(split, link, "the gradients of attention", local, options, || {
         let wrong = |name: &str, given: usize, wanted: usize| {
-            let problem = format!("{name} has {given} values, but this rank's rows need {wanted}");
+            let problem = format!("{name} has {given} values, but the query rows of this rank need {wanted} values");
             if given == wanted { Ok(()) } else { Err(Error::Input(problem)) }
         };
         wrong("out", attended.out.len(), rows * local.v_dim)?;
@@ -434,7 +434,8 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
         },
         |f, peer| shapes[f].map(|[b, h, _, d]| [b, h, rows(f, peer), d]).into(),
         |f, peer, arrays| {
-            let [out, lse] = <[Array; 2]>::try_from(arrays).expect("a message of results has outputs and log-sum-exps");
+            let [out, lse] = <[Array; 2]>::try_from(arrays)
+                .expect("a message of results contains two arrays: outputs and log-sum-exps");
             if let Some(to) = families[f].to(peer).filter(|_| out.shape[2] > 0) {
                 mine[f].add(&to.rows, out, lse);
             }
@@ -473,7 +474,10 @@ impl Sums {
         rows.add_to(&step.rows, &dq);
         let keys = match step.peer == rank {
             true => &mut self.own,
-            false => self.others.get_mut(&step.peer).expect("a step reads keys of this rank or a sender"),
+            false => self
+                .others
+                .get_mut(&step.peer)
+                .expect("a step reads keys of this rank or of a rank that sends keys to this rank"),
         };
         keys[0].add_to(&step.keys, &dk);
         keys[1].add_to(&step.keys, &dv);
@@ -514,7 +518,7 @@ fn gradients(
 /// has a gradient of 1. The values have an additional column of 0.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
     let [q, dout, lse, sums] = rows else {
-        unreachable!("rows always come as queries, output gradients, log-sum-exps and sums")
+        unreachable!("`rows` always has four arrays: queries, output gradients, log-sum-exps and row sums")
     };
     let out = Array::filled(dout.shape, 0.0).beside(sums);
     let dout = dout.beside(&Array::filled(sums.shape, 1.0));

@@ -98,7 +98,8 @@ pub fn decode<T: Element>(
     let call = link.job().call();
     let [q, k, v] = checked(link, "a step of decoding", || {
         if (link.rank(), link.ranks()) != (shards.rank, shards.held.len()) {
-            let problem = "the shards are for another rank, or another number of ranks: make them with this link";
+            let problem =
+                "the shards were made for another rank or another number of ranks: make the shards with this link";
             return Err(Error::Input(problem.to_owned()));
         }
         local.check(sizes, || format!("rank {} holds {held} keys (Shards::keys)", shards.rank))?;

@@ -99,7 +99,7 @@ pub(crate) fn exchange(
 ) -> Result<(), Error> {
     let broken = &link.job().broken;
     if broken.replace(true) {
-        return Err(link.job().lost("an earlier exchange failed"));
+        return Err(link.job().lost("an earlier exchange of messages failed"));
     }
     link.carry(outgoing, expected, &mut work)?;
     broken.set(false);

@@ -225,7 +225,7 @@ impl Letter {
                 // SAFETY: the status of a request that is done was written.
                 unsafe { ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT8_T, &mut count) };
                 if count as usize != size {
-                    self.failed = Some(format!("{} gave {count} bytes, but {size} are expected", self.what));
+                    self.failed = Some(format!("{} returned {count} bytes, but {size} are expected", self.what));
                 }
             }
             self.requests.pop();

@@ -66,17 +66,26 @@ impl Case {
     }
 
     /// Returns the case's facts, or the error message for invalid facts.
+    ///
+    /// # Errors
+    /// Returns the error message for invalid facts.
     pub fn facts(&self) -> Result<Facts, String> {
         if self.facts.is_empty() { Ok(Facts::new()) } else { Facts::from_json(&self.facts).map_err(|e| e.to_string()) }
     }
 
     /// Returns the mask of the case's layer, or the error message for an invalid mask.
+    ///
+    /// # Errors
+    /// Returns the error message for an invalid mask.
     pub fn mask(&self) -> Result<Mask, String> {
         let mask: Mask = self.mask.parse().map_err(|e: noren_mask::ParseError| e.to_string())?;
         Ok(self.layer.map_or(mask.clone(), |layer| mask.at_layer(layer)))
     }
 
     /// Returns the bound mask, or the error message for an invalid mask, invalid facts or their combination.
+    ///
+    /// # Errors
+    /// Returns the error message for an invalid mask, for invalid facts, or for facts that do not fit the mask.
     pub fn bind(&self) -> Result<BoundMask, String> {
         self.mask()?.bind(&self.shape(), &self.facts()?).map_err(|e| e.to_string())
     }

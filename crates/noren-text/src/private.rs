@@ -49,7 +49,7 @@ impl PrivateTokens {
         for (kind, positions) in kinds {
             let marks = by_kind.entry(kind.clone()).or_insert_with(|| vec![false; len]);
             for at in positions {
-                let problem = || format!("there are {len} tokens, counted from 0");
+                let problem = || format!("the text has {len} tokens, counted from 0: give a smaller position");
                 *marks.get_mut(at).ok_or_else(|| Error::Span {
                     name: kind.to_string(),
                     start: at,

@@ -343,7 +343,7 @@ fn check_processor(form: &serde_json::Value) -> Result<(), String> {
     inner.iter().try_for_each(check_processor)?;
     let is_template = |form: &serde_json::Value| form["type"] == "TemplateProcessing";
     if inner.iter().filter(|form| is_template(form)).count() > 1 {
-        return Err("post_processor has several templates one after another: keep one template".into());
+        return Err("post_processor has several templates (TemplateProcessing): keep only one".into());
     }
     if !is_template(form) {
         return Ok(());

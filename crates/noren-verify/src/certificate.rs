@@ -167,7 +167,7 @@ fn not_covered(at: &At<'_>) -> Result<()> {
     if let Some(missing) = NOT_COVERED.iter().find(|required| !list.iter().any(|given| given == *required)) {
         return Err(wrong(
             at.path.clone(),
-            format!("a list of {} entries without a required entry", list.len()),
+            format!("a list of {} entries in which a required entry is missing", list.len()),
             format!("the entry {missing:?}"),
         ));
     }
@@ -255,8 +255,8 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
     if total != layers + 1 {
         return Err(wrong(
             at.path.clone(),
-            format!("counts with the sum {total}"),
-            format!("counts with the sum {}, the number of layers plus 1", layers + 1),
+            format!("a list `after` whose counts have the sum {total}"),
+            format!("a list `after` whose counts have the sum {}, the number of layers plus 1", layers + 1),
         ));
     }
     if after.first().is_none_or(|run| run.1 != sources) || sources.is_empty() {
@@ -275,7 +275,7 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     match order.windows(2).find(|pair| pair[0].row == pair[1].row && pair[0].sources == pair[1].sources) {
         Some(pair) => Err(wrong(
             format!("reach[{}]", pair[1].number),
-            "the batch row and the sources of another entry of `reach`",
+            "an entry with the same batch row and the same sources as another entry of `reach`",
             "only one entry of `reach` for each batch row and set of sources",
         )),
         None => Ok(()),

@@ -28,7 +28,7 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
         return Err(wrong(
             "pairs",
             certificate.pairs.to_string(),
-            format!("{total}, the sum of `pairs` over all rules"),
+            format!("{total}, which is the sum of `pairs` over all rules"),
         ));
     }
     let verdict = total > 0 && certificate.claims.iter().all(|claim| !claim.violated);
@@ -60,7 +60,7 @@ fn order(certificate: &Certificate) -> Result<()> {
             return Err(wrong(
                 format!("rules[{number}].rule"),
                 claim.rule.clone(),
-                format!("{:?}, the rule in the policy", rule.text),
+                format!("{:?}, which is the rule in the policy", rule.text),
             ));
         }
         if claim.row != number % batch {

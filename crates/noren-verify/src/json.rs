@@ -121,7 +121,7 @@ impl Value {
         match self {
             Value::List(list) => format!("a list of length {}", list.len()),
             Value::Ints(list) => format!("a list of length {}", list.len()),
-            Value::Object(fields) => format!("an object with {} field(s)", fields.len()),
+            Value::Object(fields) => format!("an object (number of fields: {})", fields.len()),
             other => {
                 let mut text = String::new();
                 other.write(&mut text);

@@ -221,7 +221,11 @@ impl<'a> World<'a> {
         let mut other = (0..arms.len()).filter(|&at| arms[at].0 == Selector::Else);
         let (first, second, left_over) = (own.next(), own.next(), other.next());
         if second.is_some() || other.next().is_some() {
-            return Err(wrong(field, format!("two arms for index {index} of the {what}"), "arms that do not overlap"));
+            return Err(wrong(
+                field,
+                format!("two arms that both name index {index} of the {what}"),
+                "arms that do not overlap",
+            ));
         }
         // The result is equal for all batch rows and heads, so one check for the first of them is sufficient.
         if self.counted && row == 0 && head == 0 {
@@ -319,7 +323,7 @@ impl<'a> World<'a> {
         if (fewest..=most).contains(&given) {
             return Ok(());
         }
-        let given = format!("{given} positions for batch row {}", frame.row);
+        let given = format!("a list for {given} positions in batch row {}", frame.row);
         Err(wrong(format!("facts.{what}"), given, format!("{fewest} to {most} positions")))
     }
 
@@ -343,7 +347,13 @@ impl<'a> World<'a> {
         let real = match (length, &frame.real) {
             (Some(length), _) => crate::facts::at_end(side, length, frame.kv_len),
             (None, Some(real)) if left.is_none() => real.clone(),
-            _ => return Err(wrong(field, "padding without lengths", "facts: `lengths`, or `real_keys` if no `side`")),
+            _ => {
+                return Err(wrong(
+                    field,
+                    "padding without lengths",
+                    "facts with `lengths`, or with `real_keys` if `padding` has no `side`",
+                ));
+            }
         };
         self.work.keep(real.len())?;
         let keys = Node::RealKeys(Arc::new(real.clone()));

@@ -27,7 +27,7 @@ impl<'a> Args<'a> {
                 None => {
                     return Err(format!(
                         "`{atom}` with the unexpected argument {}",
-                        name.unwrap_or_else(|| format!("with index {place}, counted from 0"))
+                        name.unwrap_or_else(|| format!("at index {place}, counted from 0"))
                     ));
                 }
             }
@@ -120,7 +120,7 @@ fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     match (args.take("set"), args.take("label")) {
         (Some(value), None) => Ok(Set::Spans(spans(&value)?)),
         (None, Some(Arg::Text(label) | Arg::Name(label))) => Ok(Set::Label(label)),
-        _ => Err(format!("`{atom}` with other arguments than exactly one set of positions or exactly one label")),
+        _ => Err(format!("`{atom}` whose arguments are not exactly one set of positions or exactly one label")),
     }
 }
 

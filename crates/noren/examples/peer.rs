@@ -28,7 +28,7 @@ type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     if let Some(op) = text("--op").filter(|op| !["fwd", "fwdbwd"].contains(&op.as_str())) {
-        return Err(format!("--op {op}: expected fwd or fwdbwd").into());
+        return Err(format!("--op {op} is unknown: give fwd or fwdbwd").into());
     }
     match text("--dtype").map_or(Ok(Dtype::F32), |name| name.parse())? {
         Dtype::F32 => measure::<f32>(),
@@ -155,7 +155,7 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
         "contiguous" => KvCache::contiguous(&shape, m)?,
         "paged" => KvCache::paged(&shape, block, m.div_ceil(block))?,
         "rotating" => KvCache::rotating(&shape, m, 0, 256)?,
-        other => return Err(format!("--cache {other}: expected contiguous, paged, rotating or none").into()),
+        other => return Err(format!("--cache {other} is unknown: give contiguous, paged, rotating or none").into()),
     };
     for from in (0..m).step_by(256) {
         let rows = from..m.min(from + 256);

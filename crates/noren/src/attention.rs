@@ -50,6 +50,10 @@ pub struct Attention<T = f32> {
 /// or threads. There are two exceptions. Sums and products that are too small for normal `f32` numbers may round
 /// differently. For `bf16` values that are multiplied in pairs, the bits are equal only if padding in front and packed
 /// neighbours move a row's keys by an even number of positions.
+///
+/// # Errors
+/// Returns an error if the shapes of the inputs do not fit the plan, if an option is invalid or does not fit the
+/// shapes, or if the call is cancelled.
 pub fn attention<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -77,6 +81,10 @@ pub fn attention<T: Element>(
 /// assert_eq!(memory[0], bf16::ONE);
 /// # Ok::<(), noren::Error>(())
 /// ```
+///
+/// # Errors
+/// Returns the errors of [`attention`](crate::attention()), and [`Error::Shape`] if the memory for an output has
+/// another size than the output.
 pub fn attention_into<T: Element>(
     inputs: &Inputs<'_, T>,
     plan: &Plan,
@@ -91,13 +99,16 @@ pub fn attention_into<T: Element>(
 /// Returns an error if the outputs do not have the shape `shape`, `[batch, heads, q_len, v_dim]`.
 pub(crate) fn check_outputs<T: Element>(outputs: &Outputs<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     if outputs.out.shape() != shape {
-        let expected = format!("the output has shape [batch, heads, q_len, v_dim] = {shape:?}");
+        let expected =
+            format!("the output has shape [batch, heads, q_len, v_dim] = {shape:?}: give memory of this shape");
         return Err(mismatch("out", outputs.out.shape().to_vec(), expected));
     }
     let rows = shape[..3].iter().product::<usize>();
     if let Some(lse) = outputs.lse.as_ref().filter(|lse| lse.len() != rows) {
-        let expected =
-            format!("the log-sum-exps are [batch, heads, q_len] = {:?}: give memory for {rows} values", &shape[..3]);
+        let expected = format!(
+            "the log-sum-exps have shape [batch, heads, q_len] = {:?}: give memory for {rows} values",
+            &shape[..3]
+        );
         return Err(mismatch("lse", vec![lse.len()], expected));
     }
     Ok(())
@@ -113,26 +124,54 @@ fn compute<T: Element>(
     let [batch, heads, q_len, _] = outputs.out.shape();
     let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, q_len, 1])).transpose()?;
     let isa = Isa::choose(options.isa)?;
-    let threads = rayon::current_num_threads();
-    let jobs = Jobs::new(plan);
     let cancel = Cancel::new(options);
-    let pass = Forward {
-        context: Context {
-            plan,
-            q: Rows::of(inputs.q),
-            starts: None,
-            bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
-            modifiers: Modifiers::new(plan, inputs.q.shape()[3], options),
-            out: SharedRows::of(outputs.out),
-            lse: lse.map(SharedRows::of),
-        },
-        jobs,
-        keys: Keys::Given { k: Rows::of(inputs.k), v: Rows::of(inputs.v) },
-        threads: options.threads.unwrap_or(threads).min(threads),
-        cancel: &cancel,
-    };
-    pass.compute_on(isa);
+    let results = (SharedRows::of(outputs.out), lse.map(SharedRows::of));
+    let run = Run { plan, options, isa, threads: thread_count(options), cancel: &cancel };
+    run.forward(inputs, &Jobs::new(plan), results);
     cancel.finished()
+}
+
+/// Returns the maximum number of threads of a call.
+pub(crate) fn thread_count(options: &Options<'_>) -> usize {
+    let threads = rayon::current_num_threads();
+    options.threads.unwrap_or(threads).min(threads)
+}
+
+/// The settings of a pass over one plan. The caller has checked all arguments.
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) isa: Isa,
+    pub(crate) threads: usize,
+    pub(crate) cancel: &'a Cancel<'a>,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the forward pass and writes the outputs and the log-sum-exps (`[batch, heads, q_len, 1]`). `jobs` are the
+    /// jobs of the plan.
+    pub(crate) fn forward<T: Element>(
+        &self,
+        inputs: &Inputs<'a, T>,
+        jobs: &'a Jobs,
+        (out, lse): (SharedRows<'a>, Option<SharedRows<'a>>),
+    ) {
+        let pass = Forward {
+            context: Context {
+                plan: self.plan,
+                q: Rows::of(inputs.q),
+                starts: None,
+                bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
+                modifiers: Modifiers::new(self.plan, inputs.q.shape()[3], self.options),
+                out,
+                lse,
+            },
+            jobs,
+            keys: Keys::Given { k: Rows::of(inputs.k), v: Rows::of(inputs.v) },
+            threads: self.threads,
+            cancel: self.cancel,
+        };
+        pass.compute_on(self.isa);
+    }
 }
 
 /// Returns the shape of the output, `[batch, heads, q_len, v_dim]`. Returns an error if arrays or options do not fit
@@ -153,21 +192,26 @@ pub(crate) fn check<T: Element>(
     ] {
         if given != expected {
             let expected = format!(
-                "the plan and the head_dim of q require the shape {what} = {expected:?}: bind the mask to the arrays' sizes"
+                "the plan and the head_dim of q require the shape {what} = {expected:?} for it: bind the mask to the arrays' sizes"
             );
             return Err(mismatch(name, given.to_vec(), expected));
         }
     }
     for (name, given) in [("q", q.shape()), ("v", v.shape())] {
         if given[3] > MOST_DIM {
-            return Err(mismatch(name, given.to_vec(), "the last dimension can be at most 2^24".to_owned()));
+            return Err(mismatch(
+                name,
+                given.to_vec(),
+                "the length of the last dimension can be at most 2^24".to_owned(),
+            ));
         }
     }
     options.check(shape)?;
     let elements = [batch, heads, shape.q_len(), v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
         let expected =
-            "the output would not fit into memory: give a v with fewer columns, without strides of 0".to_owned();
+            "the output would not fit into memory: give a v with a smaller last dimension and without strides of 0"
+                .to_owned();
         return Err(mismatch("v", v.shape().to_vec(), expected));
     }
     Ok([batch, heads, shape.q_len(), v_dim])

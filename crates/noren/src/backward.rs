@@ -1,6 +1,6 @@
 //! [`attention_backward`] and [`attention_backward_into`]: the public entry to the backward pass.
 
-use crate::attention::{check, mismatch};
+use crate::attention::{Run, check, mismatch, thread_count};
 use crate::kernel::backward::{Backward, Context, Gradient, Sums, Wanted};
 use crate::kernel::{rows::Rows, rows::SharedRows, scores::Modifiers};
 use crate::options::Cancel;
@@ -88,6 +88,10 @@ pub struct Gradients<T = f32> {
 /// assert!((gradients.dv.iter().sum::<f32>() - 3.0).abs() < 1e-6);
 /// # Ok::<(), noren::Error>(())
 /// ```
+///
+/// # Errors
+/// Returns the errors of [`attention`](crate::attention()), and [`Error::Shape`] if an array of `saved` has another
+/// shape than the forward pass gives.
 pub fn attention_backward<T: Element>(
     inputs: &Inputs<'_, T>,
     saved: &Saved<'_, T>,
@@ -137,6 +141,10 @@ pub fn attention_backward<T: Element>(
 /// assert!(dbias.iter().sum::<f32>().abs() < 1e-6); // the gradient of a softmax sums to 0
 /// # Ok::<(), noren::Error>(())
 /// ```
+///
+/// # Errors
+/// Returns the errors of [`attention_backward`], and an error if the memory for a gradient does not have the shape of
+/// the gradient, or if an option whose gradient is requested is not given.
 pub fn attention_backward_into<T: Element>(
     inputs: &Inputs<'_, T>,
     saved: &Saved<'_, T>,
@@ -150,7 +158,6 @@ pub fn attention_backward_into<T: Element>(
     // original order.
     let plan = &*plan.in_place();
     let isa = Isa::choose(options.isa)?;
-    let threads = rayon::current_num_threads();
     let GradientsMut { dq, dk, dv, bias, soft, sinks } = gradients;
     let of_bias = |bias: &Bias<'_>| if let Bias::Relative { .. } = bias { Gradient::Relative } else { Gradient::Bias };
     let mut arrays: Vec<_> = options
@@ -160,35 +167,63 @@ pub fn attention_backward_into<T: Element>(
         .filter_map(|(term, array)| Some((of_bias(term), SharedRows::of(array?))))
         .collect();
     arrays.extend(soft.map(|array| (Gradient::Soft, SharedRows::of(array))));
-
-    let shape = dq.shape();
-    // Sums are accumulated in `f32`, even if the result has a 16-bit type.
-    let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
-    let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
-    let head_dim = inputs.q.shape()[3];
+    let [batch, heads, q_len, _] = inputs.q.shape();
+    let rows = SavedRows { out: saved.out, lse: View::new(saved.lse, [batch, heads, q_len, 1])?, dout: saved.dout };
     let cancel = Cancel::new(options);
-    let pass = Backward {
-        context: Context {
-            plan,
-            q: Rows::of(inputs.q),
-            k: Rows::of(inputs.k),
-            v: Rows::of(inputs.v),
-            out: Rows::of(saved.out),
-            dout: Rows::of(saved.dout),
-            lse: saved.lse,
-            modifiers: Modifiers::new(plan, head_dim, options),
-            scale: options.scale_for(head_dim),
-            softcap: options.softcap.map(f64::from),
-            partial: options.partial,
-            stats: Vec::new(),
-        },
-        sums: Sums { dq: SharedRows::of(dq), dq_sums, dk: SharedRows::of(dk), dv: SharedRows::of(dv) },
-        wanted: Wanted { arrays, sinks },
-        threads: options.threads.unwrap_or(threads).min(threads),
-        cancel: &cancel,
-    };
-    pass.compute_on(isa);
+    let run = Run { plan, options, isa, threads: thread_count(options), cancel: &cancel };
+    run.backward(inputs, &rows, [dq, dk, dv].map(SharedRows::of), Wanted { arrays, sinks })?;
     cancel.finished()
+}
+
+/// The values of [`Saved`], with log-sum-exps of any strides: `[batch, heads, q_len, 1]`.
+pub(crate) struct SavedRows<'a, T> {
+    pub(crate) out: View<'a, T>,
+    pub(crate) lse: View<'a>,
+    pub(crate) dout: View<'a, T>,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the backward pass over a plan without reordering. Writes the gradients of queries, keys and values to
+    /// `[dq, dk, dv]`, and those of score modifiers to `wanted`.
+    ///
+    /// # Errors
+    /// Returns an error if the memory for partial sums would be too large.
+    pub(crate) fn backward<T: Element>(
+        &self,
+        inputs: &Inputs<'a, T>,
+        saved: &SavedRows<'a, T>,
+        [dq, dk, dv]: [SharedRows<'a>; 3],
+        wanted: Wanted<'a>,
+    ) -> Result<(), Error> {
+        let (plan, options) = (self.plan, self.options);
+        let shape = dq.shape();
+        // Sums are accumulated in `f32`, even if the result has a 16-bit type.
+        let mut sums = if T::DTYPE == Dtype::F32 { Vec::new() } else { vec![0.0f32; shape.iter().product()] };
+        let dq_sums = if sums.is_empty() { None } else { Some(SharedRows::of(ViewMut::new(&mut sums, shape)?)) };
+        let head_dim = inputs.q.shape()[3];
+        let pass = Backward {
+            context: Context {
+                plan,
+                q: Rows::of(inputs.q),
+                k: Rows::of(inputs.k),
+                v: Rows::of(inputs.v),
+                out: Rows::of(saved.out),
+                dout: Rows::of(saved.dout),
+                lse: saved.lse,
+                modifiers: Modifiers::new(plan, head_dim, options),
+                scale: options.scale_for(head_dim),
+                softcap: options.softcap.map(f64::from),
+                partial: options.partial,
+                stats: Vec::new(),
+            },
+            sums: Sums { dq, dq_sums, dk, dv },
+            wanted,
+            threads: self.threads,
+            cancel: self.cancel,
+        };
+        pass.compute_on(self.isa);
+        Ok(())
+    }
 }
 
 /// Returns an error if the results of the forward pass do not have the shapes of the plan.
@@ -198,7 +233,11 @@ fn check_saved<T: Element>(
     plan: &Plan,
     options: &Options<'_>,
 ) -> Result<(), Error> {
-    let shape = check(inputs, plan.shape(), options)?;
+    check_saved_shapes(saved, check(inputs, plan.shape(), options)?)
+}
+
+/// Returns an error if the results of the forward pass do not fit an output of the shape `shape`, `[batch, heads, q_len, v_dim]`.
+pub(crate) fn check_saved_shapes<T: Element>(saved: &Saved<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     for (name, view) in [("out", &saved.out), ("dout", &saved.dout)] {
         if view.shape() != shape {
             let expected =
@@ -209,7 +248,7 @@ fn check_saved<T: Element>(
     let rows = shape[..3].iter().product::<usize>();
     if saved.lse.len() != rows {
         let expected = format!(
-            "the log-sum-exps are [batch, heads, q_len] = {:?}: give the {rows} values that the forward pass wrote",
+            "the log-sum-exps have shape [batch, heads, q_len] = {:?}: give the {rows} values that the forward pass wrote",
             &shape[..3]
         );
         return Err(mismatch("lse", vec![saved.lse.len()], expected));
@@ -218,14 +257,18 @@ fn check_saved<T: Element>(
 }
 
 /// Returns an error if the memory for a gradient does not have the shape of the array to which the gradient belongs.
-fn check_gradients<T: Element>(
+pub(crate) fn check_gradients<T: Element>(
     inputs: &Inputs<'_, T>,
     options: &Options<'_>,
     gradients: &GradientsMut<'_, T>,
 ) -> Result<(), Error> {
     let same = |name, given: [usize; 4], of: &str, expected: [usize; 4]| match given == expected {
         true => Ok(()),
-        false => Err(mismatch(name, given.to_vec(), format!("{of} is {expected:?}: give a gradient of this shape"))),
+        false => Err(mismatch(
+            name,
+            given.to_vec(),
+            format!("the shape of {of} is {expected:?}: give a gradient of this shape"),
+        )),
     };
     same("dq", gradients.dq.shape(), "q", inputs.q.shape())?;
     same("dk", gradients.dk.shape(), "k", inputs.k.shape())?;
@@ -234,7 +277,7 @@ fn check_gradients<T: Element>(
         |name, problem: &str| Err(Error::Option { name, given: "requested".to_owned(), problem: problem.to_owned() });
     if !gradients.bias.is_empty() && gradients.bias.len() != options.bias.len() {
         let expected = format!(
-            "options.bias has {} entries: give one gradient entry for each, or an empty list",
+            "options.bias has {} entries: give one gradient for each of these entries, or an empty list",
             options.bias.len()
         );
         return Err(mismatch("gradients of biases", vec![gradients.bias.len()], expected));
@@ -248,13 +291,23 @@ fn check_gradients<T: Element>(
             (Bias::Relative { table }, Some(gradient)) => {
                 same("gradient of a relative bias", gradient.shape(), "the table", table.shape())?;
             }
-            (Bias::Alibi(_), Some(_)) => return refuse("the gradient of ALiBi", "ALiBi has no gradient: give None"),
+            (Bias::Alibi(_), Some(_)) => {
+                return refuse(
+                    "the gradient of ALiBi",
+                    "the slopes of ALiBi are not trained: give None for their gradient",
+                );
+            }
         }
     }
     match (&options.soft, &gradients.soft) {
         (_, None) => {}
         (Some(soft), Some(gradient)) => same("gradient of soft weights", gradient.shape(), "soft", soft.shape())?,
-        (None, Some(_)) => return refuse("the gradient of soft weights", "options.soft is None: set options.soft"),
+        (None, Some(_)) => {
+            return refuse(
+                "the gradient of soft weights",
+                "options.soft is None: set options.soft, or do not request its gradient",
+            );
+        }
     }
     match (options.sinks, &gradients.sinks) {
         (_, None) => Ok(()),
@@ -263,6 +316,9 @@ fn check_gradients<T: Element>(
             let expected = format!("there are {} sinks: give a gradient with one value for each sink", sinks.len());
             Err(mismatch("gradient of sinks", vec![gradient.len()], expected))
         }
-        (None, Some(_)) => refuse("the gradient of sinks", "options.sinks is None: set options.sinks"),
+        (None, Some(_)) => refuse(
+            "the gradient of sinks",
+            "options.sinks is None: set options.sinks, or do not request their gradient",
+        ),
     }
 }

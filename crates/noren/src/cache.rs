@@ -160,10 +160,15 @@ impl<T: Element> KvCache<T> {
     /// Returns a cache that holds the first `sink_tokens` tokens and the last `window` tokens of each sequence. Each
     /// step can append at most `ahead` tokens.
     ///
-    /// The mask is restricted: a query can read only the sink tokens and the `window` tokens up to the query's own
-    /// token. The restriction is equal for steps of one token and of several tokens. Positions are those of the whole
+    /// The mask is restricted: of the tokens up to its own, a query can read only the sink tokens and the last `window`
+    /// tokens. The restriction is equal for steps of one token and of several tokens. A mask that allows later tokens, such
+    /// as `full`, still allows those of the same step. Positions are those of the whole
     /// sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all tokens.
     /// [`StepPlan::key_position`] gives the position of a key.
+    ///
+    /// # Errors
+    /// Returns [`Error::Option`] if `window`, `ahead` or `sink_tokens` is out of range or if there is not enough
+    /// memory, and an error if `shape` is invalid.
     pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
         for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
         {
@@ -180,6 +185,10 @@ impl<T: Element> KvCache<T> {
 
     /// Returns a cache of `blocks` blocks for all sequences together. A block holds `block` tokens: a multiple of 16,
     /// from 16 to 256.
+    ///
+    /// # Errors
+    /// Returns [`Error::Option`] if `block` or `blocks` is out of range or if there is not enough memory, and an
+    /// error if `shape` is invalid.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
         if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
             let problem = "give a multiple of 16 from 16 to 256".to_owned();
@@ -287,10 +296,14 @@ impl<T: Element> KvCache<T> {
     /// is `None`, the end of the last range is not checked.
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
-            n if cu_seqlens.len() != n => format!("the cache has {} sequences: give {n} entries", n - 1),
-            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => "the entries must ascend from 0".to_owned(),
+            n if cu_seqlens.len() != n => {
+                format!("the cache has {} sequences: give {n} entries, the start of each sequence and the end", n - 1)
+            }
+            _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => {
+                "the first entry must be 0, and the entries must not decrease".to_owned()
+            }
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("{} tokens are given: the last entry must be this number of tokens", total.unwrap_or(0))
+                format!("{} new tokens are given: the last entry must be equal to this number", total.unwrap_or(0))
             }
             _ => return Ok(()),
         };

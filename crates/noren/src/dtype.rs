@@ -253,6 +253,6 @@ mod tests {
             assert_eq!(dtype.to_string().parse::<Dtype>(), Ok(dtype));
         }
         let error = "fp8".parse::<Dtype>().unwrap_err().to_string();
-        assert_eq!(error, "dtype is `fp8`: choose one of f32, bf16, f16");
+        assert_eq!(error, "dtype `fp8` is not supported: choose one of f32, bf16, f16");
     }
 }

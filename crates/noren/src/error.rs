@@ -117,10 +117,10 @@ impl fmt::Display for Error {
             ),
             Error::View { shape, strides, offset, len, problem } => write!(
                 f,
-                "view of shape {shape:?} with strides {strides:?} from offset {offset} over {len} values: {problem}"
+                "a view of shape {shape:?} with strides {strides:?} and offset {offset} in memory of {len} values: {problem}"
             ),
             Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
-            Error::Dtype { given } => write!(f, "dtype is `{given}`: choose one of f32, bf16, f16"),
+            Error::Dtype { given } => write!(f, "dtype `{given}` is not supported: choose one of f32, bf16, f16"),
             Error::Option { name, given, problem } => write!(f, "{name} is {given}: {problem}"),
             Error::Cancelled => f.write_str("the call was cancelled: the outputs are incomplete"),
             Error::Cache { problem } => write!(f, "cache: {problem}"),

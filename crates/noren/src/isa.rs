@@ -145,7 +145,7 @@ impl FromStr for Isa {
         let known = Self::ALL.into_iter().find(|isa| isa.to_string() == name);
         known.ok_or_else(|| Error::Isa {
             given: name.to_owned(),
-            problem: format!("this name of an ISA is unknown: choose one of {}", Self::names(&Self::ALL)),
+            problem: format!("no ISA has this name: choose one of {}", Self::names(&Self::ALL)),
         })
     }
 }

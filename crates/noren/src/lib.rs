@@ -74,6 +74,11 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
+//! # Sequences of different lengths
+//!
+//! The module [`varlen`] computes packed sequences (`cu_seqlens`) and padded batches with lengths, with the arguments of flash-attention's
+//! varlen function. It keeps the plan of each length.
+//!
 //! # Decoding
 //!
 //! A [`KvCache`] holds keys and values in the form that the kernels read. A step appends new tokens and computes their attention:
@@ -126,6 +131,7 @@
 //! | [`reference`](mod@reference) | the definition: naive attention in `f64`, with which every processor path is compared |
 //! | `attend/*`, `attention`, `backward`, `options`, `error` | attention in one call, its builder, checks of inputs |
 //! | `view`, `dtype` | strided arrays of four dimensions, element types |
+//! | [`varlen`] | batches of sequences of different lengths, packed or padded; plans kept by length |
 //! | `cache/*` | keys and values of earlier tokens: contiguous, rotating and paged |
 //! | `weights`, `dropout` | probabilities as an array; the weights that dropout removes |
 //! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile.rs` explains the guarantees |
@@ -146,6 +152,7 @@ mod kernel;
 pub mod machine;
 mod options;
 pub mod reference;
+pub mod varlen;
 mod view;
 mod weights;
 

@@ -194,11 +194,14 @@ impl<'a> Options<'a> {
                 Score::Sinks { name } => {
                     let sinks = array(score, name)?;
                     if sinks.shape() != [1, 1, 1, heads] {
-                        return Err(refuse(&format!("sinks must have the shape [1, 1, 1, {heads}]")).into());
+                        return Err(refuse(&format!(
+                            "the array of sinks must have the shape [1, 1, 1, {heads}], one value for each query head"
+                        ))
+                        .into());
                     }
-                    let row = sinks
-                        .row([0; 3])
-                        .ok_or_else(|| refuse("sinks must be contiguous in memory: copy them to a new array"))?;
+                    let row = sinks.row([0; 3]).ok_or_else(|| {
+                        refuse("the array of sinks must be contiguous in memory: copy the array to a new array")
+                    })?;
                     options.sinks.replace(row).is_some()
                 }
                 Score::Bias { name } => {
@@ -215,7 +218,7 @@ impl<'a> Options<'a> {
                     options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
                     false
                 }
-                _ => return Err(refuse("the kernels do not support this score").into()),
+                _ => return Err(refuse("the kernels do not support this score modifier").into()),
             };
             if taken {
                 return Err(refuse(
@@ -305,7 +308,9 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     match view.broadcast(full) {
         Some(_) => Ok(()),
         None => {
-            let expected = format!("each dimension must be 1 or that of [batch, heads, q_len, kv_len] = {full:?}");
+            let expected = format!(
+                "each dimension must be 1 or equal to that of the scores, [batch, heads, q_len, kv_len] = {full:?}"
+            );
             Err(Error::Shape { name, given: view.shape().to_vec(), expected })
         }
     }

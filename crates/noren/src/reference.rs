@@ -131,6 +131,9 @@ pub struct Row {
 }
 
 /// Computes masked attention, [`attention`](crate::attention()), by its definition.
+///
+/// # Errors
+/// Returns an error if the shapes of the inputs do not fit each other or the mask, or if an option is invalid.
 pub fn forward<T: Element>(
     inputs: &Inputs<'_, T>,
     cells: &impl Cells,
@@ -167,6 +170,9 @@ pub fn row<T: Element>(
 }
 
 /// Computes the gradients of `sum(out * dout)` by their definition, where `dout` has the shape of the output.
+///
+/// # Errors
+/// Returns the errors of [`forward`], and [`Error::Shape`] if `dout` does not have the shape of the output.
 pub fn backward<T: Element>(
     inputs: &Inputs<'_, T>,
     dout: &View<'_, T>,

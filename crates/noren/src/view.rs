@@ -2,6 +2,7 @@
 
 use crate::dtype::Values;
 use crate::{Element, Error};
+use std::ops::Range;
 
 /// A strided view of values, `[batch, heads, length, head_dim]`. The values are `f32` by default, or
 /// [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
@@ -88,7 +89,7 @@ impl Layout {
         let mut reach = 0usize;
         for (stride, n) in dims {
             if stride <= reach {
-                return Err(self.error(len, "two elements would have the same place in memory: give strides with a separate place for each element"));
+                return Err(self.error(len, "two elements would have the same index in memory: give strides that give each element its own index"));
             }
             reach += (n - 1) * stride;
         }
@@ -110,6 +111,19 @@ impl Layout {
         index as usize
     }
 
+    /// Returns the layout of the rows `rows` of the batch row `batch`, with one batch row. Panics if these rows are not
+    /// inside the shape, or if there are none.
+    pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> Layout {
+        let [batches, heads, len, width] = self.shape;
+        assert!(
+            batch < batches && rows.start < rows.end && rows.end <= len,
+            "the rows {rows:?} of batch row {batch} are not inside the shape {:?}",
+            self.shape
+        );
+        let offset = self.index([batch, 0, rows.start, 0]);
+        Layout { shape: [1, heads, rows.len(), width], strides: self.strides, offset }
+    }
+
     fn assert_inside(&self, at: [usize; 4]) {
         assert!(
             at.iter().zip(&self.shape).all(|(i, n)| i < n),
@@ -121,6 +135,9 @@ impl Layout {
 
 impl<'a, T: Element> View<'a, T> {
     /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if `data` is too short for the shape or too long, or if a dimension is 0.
     pub fn new(data: &'a [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = Layout::contiguous(shape);
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
@@ -132,6 +149,9 @@ impl<'a, T: Element> View<'a, T> {
 
     /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
     /// strides[2] + d * strides[3]` of `data`.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if an element would be outside `data`, or if a dimension is 0.
     pub fn strided(data: &'a [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         Ok(View { data, layout: Layout { shape, strides, offset }.check(data.len())? })
     }
@@ -171,6 +191,12 @@ impl<'a, T: Element> View<'a, T> {
         }
         layout.shape = shape;
         Some(View { data: self.data, layout })
+    }
+
+    /// Returns a view of the rows `rows` of the batch row `batch`, `[1, heads, rows, head_dim]`. Panics if these rows are
+    /// not inside the shape, or if there are none.
+    pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> View<'a, T> {
+        View { data: self.data, layout: self.layout.narrow(batch, rows) }
     }
 
     /// Writes the values with indices `from..from + into.len()` in row `i` of batch row `b` and head `h` to `into`, as
@@ -240,6 +266,9 @@ fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
 
 impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns a view of a contiguous array: `data` holds exactly the elements of `shape`, the last dimension fastest.
+    ///
+    /// # Errors
+    /// Returns [`Error::View`] if `data` is too short for the shape or too long, or if a dimension is 0.
     pub fn new(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = View::new(data, shape)?.layout;
         Ok(ViewMut { data, layout })
@@ -248,7 +277,9 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
     /// strides[2] + d * strides[3]` of `data`.
     ///
-    /// Returns an error if elements overlap; a stride of 0 in a dimension longer than 1 is an overlap.
+    /// # Errors
+    /// Returns [`Error::View`] if an element would be outside `data`, if a dimension is 0, or if elements overlap. A
+    /// stride of 0 in a dimension longer than 1 is an overlap.
     pub fn strided(data: &'a mut [T], shape: [usize; 4], strides: [isize; 4], offset: usize) -> Result<Self, Error> {
         let layout = Layout { shape, strides, offset }.check(data.len())?.check_disjoint(data.len())?;
         Ok(ViewMut { data, layout })
@@ -257,6 +288,18 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns the shape of the view, `[batch, heads, length, head_dim]`.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
+    }
+
+    /// Sets all values of the rows `rows` of the batch row `batch` to `value`.
+    pub(crate) fn fill_rows(&mut self, batch: usize, rows: Range<usize>, value: T) {
+        let [_, heads, _, width] = self.layout.shape;
+        for (h, i) in (0..heads).flat_map(|h| rows.clone().map(move |i| (h, i))) {
+            for d in 0..width {
+                let at = [batch, h, i, d];
+                self.layout.assert_inside(at);
+                self.data[self.layout.index(at)] = value;
+            }
+        }
     }
 
     /// Returns a read-only view of the array.

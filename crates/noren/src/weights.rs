@@ -42,7 +42,7 @@ pub fn attention_weights<T: Element>(
             return Err(Error::Option {
                 name,
                 given,
-                problem: format!("the plan allows numbers from 0 to less than {end}"),
+                problem: format!("the plan has only the indices from 0 to less than {end}"),
             });
         }
     }

@@ -54,7 +54,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
             return Err(Error::tensor(name, tensor, "q, k and v must all be f32, bf16 or f16: convert with to_dtype"));
         }
         if tensor.rank() != 4 {
-            return Err(Error::tensor(name, tensor, "give [batch, heads, length, head_dim]"));
+            return Err(Error::tensor(name, tensor, "give a tensor of shape [batch, heads, length, head_dim]"));
         }
     }
     let (v, op) = AttentionOp::new([q, k, v], plan, options)?;
@@ -76,8 +76,8 @@ pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options)
     Ok(Tensor::from_vec(weights, (batch, heads, q_len, k.dim(2)?), q.device())?)
 }
 
-/// The computation of [`noren::attention_weights`] for every batch row and head, as a function that is generic over the
-/// number type of the tensors.
+/// Computes [`noren::attention_weights`] for every batch row and head. The computation is generic over the number type
+/// of the tensors.
 struct WeightsOf<'a> {
     plan: &'a Plan,
     options: &'a options::Owned,

@@ -117,7 +117,7 @@ impl CustomOp3 for AttentionOp {
     }
 }
 
-/// The backward pass of `op`, as a function that is generic over the number type of the tensors: `f32`, `bf16` or
+/// Computes the backward pass of `op`. The computation is generic over the number type of the tensors: `f32`, `bf16` or
 /// `f16`.
 struct Backward<'a> {
     op: &'a AttentionOp,
@@ -188,7 +188,8 @@ impl Extra {
         })
     }
 
-    /// Stores the gradients in the places that `op` has for them. The `Carry` operations take the gradients from there.
+    /// Stores each gradient in the field of `op` that is its place (a `Slot`). The backward pass of `Carry` later takes
+    /// the gradient from this place.
     fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
         let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
             let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };

@@ -101,7 +101,7 @@ impl Values {
             [a, b, c, d] if rank == 4 => [a, b, c, d],
             [heads, width] if rank == 2 => [1, heads, 1, width],
             [heads] if rank == 1 => [1, 1, 1, heads],
-            _ => return Err(Error::tensor(name, tensor, format!("a tensor of {rank} dimensions is needed"))),
+            _ => return Err(Error::tensor(name, tensor, format!("give a tensor with {rank} dimensions"))),
         };
         let data = tensor.detach().to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
         Ok(Values { data, shape, tracked: tensor.track_op() })

@@ -1,4 +1,4 @@
-//! The trials for the checks of `noren_flow::audit`, for models that read tokens.
+//! Makes the trials for the checks of `noren_flow::audit`, for models that read tokens.
 
 use super::lab::{Input, Lab, Place, Trial, Trials, broken};
 use super::scan;
@@ -63,7 +63,7 @@ fn liveness(lab: &Lab<'_>) -> Trials {
         let text = Batch::new(vec![lab.changed(&base.text.ids()[0], &[token])])?;
         let (base, other) = (base.clone(), Input { text, decoder: base.decoder.clone() });
         let broken = broken("liveness", 0, &[&format!("encoder token {token}")]);
-        let what = format!("encoder token {token} changed");
+        let what = format!("token {token} of the encoder is changed");
         trials.push(Trial { what, base, other, pairs: stay(0..lab.length), broken, moved: true, given: None });
     }
     Ok(Ok(trials))
@@ -103,7 +103,7 @@ fn mask_liveness(lab: &Lab<'_>) -> Trials {
     if rows.is_empty() {
         return Ok(Err("no output reads a token that could be masked".into()));
     }
-    let what = format!("token {gone} is masked out only in the first call");
+    let what = format!("the attention mask hides token {gone} in the first of two calls");
     let mask = if lab.crosses() { "the encoder's mask" } else { "the mask" };
     Ok(Ok(vec![Trial {
         what,
@@ -156,7 +156,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
                     None => None,
                 };
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
-                let what = format!("a text alone, and in row {row} of a batch with texts of {mates} tokens");
+                let what = format!("a text, first alone and then in row {row} of a batch with texts of {mates} tokens");
                 let other = Input { text, decoder };
                 let (base, broken) = (alone.clone(), broken.clone());
                 trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
@@ -184,7 +184,7 @@ fn documents(lab: &Lab<'_>) -> Trials {
     }
     let base = Input::of(Batch::new(vec![texts[1].clone()])?);
     let pairs = (0..texts[1].len()).map(|at| ((0, at), (0, at + first))).collect();
-    let what = "the second document alone, and packed after the first document".into();
+    let what = "the second document, first alone and then packed after the first document".into();
     trials.push(Trial { what, base, other: packed, pairs, broken, moved: false, given: None });
     Ok(Ok(trials))
 }
@@ -194,15 +194,20 @@ fn documents(lab: &Lab<'_>) -> Trials {
 fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {
-        return Ok(Err("the model does not generate text with a cache that the audit can read".into()));
+        return Ok(Err(
+            "the model does not generate text with a cache of keys and values, which this check compares".into()
+        ));
     };
     let prompt = lab.tokens(lab.length - NEW, 5);
     let (made, logits) = steps(&prompt, NEW, chunk.min(prompt.len()))?;
     let read = [&prompt[..], &made[..made.len().saturating_sub(1)]].concat();
     let base = Input::of(Batch::new(vec![read])?);
     let pairs = (0..logits.len()).map(|i| ((0, prompt.len() - 1 + i), (0, i))).collect();
-    let what =
-        format!("{NEW} tokens one by one, after {} tokens in chunks of {}", prompt.len(), chunk.min(prompt.len()));
+    let what = format!(
+        "{NEW} tokens are generated one by one, after a prompt of {} tokens in chunks of {}",
+        prompt.len(),
+        chunk.min(prompt.len())
+    );
     let (other, given) = (base.clone(), Some(vec![logits]));
     let broken = broken(check, 0, &[]);
     Ok(Ok(vec![Trial { what, base, other, pairs, broken, moved: false, given }]))

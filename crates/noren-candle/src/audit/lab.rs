@@ -88,7 +88,7 @@ pub(super) struct Lab<'a> {
     /// The pairs (output token, input token) for which the output may depend on the input through all layers, as a
     /// mask.
     pub(super) reach: Keep,
-    /// The pairs (query, key) that at least one head allows in every layer, as a mask.
+    /// The pairs (query, key) that the mask of every layer allows in at least one head, as a mask.
     pub(super) direct: Keep,
     main: Declared,
     crosses: bool,
@@ -111,11 +111,11 @@ impl<'a> Lab<'a> {
         let limit = subject.positions.map_or(usize::MAX, |most| most.saturating_sub(PADS));
         if length.unwrap_or(12) > limit || limit < 12 || length.is_some_and(|length| length < 12) {
             let given = format!("{} tokens", length.unwrap_or(12));
-            let most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
+            let and_at_most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
             return Err(Error::input(
-                "the length of texts",
+                "the length of the audited texts",
                 given,
-                format!("give at least 12{most} tokens, because {PADS} tokens of padding are added"),
+                format!("give at least 12{and_at_most} tokens, because {PADS} tokens of padding are added"),
             ));
         }
         let mut lab = Lab {
@@ -174,8 +174,8 @@ impl<'a> Lab<'a> {
         }))
     }
 
-    /// Returns the changes of tokens with which the check `check` of the catalogue tests a model, or the reason why the
-    /// check does not apply.
+    /// Returns the changes of tokens that the check `check` of the catalogue makes to test a model, or the reason why
+    /// the check does not apply.
     pub(super) fn changes(&self, check: &str) -> std::result::Result<Vec<Change>, &'static str> {
         let reach = |q: usize, k: usize| self.reach.get([0, 0, q, k]);
         let direct = |q: usize, k: usize| self.direct.get([0, 0, q, k]);
@@ -297,7 +297,7 @@ impl<'a> Lab<'a> {
             before = Some(a);
         }
         Ok(Some(before.map_or("the embeddings".into(), |record| {
-            format!("{} attention of layer {}", record.stack.name(), record.layer)
+            format!("the {} attention of layer {}", record.stack.name(), record.layer)
         })))
     }
 

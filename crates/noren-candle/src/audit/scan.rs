@@ -1,4 +1,4 @@
-//! Checks that cover every token, and every text length up to the tested length.
+//! Makes trials that change every token of a text, and trials of every text length up to the tested length.
 
 use super::lab::{Input, Lab, Trial, Trials, broken};
 use crate::model::Batch;
@@ -42,7 +42,10 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         if begins {
             let base = lab.with_main(&full, cut(full.main())?);
             let (what, other) = (
-                format!("a text of {n} tokens alone, and at the beginning of a text of {} tokens", lab.length),
+                format!(
+                    "a text of {n} tokens, first alone and then at the beginning of a text of {} tokens",
+                    lab.length
+                ),
                 full.clone(),
             );
             let broken = broken("lengths", 0, &[&n.to_string(), &lab.length.to_string()]);
@@ -58,7 +61,8 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         };
         let other = Input { text, decoder: full.decoder.clone() };
         let what =
-            format!("a text of {n} tokens alone, and padded on the {side:?} to {} tokens", lab.length).to_lowercase();
+            format!("a text of {n} tokens, first alone and then padded on the {side:?} to {} tokens", lab.length)
+                .to_lowercase();
         let broken = broken("lengths", 1, &[if side == Side::Left { "left" } else { "right" }, &n.to_string()]);
         trials.push(of_length(places, what, [base, other], broken, by));
     }

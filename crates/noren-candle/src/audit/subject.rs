@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::generate::{GenerateOptions, generate};
-use crate::model::{Batch, Call, Declared, Model, Output, Trace};
+use crate::model::{Batch, Call, Declared, Head, Model, Output, Trace};
 use candle_core::Tensor;
 
 /// A function that runs the tested model. Arguments: the tokens of the encoder or of the only stack, the tokens of the
@@ -36,7 +36,7 @@ impl<'a> Subject<'a> {
             })?;
             Ok((made.tokens.concat(), logits))
         };
-        let generates = matches!(model, Model::Decoder(decoder) if decoder.config().lm_head);
+        let generates = matches!(model, Model::Decoder(decoder) if decoder.config().head == Head::LanguageModel);
         Subject {
             masks: model.masks(),
             vocab: model.vocab(),

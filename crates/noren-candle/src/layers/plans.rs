@@ -59,7 +59,7 @@ impl LayerPlans {
     /// Returns all plans, or an error if there are not exactly `layers` plans.
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
-            let expected = format!("the stack has {layers} layers: give one plan for each layer");
+            let expected = format!("this stack of the model has {layers} layers: give one plan for each layer");
             return Err(crate::Error::input("the number of plans", self.plans.len(), expected));
         }
         Ok(&self.plans)

@@ -34,6 +34,8 @@ pub struct Batch {
     facts: Facts,
     /// The lengths of packed texts in tokens; `None` if texts are not packed.
     documents: Option<Vec<usize>>,
+    /// The tokens that are left out of the pooled state of a text, as (row, index in the row); sorted.
+    unpooled: Vec<(usize, usize)>,
 }
 
 impl Batch {
@@ -131,7 +133,16 @@ impl Batch {
             count.collect()
         });
         let positions = positions.collect();
-        Ok(Batch { ids, keep, positions, types: None, mask: None, facts: Facts::new(), documents: None })
+        Ok(Batch {
+            ids,
+            keep,
+            positions,
+            types: None,
+            mask: None,
+            facts: Facts::new(),
+            documents: None,
+            unpooled: Vec::new(),
+        })
     }
 
     /// Adds a mask, which is intersected with the model's mask and with masks that were added before.
@@ -168,6 +179,16 @@ impl Batch {
         }
         self.types = Some(types);
         Ok(self)
+    }
+
+    /// Leaves tokens out of the pooled state of their text, if this state is a mean over all tokens (a classifier of
+    /// ModernBERT). `tokens` holds (row, index in the row) of each token. Other tokens can still read these tokens,
+    /// unless a mask forbids it.
+    #[must_use]
+    pub fn unpooled(mut self, tokens: impl IntoIterator<Item = (usize, usize)>) -> Self {
+        self.unpooled = tokens.into_iter().collect();
+        self.unpooled.sort_unstable();
+        self
     }
 
     /// Sets the positions of all tokens: positions are counted from 0 in each document, as in [`packed`](Self::packed).
@@ -230,14 +251,39 @@ impl Batch {
         self.ids.iter().zip(&self.keep).map(real).collect()
     }
 
-    /// Returns the first non-padding token of each row, or the first token of each packed text, as (row, index in the
-    /// row).
-    pub fn first_tokens(&self) -> Vec<(usize, usize)> {
+    /// Returns the non-padding tokens of each text: of each row, or of each packed text. Each token is given as (row,
+    /// index in the row).
+    pub fn texts(&self) -> Vec<Vec<(usize, usize)>> {
         if let Some(lengths) = &self.documents {
-            return lengths.iter().scan(0, |at, n| Some((0, std::mem::replace(at, *at + n)))).collect();
+            let starts = lengths.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n)));
+            return starts.zip(lengths).map(|(start, n)| (start..start + n).map(|i| (0, i)).collect()).collect();
         }
-        let first = |(row, keep): (usize, &Vec<bool>)| (row, keep.iter().position(|keep| *keep).unwrap_or(0));
-        self.keep.iter().enumerate().map(first).collect()
+        let real = |(row, keep): (usize, &Vec<bool>)| (0..keep.len()).filter(|i| keep[*i]).map(|i| (row, i)).collect();
+        self.keep.iter().enumerate().map(real).collect()
+    }
+
+    /// Returns the first non-padding token of each row, or the first token of each packed text, as (row, index in the
+    /// row). A row without a non-padding token has its first token.
+    pub fn first_tokens(&self) -> Vec<(usize, usize)> {
+        let texts = self.texts().into_iter().enumerate();
+        texts.map(|(row, text)| text.first().copied().unwrap_or((row, 0))).collect()
+    }
+
+    /// Returns the last non-padding token of each text that is not the padding token `pad`, as (row, index in the row).
+    /// A text that contains only padding tokens has its first token.
+    pub fn last_tokens(&self, pad: Option<u32>) -> Vec<(usize, usize)> {
+        let last = |text: &Vec<(usize, usize)>| {
+            text.iter().rev().find(|(row, i)| Some(self.ids[*row][*i]) != pad).or(text.first()).copied()
+        };
+        self.texts().iter().enumerate().map(|(row, text)| last(text).unwrap_or((row, 0))).collect()
+    }
+
+    /// Returns the tokens of each text that a mean over its tokens includes: all non-padding tokens except those of
+    /// [`unpooled`](Self::unpooled). Each token is given as (row, index in the row).
+    pub fn pooled_tokens(&self) -> Vec<Vec<(usize, usize)>> {
+        let mut texts = self.texts();
+        texts.iter_mut().for_each(|text| text.retain(|token| self.unpooled.binary_search(token).is_err()));
+        texts
     }
 
     /// Returns the model's mask `declared`, intersected with the masks of this batch: padding is hidden, packed texts
@@ -318,6 +364,8 @@ mod tests {
         assert_eq!(batch.positions(), [[0, 0, 0], [0, 1, 2]]);
         assert_eq!(batch.real_ids(), [vec![4], vec![1, 2, 3]]);
         assert_eq!(batch.first_tokens(), [(0, 2), (1, 0)]);
+        assert_eq!((batch.last_tokens(None), batch.last_tokens(Some(3))), (vec![(0, 2), (1, 2)], vec![(0, 2), (1, 1)]));
+        assert_eq!(batch.clone().unpooled([(1, 1)]).pooled_tokens(), [vec![(0, 2)], vec![(1, 0), (1, 2)]]);
         assert_eq!(batch.full_mask(&atoms::causal()).to_string(), "causal & padding");
     }
 

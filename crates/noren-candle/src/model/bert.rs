@@ -1,174 +1,39 @@
-//! [`Bert`]: an encoder with learned positions, and the heads that its checkpoints may have.
+//! [`Bert`]: an encoder with learned positions: BERT, RoBERTa and DistilBERT.
 
-use super::batch::Batch;
+use super::batch::{Batch, rows_tensor};
+use super::bert_config::{BertConfig, BertFamily};
+use super::bert_head::BertHead;
 use super::decoder::rows_at;
 use super::parts::embed;
 use super::pass::Pass;
-use super::raw::Raw;
 use crate::attention::Options;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layers::{join_heads, split_heads};
-use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
+use crate::nn::{Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
-use noren::{Spec, atoms};
+use noren::Spec;
 
-/// The configuration of a BERT.
-#[derive(Clone, PartialEq, Debug)]
-pub struct BertConfig {
-    /// Number of tokens of the vocabulary.
-    pub vocab: usize,
-    /// Number of values in the hidden state of a token.
-    pub hidden: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Number of attention heads.
-    pub heads: usize,
-    /// Number of values in the hidden layer of the feed-forward part.
-    pub intermediate: usize,
-    /// Maximum number of positions.
-    pub positions: usize,
-    /// Number of different segments (`token_type_ids`).
-    pub types: usize,
-    /// The number that norms add to the variance to prevent a division by 0.
-    pub eps: f64,
-    /// The activation of the feed-forward part.
-    pub activation: Activation,
-    /// Probabilities of dropout in training, as (probability for embeddings and for the results of attention and
-    /// feed-forward parts, probability for attention weights).
-    pub dropout: (f32, f32),
-    /// The head of the model.
-    pub head: BertHead,
-    /// The names of the classes, in order (`id2label`). The list is empty if the head has no classes or the
-    /// configuration has no `id2label`.
-    pub labels: Vec<String>,
-}
-
-/// The head of a BERT, after its last layer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BertHead {
-    /// No head. The model has only the pooler, if the checkpoint has one.
-    None,
-    /// A head that predicts a token at each position.
-    MaskedLm,
-    /// A head that predicts a class for each text, from the pooled state.
-    Classifier {
-        /// Number of classes.
-        classes: usize,
-    },
-    /// A head that predicts a class for each token, from the state of this token.
-    TokenClassifier {
-        /// Number of classes.
-        classes: usize,
-    },
-}
-
-impl BertConfig {
-    /// Returns the mask of all layers, in which every token reads every token.
-    pub(crate) fn mask() -> Spec {
-        atoms::full().into()
-    }
-
-    /// Returns the configuration of a BERT of the given sizes, with the masked-LM head, `4 * hidden` values in the
-    /// hidden layer of the feed-forward part, and no dropout.
-    pub fn new(vocab: usize, hidden: usize, layers: usize, heads: usize, positions: usize) -> Self {
-        BertConfig {
-            vocab,
-            hidden,
-            layers,
-            heads,
-            intermediate: 4 * hidden,
-            positions,
-            types: 2,
-            eps: 1e-12,
-            activation: Activation::Gelu,
-            dropout: (0.0, 0.0),
-            head: BertHead::MaskedLm,
-            labels: Vec::new(),
-        }
-    }
-
-    pub(crate) fn read(raw: &Raw<'_>, architecture: Option<&str>) -> Result<Self> {
-        if raw.text_or("position_embedding_type", "absolute")? != "absolute" {
-            let given = raw.text("position_embedding_type")?;
-            return Err(Error::config("position_embedding_type", given, "only the value `absolute` is supported"));
-        }
-        if raw.flag_or("is_decoder", false)? {
-            return Err(Error::config("is_decoder", true, "a BERT is supported only as an encoder"));
-        }
-        let head = match architecture {
-            None | Some("BertModel") => BertHead::None,
-            Some("BertForMaskedLM" | "BertForPreTraining") => BertHead::MaskedLm,
-            Some("BertForSequenceClassification") => BertHead::Classifier { classes: classes(raw)? },
-            Some("BertForTokenClassification") => BertHead::TokenClassifier { classes: classes(raw)? },
-            Some(other) => {
-                let expected = "give BertModel, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification or \
-                                BertForTokenClassification";
-                return Err(Error::config("architectures", format!("{other:?}"), expected));
-            }
-        };
-        let drop = |key| Ok::<_, Error>(raw.real_or(key, 0.1)? as f32);
-        let config = BertConfig {
-            vocab: raw.count("vocab_size")?,
-            hidden: raw.count("hidden_size")?,
-            layers: raw.count("num_hidden_layers")?,
-            heads: raw.count("num_attention_heads")?,
-            intermediate: raw.count("intermediate_size")?,
-            positions: raw.count("max_position_embeddings")?,
-            types: raw.count_or("type_vocab_size", 2)?,
-            eps: raw.real_or("layer_norm_eps", 1e-12)?,
-            activation: raw.text_or("hidden_act", "gelu")?.parse()?,
-            dropout: (drop("hidden_dropout_prob")?, drop("attention_probs_dropout_prob")?),
-            labels: match head {
-                BertHead::Classifier { classes } | BertHead::TokenClassifier { classes } => labels(raw, classes)?,
-                _ => Vec::new(),
-            },
-            head,
-        };
-        if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
-            let given = format!("{} layers of {} heads with a width of {}", config.layers, config.heads, config.hidden);
-            return Err(Error::config("the size", given, "the width must be a multiple of the number of heads"));
-        }
-        Ok(config)
-    }
-}
-
-/// Returns the number of classes from `num_labels`, or else the number of names in `id2label` [default: 2].
-fn classes(raw: &Raw<'_>) -> Result<usize> {
-    let labels = raw.object("id2label")?.map_or(2, |labels| labels.0.len());
-    raw.count_or("num_labels", labels)
-}
-
-/// Returns the name of each class from `id2label`; an empty list if there is no `id2label`. Returns an error if a class
-/// has no name.
-fn labels(raw: &Raw<'_>, classes: usize) -> Result<Vec<String>> {
-    let Some(named) = raw.object("id2label")? else { return Ok(Vec::new()) };
-    let name = |class: usize| named.get(&class.to_string())?.as_str().map(str::to_owned);
-    match (0..classes.min(named.0.len() + 1)).map(name).collect() {
-        Some(names) => Ok(names),
-        None => {
-            let given = format!("{} names", named.0.len());
-            Err(Error::config(
-                "id2label",
-                given,
-                format!("a name for each of the classes 0 to {} is needed", classes - 1),
-            ))
-        }
-    }
-}
-
-/// A BERT model.
+/// A BERT, RoBERTa or DistilBERT.
 #[derive(Clone, Debug)]
 pub struct Bert {
     config: BertConfig,
     pub(crate) declared: Spec,
-    /// The embedding tables of tokens, positions and segments, in this order.
-    embeddings: [Tensor; 3],
+    embeddings: Embeddings,
     norm: Norm,
     blocks: Vec<Block>,
     pooler: Option<Linear>,
-    head: Head,
+    head: BertHead,
+}
+
+/// The tables of vectors whose sum is the input of the first layer.
+#[derive(Clone, Debug)]
+struct Embeddings {
+    words: Tensor,
+    positions: Tensor,
+    /// The table of segments (`token_type_ids`); `None` for a DistilBERT.
+    types: Option<Tensor>,
 }
 
 #[derive(Clone, Debug)]
@@ -180,12 +45,42 @@ struct Block {
     norms: [Norm; 2],
 }
 
-#[derive(Clone, Debug)]
-enum Head {
-    None,
-    MaskedLm { transform: Linear, norm: Norm, decoder: Linear },
-    Classifier(Linear),
-    TokenClassifier(Linear),
+/// The names of an encoder's parts in a checkpoint.
+struct Outer {
+    root: &'static str,
+    layers: &'static str,
+    /// The names of the projections to queries, keys and values, and of the projection after attention, in this order.
+    attention: [&'static str; 4],
+    /// The names of the two linear layers of the feed-forward part.
+    feed_forward: [&'static str; 2],
+    /// The names of the norms after attention and after the feed-forward part.
+    norms: [&'static str; 2],
+}
+
+impl BertFamily {
+    fn outer(self) -> Outer {
+        match self {
+            BertFamily::Bert | BertFamily::Roberta => Outer {
+                root: if self == BertFamily::Bert { "bert" } else { "roberta" },
+                layers: "encoder.layer",
+                attention: [
+                    "attention.self.query",
+                    "attention.self.key",
+                    "attention.self.value",
+                    "attention.output.dense",
+                ],
+                feed_forward: ["intermediate.dense", "output.dense"],
+                norms: ["attention.output.LayerNorm", "output.LayerNorm"],
+            },
+            BertFamily::DistilBert => Outer {
+                root: "distilbert",
+                layers: "transformer.layer",
+                attention: ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
+                feed_forward: ["ffn.lin1", "ffn.lin2"],
+                norms: ["sa_layer_norm", "output_layer_norm"],
+            },
+        }
+    }
 }
 
 impl Bert {
@@ -195,8 +90,10 @@ impl Bert {
     /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &BertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
+        let names = config.family.outer();
+        // Some checkpoints hold the model without its head, and then its names have no prefix.
         let bare = vb.contains_tensor("embeddings.word_embeddings.weight");
-        let inner = if bare { vb.clone() } else { vb.pp("bert") };
+        let inner = if bare { vb.clone() } else { vb.pp(names.root) };
         let linear = |inputs, outputs, vb: VarBuilder<'_>| Linear::load(inputs, outputs, true, &vb);
         let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Layer, hidden, eps, &vb);
         let table = |rows, name: &str| {
@@ -204,30 +101,32 @@ impl Bert {
             inner.pp("embeddings").pp(name).get_with_hints((rows, hidden), "weight", normal)
         };
         let block = |i: usize| -> Result<Block> {
-            let vb = inner.pp("encoder.layer").pp(i);
-            let attention = vb.pp("attention");
-            let part = |name| linear(hidden, hidden, attention.pp("self").pp(name));
+            let vb = inner.pp(names.layers).pp(i);
+            let [query, key, value, out] = names.attention.map(|name| linear(hidden, hidden, vb.pp(name)));
+            let [up, down] = names.feed_forward;
+            let [first, second] = names.norms.map(|name| norm(vb.pp(name)));
             Ok(Block {
-                projections: [part("query")?, part("key")?, part("value")?],
-                out: linear(hidden, hidden, attention.pp("output.dense"))?,
-                up: linear(hidden, intermediate, vb.pp("intermediate.dense"))?,
-                down: linear(intermediate, hidden, vb.pp("output.dense"))?,
-                norms: [norm(attention.pp("output.LayerNorm"))?, norm(vb.pp("output.LayerNorm"))?],
+                projections: [query?, key?, value?],
+                out: out?,
+                up: linear(hidden, intermediate, vb.pp(up))?,
+                down: linear(intermediate, hidden, vb.pp(down))?,
+                norms: [first?, second?],
             })
         };
-        let words = table(config.vocab, "word_embeddings")?;
+        let embeddings = Embeddings {
+            words: table(config.vocab, "word_embeddings")?,
+            positions: table(config.positions, "position_embeddings")?,
+            types: (config.types > 0).then(|| table(config.types, "token_type_embeddings")).transpose()?,
+        };
+        let head = BertHead::new(config, &embeddings.words, vb)?;
         let has_pooler = inner.contains_tensor("pooler.dense.weight");
-        let classifies = matches!(config.head, BertHead::Classifier { .. });
-        let pooler =
-            (has_pooler || classifies).then(|| linear(hidden, hidden, inner.pp("pooler.dense"))).transpose()?;
+        let pooler = (has_pooler || head.reads_pooled())
+            .then(|| linear(hidden, hidden, inner.pp("pooler.dense")))
+            .transpose()?;
         Ok(Bert {
             declared: BertConfig::mask(),
-            head: Head::new(config, &words, vb)?,
-            embeddings: [
-                words,
-                table(config.positions, "position_embeddings")?,
-                table(config.types, "token_type_embeddings")?,
-            ],
+            head,
+            embeddings,
             norm: norm(inner.pp("embeddings.LayerNorm"))?,
             blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
             pooler,
@@ -240,7 +139,7 @@ impl Bert {
         &self.config
     }
 
-    /// Stores packed copies of the weights of all layers, with which inputs of many tokens are computed faster
+    /// Stores packed copies of the weights of all layers, so that inputs of many tokens are computed faster
     /// ([`Linear::pack`]).
     pub(crate) fn pack(&mut self) -> Result<()> {
         for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
@@ -249,15 +148,24 @@ impl Bert {
         Ok(())
     }
 
+    /// Returns the sum of the embeddings of tokens, segments and positions, `[batch, length, hidden]`.
+    fn embed(&self, batch: &Batch) -> Result<Tensor> {
+        let Embeddings { words, positions, types } = &self.embeddings;
+        let device = words.device();
+        let mut sum = embed(words, &batch.ids_tensor(device)?)?;
+        if let Some(types) = types {
+            let zeros = vec![vec![0; batch.len()]; batch.rows()];
+            sum = (sum + embed(types, &rows_tensor(batch.types().unwrap_or(&zeros), device)?)?)?;
+        }
+        let first = self.config.first_position();
+        let position_ids: Vec<Vec<u32>> =
+            batch.positions().iter().map(|row| row.iter().map(|position| position + first).collect()).collect();
+        Ok((sum + embed(positions, &rows_tensor(&position_ids, device)?)?)?)
+    }
+
     /// Returns the hidden states after the last layer, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
-        let [words, positions, types] = &self.embeddings;
-        let device = words.device();
-        let zeros = vec![vec![0; batch.len()]; batch.rows()];
-        let type_ids = super::batch::rows_tensor(batch.types().unwrap_or(&zeros), device)?;
-        let position_ids = super::batch::rows_tensor(batch.positions(), device)?;
-        let places = (embed(words, &batch.ids_tensor(device)?)? + embed(types, &type_ids)?)?;
-        let x = self.norm.forward(&(places + embed(positions, &position_ids)?)?)?;
+        let x = self.norm.forward(&self.embed(batch)?)?;
         let (dropout, attention_dropout) = self.config.dropout;
         let mode = pass.mode;
         let mut x = mode.at(0).dropout(&x, dropout)?;
@@ -294,46 +202,7 @@ impl Bert {
 
     /// Returns the logits of the head, which reads the hidden states `hidden` or the pooled states `pooled`; `None` if
     /// the model has no head.
-    pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>) -> Result<Option<Tensor>> {
-        match &self.head {
-            Head::None => Ok(None),
-            Head::Classifier(linear) => pooled.map(|pooled| linear.forward(pooled)).transpose(),
-            Head::TokenClassifier(linear) => Ok(Some(linear.forward(hidden)?)),
-            Head::MaskedLm { transform, norm, decoder } => {
-                let inner = norm.forward(&transform.forward_then(hidden, self.config.activation)?)?;
-                Ok(Some(decoder.forward(&inner)?))
-            }
-        }
-    }
-}
-
-impl Head {
-    fn new(config: &BertConfig, words: &Tensor, vb: &VarBuilder<'_>) -> Result<Self> {
-        let BertConfig { hidden, vocab, eps, .. } = *config;
-        Ok(match config.head {
-            BertHead::None => Head::None,
-            BertHead::Classifier { classes } => {
-                Head::Classifier(Linear::load(hidden, classes, true, &vb.pp("classifier"))?)
-            }
-            BertHead::TokenClassifier { classes } => {
-                Head::TokenClassifier(Linear::load(hidden, classes, true, &vb.pp("classifier"))?)
-            }
-            BertHead::MaskedLm => {
-                let vb = vb.pp("cls.predictions");
-                // The output layer is the embedding, unless the checkpoint has a separate one.
-                let own = vb.pp("decoder");
-                let bias = if own.contains_tensor("bias") { &own } else { &vb };
-                let bias = bias.get_with_hints(vocab, "bias", Init::Const(0.0))?;
-                let weight = match own.contains_tensor("weight") {
-                    true => own.get((vocab, hidden), "weight")?,
-                    false => words.clone(),
-                };
-                Head::MaskedLm {
-                    transform: Linear::load(hidden, hidden, true, &vb.pp("transform.dense"))?,
-                    norm: Norm::load(NormKind::Layer, hidden, eps, &vb.pp("transform.LayerNorm"))?,
-                    decoder: Linear::new(weight, Some(bias)),
-                }
-            }
-        })
+    pub(crate) fn logits(&self, hidden: &Tensor, pooled: Option<&Tensor>, batch: &Batch) -> Result<Option<Tensor>> {
+        self.head.logits(hidden, pooled, batch)
     }
 }

@@ -1,5 +1,7 @@
-//! [`Decoder`]: one type for GPT-2, Llama, Mistral, Qwen 3, Gemma 2 and 3, and gpt-oss.
+//! [`Decoder`]: one type for GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, and gpt-oss.
 
+use super::batch::Batch;
+use super::classes::{Classes, Head};
 use super::decoder_config::{DecoderConfig, Names};
 use super::parts::{Attention, FeedForward, embed};
 use super::pass::Pass;
@@ -11,7 +13,7 @@ use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
 use noren::Spec;
 
-/// A causal language model.
+/// A decoder: a causal language model, or a classifier whose tokens read only earlier tokens.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     config: DecoderConfig,
@@ -33,7 +35,8 @@ struct Block {
     feedforward: FeedForward,
 }
 
-/// The names of a decoder's parts in a checkpoint, except the parts of attention and of the feed-forward part.
+/// The names of a decoder's parameters in a checkpoint, except the parameters inside attention and inside the
+/// feed-forward part.
 struct Outer {
     root: &'static str,
     embeddings: &'static str,
@@ -103,10 +106,17 @@ impl Decoder {
         };
         let embeddings = table(config.vocab, names.embeddings)?;
         let learned = config.rope.is_none().then(|| table(config.positions, "wpe")).transpose()?;
-        let head = match (config.lm_head, config.tied) {
-            (false, _) => None,
-            (true, true) => Some(Linear::new(embeddings.clone(), None)),
-            (true, false) => Some(Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?),
+        let classes = |of: &Classes, bias: bool| {
+            let vb = vb.pp("score");
+            of.check(&vb, config.hidden)?;
+            Linear::load(config.hidden, of.count(), bias, &vb)
+        };
+        let head = match &config.head {
+            Head::None => None,
+            Head::LanguageModel if config.tied => Some(Linear::new(embeddings.clone(), None)),
+            Head::LanguageModel => Some(Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?),
+            Head::TextClassifier(of) => Some(classes(of, false)?),
+            Head::TokenClassifier(of) => Some(classes(of, config.classifier_bias)?),
         };
         Ok(Decoder {
             declared: config.mask(),
@@ -162,16 +172,35 @@ impl Decoder {
     /// # Errors
     /// Returns an error for a model without an output layer, and for states with another number of values.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let Some(head) = &self.head else {
-            let expected =
-                "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
-            return Err(Error::input("the model", "without an output layer", expected));
-        };
+        let head = self.language_model_head()?;
         let logits = head.forward(hidden)?;
         Ok(match self.config.logit_softcap {
             Some(cap) => ((logits / cap)?.tanh()? * cap)?,
             None => logits,
         })
+    }
+}
+
+impl Decoder {
+    /// Returns the output layer of a language model, or an error for a model without one.
+    pub(crate) fn language_model_head(&self) -> Result<&Linear> {
+        self.head.as_ref().filter(|_| self.config.head == Head::LanguageModel).ok_or_else(|| {
+            let expected =
+                "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
+            Error::input("the model", "without a language model's output layer", expected)
+        })
+    }
+
+    /// Returns the logits of the head for the hidden states `hidden` `[batch, length, hidden]`: of the next token at
+    /// each position, of the classes of each token, or of the classes of each text, from the state of its last token;
+    /// `None` if the model has no head.
+    pub(crate) fn head_logits(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
+        let Some(head) = &self.head else { return Ok(None) };
+        Ok(Some(match self.config.head {
+            Head::TextClassifier(_) => head.forward(&rows_at(hidden, &batch.last_tokens(self.config.padding))?)?,
+            Head::TokenClassifier(_) => head.forward(hidden)?,
+            Head::LanguageModel | Head::None => self.logits(hidden)?,
+        }))
     }
 }
 
@@ -204,4 +233,16 @@ pub(crate) fn rows_at(hidden: &Tensor, at: &[(usize, usize)]) -> Result<Tensor> 
     let index: Vec<u32> = at.iter().map(|(row, i)| (row * len + i) as u32).collect();
     let index = Tensor::new(index, hidden.device())?;
     Ok(hidden.reshape(((), width))?.index_select(&index, 0)?)
+}
+
+/// Returns the mean of the hidden states of the tokens of each text, `[texts, hidden]`. `hidden` is
+/// `[batch, length, hidden]`. `texts` holds the tokens of each text as (batch row, index of the token). The mean over no
+/// token is 0. A text has the same bits in every batch, because its states are added in the order of its tokens.
+pub(crate) fn mean_at(hidden: &Tensor, texts: &[Vec<(usize, usize)>]) -> Result<Tensor> {
+    let width = hidden.dim(2)?;
+    let mean = |text: &Vec<(usize, usize)>| match text.len() {
+        0 => Ok(Tensor::zeros(width, hidden.dtype(), hidden.device())?),
+        count => Ok((rows_at(hidden, text)?.sum(0)? / count as f64)?),
+    };
+    Ok(Tensor::stack(&texts.iter().map(mean).collect::<Result<Vec<_>>>()?, 0)?)
 }

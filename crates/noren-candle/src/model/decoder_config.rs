@@ -1,10 +1,12 @@
-//! [`DecoderConfig`]: the configuration of a decoder, which is read from the `config.json` of seven families of models.
+//! [`DecoderConfig`]: the configuration of a decoder, which is read from the `config.json` of eight families of models.
 
+use super::classes::{Classes, Head};
+use super::layered::layered_mask;
 use super::raw::Raw;
 use super::rope::Rope;
 use crate::error::{Error, Result};
 use crate::nn::{Activation, NormKind};
-use noren::noren_mask::{Score, Selector, Spec, atoms};
+use noren::noren_mask::{Score, Spec, atoms};
 
 /// The configuration of a decoder. Families of models differ only in the values of these fields.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,8 +51,10 @@ pub struct DecoderConfig {
     pub gated: bool,
     /// The experts that replace the feed-forward part; `None` for one feed-forward part per layer.
     pub experts: Option<Experts>,
-    /// Whether the projections of attention have biases.
+    /// Whether the projections to queries, keys and values have biases.
     pub attention_bias: bool,
+    /// Whether the projection after attention has a bias.
+    pub out_bias: bool,
     /// Whether a gated feed-forward part has biases.
     pub mlp_bias: bool,
     /// The factor by which `q . k` is multiplied; `None` for `1 / sqrt(head_dim)`.
@@ -65,10 +69,14 @@ pub struct DecoderConfig {
     pub embedding_scale: Option<f64>,
     /// The softcap of logits; `None` for no softcap.
     pub logit_softcap: Option<f64>,
-    /// Whether the model has an output layer, which computes the logits of the next token.
-    pub lm_head: bool,
-    /// Whether the output layer uses the embedding table as its weight.
+    /// The head of the model.
+    pub head: Head,
+    /// Whether the output layer of a language model uses the embedding table as its weight.
     pub tied: bool,
+    /// Whether the output layer of a token classifier has a bias.
+    pub classifier_bias: bool,
+    /// The id of the padding token, which a text classifier skips at the end of a text; `None` for no such token.
+    pub padding: Option<u32>,
     /// Probabilities of dropout in training, as (probability for embeddings and for the results of attention and
     /// feed-forward parts, probability for attention weights).
     pub dropout: (f32, f32),
@@ -126,6 +134,7 @@ impl DecoderConfig {
             gated: false,
             experts: None,
             attention_bias: true,
+            out_bias: true,
             mlp_bias: false,
             scale: None,
             scale_by_layer: false,
@@ -133,8 +142,10 @@ impl DecoderConfig {
             sinks: false,
             embedding_scale: None,
             logit_softcap: None,
-            lm_head: true,
+            head: Head::LanguageModel,
             tied: true,
+            classifier_bias: true,
+            padding: None,
             dropout: (0.0, 0.0),
             stop: Vec::new(),
         }
@@ -151,14 +162,17 @@ impl DecoderConfig {
             activation: Activation::Silu,
             gated: true,
             attention_bias: false,
+            out_bias: false,
             tied: false,
             ..Self::gpt2(vocab, hidden, layers, heads, positions)
         }
     }
 
     /// Reads the configuration of a decoder whose `model_type` is `family`.
-    pub(crate) fn read(raw: &Raw<'_>, family: &str) -> Result<Self> {
-        let config = if family == "gpt2" { Self::read_gpt2(raw)? } else { Self::read_llama(raw, family)? };
+    pub(crate) fn read(raw: &Raw<'_>, family: &str, architecture: Option<&str>) -> Result<Self> {
+        let head = head(raw, family, architecture)?;
+        let plain = if family == "gpt2" { Self::read_gpt2(raw)? } else { Self::read_llama(raw, family)? };
+        let config = DecoderConfig { head, ..plain };
         config.check()?;
         Ok(config)
     }
@@ -214,7 +228,8 @@ impl DecoderConfig {
             windows: windows(raw, family, &habits, layers)?,
             activation: activation.parse()?,
             experts: if family == "gpt_oss" { Some(experts(raw)?) } else { None },
-            attention_bias: raw.flag_or("attention_bias", family == "gpt_oss")?,
+            attention_bias: family == "qwen2" || raw.flag_or("attention_bias", family == "gpt_oss")?,
+            out_bias: family != "qwen2" && raw.flag_or("attention_bias", family == "gpt_oss")?,
             mlp_bias: raw.flag_or("mlp_bias", false)?,
             scale: raw.real_unless_left_out("query_pre_attn_scalar", scalar)?.map(|by| (1.0 / by.sqrt()) as f32),
             softcap: raw
@@ -224,6 +239,8 @@ impl DecoderConfig {
             embedding_scale: gemma.then(|| (hidden as f64).sqrt()),
             logit_softcap: raw.real_unless_left_out("final_logit_softcapping", softcaps.map(|of| of[1]))?,
             tied: raw.flag_or("tie_word_embeddings", gemma)?,
+            classifier_bias: raw.flag_or("token_classification_bias", true)?,
+            padding: raw.ids("pad_token_id").first().copied(),
             dropout: (0.0, raw.real_or("attention_dropout", 0.0)? as f32),
             stop: raw.ids("eos_token_id"),
             ..plain
@@ -245,7 +262,7 @@ impl DecoderConfig {
             return Err(Error::config(
                 "head_dim",
                 head_dim,
-                "an even number is needed: dimensions are rotated in pairs",
+                "an even number above 0 is needed, because rotary position encoding rotates pairs of dimensions",
             ));
         }
         if self.windows.len() != self.layers {
@@ -267,41 +284,11 @@ impl DecoderConfig {
     /// Returns the mask and the score modifiers of all layers as one expression.
     pub fn mask(&self) -> Spec {
         let of = |window: Option<usize>| window.map_or_else(atoms::causal, |w| atoms::sliding(w as u64));
-        let kinds = self.windows.iter().fold(Vec::new(), |mut kinds, window| {
-            if !kinds.contains(window) {
-                kinds.push(*window);
-            }
-            kinds
-        });
-        let mask = match kinds[..] {
-            [one] => of(one),
-            _ => {
-                // Rarer kinds are listed, and the most frequent one is `else`.
-                let count = |kind: &Option<usize>| self.windows.iter().filter(|window| *window == kind).count();
-                let mut kinds = kinds;
-                kinds.sort_by_key(count);
-                let rest = kinds.pop().flatten();
-                let named = kinds.into_iter().map(|kind| (self.layers_of(kind), of(kind)));
-                atoms::layers(named.collect::<Vec<_>>().into_iter().chain([(Selector::Else, of(rest))]))
-            }
-        };
+        let mask = layered_mask(&self.windows, of);
         let mut spec = Spec::from(mask);
         spec.scores.extend(self.softcap.map(|cap| Score::softcap(f64::from(cap))));
         spec.scores.extend(self.sinks.then(|| Score::sinks("sinks")));
         spec
-    }
-
-    /// Returns the selector of all layers whose window is `kind`, for the expression `layers(...)`. `kind` is in
-    /// tokens; `None` stands for layers without a window. The selector is "every n" if the distances between these
-    /// layers are equal up to the last layer, otherwise a list of layers.
-    fn layers_of(&self, kind: Option<usize>) -> Selector {
-        let at: Vec<u64> = (0..).zip(&self.windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
-        let step = if at.len() > 1 { at[1] - at[0] } else { self.layers as u64 };
-        let every = (at[0]..self.layers as u64).step_by(step as usize);
-        match at.len() > 1 && every.eq(at.iter().copied()) {
-            true => Selector::Every { step, from: at[0] },
-            false => Selector::Spans(at.into_iter().map(Into::into).collect()),
-        }
     }
 }
 
@@ -325,6 +312,7 @@ impl Habits {
         let llama = Habits { positions: 2048, theta: 1e4, ..Habits::default() };
         match family {
             "mistral" => Habits { positions: 131_072, window: Some(4096), ..llama },
+            "qwen2" => Habits { positions: 32_768, window: Some(4096), ..llama },
             "qwen3" => Habits { positions: 32_768, head_dim: Some(128), window: Some(4096), ..llama },
             "gemma2" => Habits {
                 positions: 8192,
@@ -346,6 +334,32 @@ impl Habits {
                 Habits { positions: 131_072, head_dim: Some(64), window: Some(128), theta: 150_000.0, ..llama }
             }
             _ => llama,
+        }
+    }
+}
+
+/// The families of which classifiers are supported.
+const CLASSIFIERS: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+
+/// Reads the head from the name of an architecture [default: a language model].
+fn head(raw: &Raw<'_>, family: &str, architecture: Option<&str>) -> Result<Head> {
+    let classifies = CLASSIFIERS.contains(&family);
+    match architecture {
+        None => Ok(Head::LanguageModel),
+        Some(name) if name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel") => Ok(Head::LanguageModel),
+        Some(name) if name.ends_with("ForSequenceClassification") && classifies => {
+            Ok(Head::TextClassifier(Classes::read(raw)?))
+        }
+        Some(name) if name.ends_with("ForTokenClassification") && classifies => {
+            Ok(Head::TokenClassifier(Classes::read(raw)?))
+        }
+        Some(name) if name.ends_with("Model") => Ok(Head::None),
+        Some(name) => {
+            let classifiers = if classifies { ", ForSequenceClassification, ForTokenClassification" } else { "" };
+            let expected = format!(
+                "for the model_type {family}, the name must end in ForCausalLM, LMHeadModel{classifiers} or Model"
+            );
+            Err(Error::config("architectures", format!("{name:?}"), expected))
         }
     }
 }
@@ -378,7 +392,7 @@ fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Resu
 /// Returns the window of each layer, from the list `layer_types` in the configuration, or else by the rule of the
 /// family.
 fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
-    let used = family != "qwen3" || raw.flag_or("use_sliding_window", false)?;
+    let used = !family.starts_with("qwen") || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
     let window = given.filter(|_| used);
     if let Some(list) = raw.get("layer_types") {
@@ -402,7 +416,7 @@ fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Resul
         "mistral" => true,
         "gemma2" | "gpt_oss" => layer.is_multiple_of(2),
         "gemma3_text" => !(layer + 1).is_multiple_of(pattern),
-        "qwen3" => layer >= first,
+        "qwen2" | "qwen3" => layer >= first,
         _ => false,
     };
     Ok((0..layers).map(|layer| window.filter(|_| windowed(layer))).collect())

@@ -1,7 +1,7 @@
-//! The loading of checkpoints in the format of Hugging Face: `config.json`, and one or more files with safetensors.
+//! Loads checkpoints in the format of Hugging Face: `config.json`, and one or more files with safetensors.
 
 use super::raw::{Raw, read_object};
-use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, T5, T5Config};
+use super::{Bert, BertConfig, Config, Decoder, DecoderConfig, Model, ModernBert, ModernBertConfig, T5, T5Config};
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// The values of `model_type` whose models are decoders.
-const DECODERS: [&str; 7] = ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3_text", "gpt_oss"];
+const DECODERS: [&str; 8] = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss"];
+/// The values of `model_type` whose models are encoders with learned positions.
+const ENCODERS: [&str; 5] = ["bert", "roberta", "xlm-roberta", "camembert", "distilbert"];
 
 impl Config {
     /// Reads `config.json` from the folder of a model.
@@ -37,23 +39,22 @@ impl Config {
             let expected = "quantised weights are not supported: save the model dequantised, as bfloat16 or float32";
             return Err(Error::config("quantization_config", "given", expected));
         }
-        let causal = architecture.is_none_or(|name| name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel"));
-        let bare = !causal && architecture.is_some_and(|name| name.ends_with("Model"));
         match family {
-            "bert" => Ok(Config::Bert(BertConfig::read(&raw, architecture)?)),
+            "modernbert" => Ok(Config::ModernBert(ModernBertConfig::read(&raw, architecture)?)),
+            family if ENCODERS.contains(&family) => Ok(Config::Bert(BertConfig::read(&raw, family, architecture)?)),
+            family if DECODERS.contains(&family) => {
+                Ok(Config::Decoder(DecoderConfig::read(&raw, family, architecture)?))
+            }
             "t5" if architecture.is_none_or(|name| name == "T5ForConditionalGeneration") => {
                 Ok(Config::T5(T5Config::read(&raw)?))
             }
-            family if DECODERS.contains(&family) && (causal || bare) => {
-                Ok(Config::Decoder(DecoderConfig { lm_head: causal, ..DecoderConfig::read(&raw, family)? }))
-            }
-            family if DECODERS.contains(&family) || family == "t5" => {
+            "t5" => {
                 let given = format!("{:?}", architecture.unwrap_or_default());
-                let expected = "for this model_type, only the causal language model and the model without a head are supported (for t5: T5ForConditionalGeneration)";
-                Err(Error::config("architectures", given, expected))
+                Err(Error::config("architectures", given, "give T5ForConditionalGeneration"))
             }
             other => {
-                let expected = format!("give bert, t5 or one of {}", DECODERS.join(", "));
+                let expected =
+                    format!("give modernbert, t5 or one of {}, {}", ENCODERS.join(", "), DECODERS.join(", "));
                 Err(Error::config("model_type", format!("{other:?}"), expected))
             }
         }
@@ -109,6 +110,7 @@ impl Model {
         Ok(match config {
             Config::Decoder(config) => Model::Decoder(Decoder::new(config, vb)?),
             Config::Bert(config) => Model::Bert(Bert::new(config, vb)?),
+            Config::ModernBert(config) => Model::ModernBert(ModernBert::new(config, vb)?),
             Config::T5(config) => Model::T5(T5::new(config, vb)?),
         })
     }

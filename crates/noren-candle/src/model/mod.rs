@@ -1,4 +1,5 @@
-//! Models that load checkpoints of Hugging Face: [`Bert`], [`T5`] and, for causal language models, [`Decoder`].
+//! Models that load checkpoints of Hugging Face: the encoders [`Bert`] (also RoBERTa and DistilBERT) and
+//! [`ModernBert`], the causal [`Decoder`], and [`T5`].
 //!
 //! A model *declares* its masks as expressions. These expressions can be printed, drawn, compared and changed.
 //!
@@ -22,10 +23,16 @@
 
 mod batch;
 mod bert;
+mod bert_config;
+mod bert_head;
 pub(crate) mod cache;
+mod classes;
 mod decoder;
 mod decoder_config;
+mod layered;
 mod load;
+mod modernbert;
+mod modernbert_config;
 mod parts;
 mod pass;
 pub(crate) mod raw;
@@ -34,9 +41,13 @@ mod t5;
 
 pub use crate::stack::Stack;
 pub use batch::Batch;
-pub use bert::{Bert, BertConfig, BertHead};
+pub use bert::Bert;
+pub use bert_config::{BertConfig, BertFamily};
+pub use classes::{Classes, Head, Problem, softmax};
 pub use decoder::Decoder;
 pub use decoder_config::{DecoderConfig, Experts, Names};
+pub use modernbert::ModernBert;
+pub use modernbert_config::{ClassifierPooling, ModernBertBiases, ModernBertConfig};
 pub use pass::{Call, Record, Trace};
 pub use rope::{Rope, RopeScaling};
 pub use t5::{T5, T5Config};
@@ -53,10 +64,12 @@ use noren::{Mask, Shape};
 #[derive(Clone, PartialEq, Debug)]
 #[allow(clippy::large_enum_variant)] // a program has only one
 pub enum Config {
-    /// The configuration of a causal language model.
+    /// The configuration of a decoder, usually a causal language model.
     Decoder(DecoderConfig),
-    /// The configuration of a BERT, which is an encoder.
+    /// The configuration of a BERT, RoBERTa or DistilBERT, which are encoders.
     Bert(BertConfig),
+    /// The configuration of a ModernBERT, which is an encoder.
+    ModernBert(ModernBertConfig),
     /// The configuration of a T5, which has an encoder and a decoder.
     T5(T5Config),
 }
@@ -72,6 +85,9 @@ impl Config {
             }
             Config::Bert(BertConfig { layers, heads, .. }) => {
                 vec![declared(Stack::Encoder, *layers, [*heads; 2], BertConfig::mask())]
+            }
+            Config::ModernBert(config) => {
+                vec![declared(Stack::Encoder, config.windows.len(), [config.heads; 2], config.mask())]
             }
             Config::T5(T5Config { layers: [encoder, decoder], heads, .. }) => {
                 let [of_encoder, of_decoder, cross] = T5Config::masks();
@@ -89,7 +105,17 @@ impl Config {
         match self {
             Config::Decoder(config) => &config.stop,
             Config::T5(config) => &config.stop,
-            Config::Bert(_) => &[],
+            Config::Bert(_) | Config::ModernBert(_) => &[],
+        }
+    }
+
+    /// Returns the head of the model. The head of a T5 predicts tokens.
+    pub fn head(&self) -> &Head {
+        match self {
+            Config::Decoder(config) => &config.head,
+            Config::Bert(config) => &config.head,
+            Config::ModernBert(config) => &config.head,
+            Config::T5(_) => &Head::LanguageModel,
         }
     }
 }
@@ -97,10 +123,12 @@ impl Config {
 /// A model of any supported family.
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// A causal language model.
+    /// A decoder, usually a causal language model.
     Decoder(Decoder),
-    /// A BERT, which is an encoder.
+    /// A BERT, RoBERTa or DistilBERT, which are encoders.
     Bert(Bert),
+    /// A ModernBERT, which is an encoder.
+    ModernBert(ModernBert),
     /// A T5, which has an encoder and a decoder.
     T5(T5),
 }
@@ -126,7 +154,7 @@ pub struct Output {
     /// The logits of each token, `[batch, length, vocab]` or `[batch, length, classes]`, or of each text,
     /// `[texts, classes]`; `None` if the model has no head.
     pub logits: Option<Tensor>,
-    /// The pooled states of BERT, one for each text, `[texts, hidden]`; `None` if the model has no pooler.
+    /// The pooled states of BERT and RoBERTa, one for each text, `[texts, hidden]`; `None` if the model has no pooler.
     pub pooler_output: Option<Tensor>,
 }
 
@@ -136,6 +164,7 @@ impl Model {
         match self {
             Model::Decoder(model) => Config::Decoder(model.config().clone()),
             Model::Bert(model) => Config::Bert(model.config().clone()),
+            Model::ModernBert(model) => Config::ModernBert(model.config().clone()),
             Model::T5(model) => Config::T5(model.config().clone()),
         }
     }
@@ -145,6 +174,7 @@ impl Model {
         match self {
             Model::Decoder(model) => model.config().vocab,
             Model::Bert(model) => model.config().vocab,
+            Model::ModernBert(model) => model.config().vocab,
             Model::T5(model) => model.config().vocab,
         }
     }
@@ -153,7 +183,8 @@ impl Model {
     pub fn positions(&self) -> Option<usize> {
         match self {
             Model::Decoder(model) => Some(model.config().positions),
-            Model::Bert(model) => Some(model.config().positions),
+            Model::Bert(model) => Some(model.config().most_tokens()),
+            Model::ModernBert(model) => Some(model.config().positions),
             Model::T5(_) => None,
         }
     }
@@ -163,10 +194,26 @@ impl Model {
         let specs = match self {
             Model::Decoder(model) => std::slice::from_ref(&model.declared),
             Model::Bert(model) => std::slice::from_ref(&model.declared),
+            Model::ModernBert(model) => std::slice::from_ref(&model.declared),
             Model::T5(model) => &model.declared,
         };
         let declared = self.config().masks().into_iter().zip(specs);
         declared.map(|(declared, spec)| Declared { spec: spec.clone(), ..declared }).collect()
+    }
+
+    /// Returns the tokens from whose states the classes of each text are computed, as (row, index in the row): the first
+    /// token, the last one, or all tokens over which the mean is taken. Returns `None` if the model does not classify
+    /// texts. A program that hides tokens must not publish the classes of a text if this list has a hidden token.
+    pub fn class_tokens(&self, batch: &Batch) -> Option<Vec<Vec<(usize, usize)>>> {
+        if !matches!(self.config().head(), Head::TextClassifier(_)) {
+            return None;
+        }
+        let one = |tokens: Vec<(usize, usize)>| tokens.into_iter().map(|token| vec![token]).collect();
+        Some(match self {
+            Model::Decoder(model) => one(batch.last_tokens(model.config().padding)),
+            Model::ModernBert(model) if model.config().pooling == ClassifierPooling::Mean => batch.pooled_tokens(),
+            _ => one(batch.first_tokens()),
+        })
     }
 
     /// Replaces the mask of `stack`. The score modifiers of the stack do not change.
@@ -177,8 +224,15 @@ impl Model {
         let spec = match (self, stack) {
             (Model::Decoder(model), Stack::Decoder) => &mut model.declared,
             (Model::Bert(model), Stack::Encoder) => &mut model.declared,
+            (Model::ModernBert(model), Stack::Encoder) => &mut model.declared,
             (Model::T5(model), stack) => &mut model.declared[stack as usize],
-            _ => return Err(Error::input("the stack of the mask", stack.name(), "the model lacks this stack")),
+            _ => {
+                return Err(Error::input(
+                    "the stack that the mask is for",
+                    stack.name(),
+                    "the model has no stack with this name",
+                ));
+            }
         };
         spec.mask = mask;
         Ok(())
@@ -216,14 +270,21 @@ impl Model {
             }
             Model::Decoder(model) => {
                 let hidden = run_decoder(model, batch, call)?;
-                let logits = model.config().lm_head.then(|| model.logits(&hidden)).transpose()?;
+                let logits = model.head_logits(&hidden, batch)?;
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
             }
             Model::Bert(model) => {
-                let hidden = run_bert(model, batch, call)?;
+                let hidden =
+                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
                 let pooler_output = model.pooled(&hidden, batch)?;
-                let logits = model.logits(&hidden, pooler_output.as_ref())?;
+                let logits = model.logits(&hidden, pooler_output.as_ref(), batch)?;
                 Ok(Output { last_hidden_state: hidden, logits, pooler_output })
+            }
+            Model::ModernBert(model) => {
+                let hidden =
+                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
+                let logits = model.logits(&hidden, batch)?;
+                Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
             }
         }
     }
@@ -237,7 +298,12 @@ impl Model {
         self.check(batch)?;
         match self {
             Model::Decoder(model) => run_decoder(model, batch, call),
-            Model::Bert(model) => run_bert(model, batch, call),
+            Model::Bert(model) => {
+                model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)
+            }
+            Model::ModernBert(model) => {
+                model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)
+            }
             Model::T5(model) => {
                 let (mut pass, generator) = Pass::new(call);
                 let [declared, ..] = &model.declared;
@@ -256,7 +322,10 @@ impl Model {
         let longest = batch.positions().iter().flatten().max().map_or(0, |most| *most as usize + 1);
         self.check_len(longest)?;
         let types = if let Model::Bert(model) = self { model.config().types } else { 0 };
-        match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types) {
+        match batch.types().into_iter().flatten().flatten().find(|given| **given as usize >= types.max(1)) {
+            Some(given) if types == 0 => {
+                Err(Error::input("a token type", given, "the model has no token types: omit token_type_ids, or give 0"))
+            }
             Some(given) => Err(Error::input("a token type", given, format!("give a token type below {types}"))),
             None => Ok(()),
         }
@@ -296,11 +365,13 @@ fn run_decoder(model: &Decoder, batch: &Batch, call: Call<'_>) -> Result<Tensor>
     model.hidden(&batch.ids_tensor(model.device())?, batch.positions(), &mut pass)
 }
 
-fn run_bert(model: &Bert, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
+/// Returns the data that all attentions in one call of an encoder share. `declared` is the encoder's mask, and `heads`
+/// its number of attention heads.
+fn encoder_pass<'a>(declared: &Spec, heads: usize, batch: &'a Batch, call: Call<'a>) -> Result<Pass<'a>> {
     let (mut pass, generator) = Pass::new(call);
-    let shape = Shape::square(batch.len()).batch(batch.rows()).heads(model.config().heads);
-    pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &model.declared.mask, batch, shape, generator)?);
-    model.hidden(batch, &mut pass)
+    let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads);
+    pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &declared.mask, batch, shape, generator)?);
+    Ok(pass)
 }
 
 fn run_t5(model: &T5, batch: &Batch, decoder: &Batch, call: Call<'_>) -> Result<Output> {

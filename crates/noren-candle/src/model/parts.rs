@@ -31,13 +31,13 @@ pub(crate) struct Attention {
 
 impl Attention {
     pub(crate) fn new(config: &DecoderConfig, layer: usize, vb: &VarBuilder<'_>) -> Result<Self> {
-        let DecoderConfig { hidden, heads, kv_heads, head_dim, attention_bias: bias, .. } = *config;
+        let DecoderConfig { hidden, heads, kv_heads, head_dim, attention_bias: bias, out_bias, .. } = *config;
         let (width, kv_width) = (heads * head_dim, kv_heads * head_dim);
         let (projections, out) = match config.names {
             Names::Llama => {
                 let load = |name, width| Linear::load(hidden, width, bias, &vb.pp(name));
                 let parts = [load("q_proj", width)?, load("k_proj", kv_width)?, load("v_proj", kv_width)?];
-                (parts, Linear::load(width, hidden, bias, &vb.pp("o_proj"))?)
+                (parts, Linear::load(width, hidden, out_bias, &vb.pp("o_proj"))?)
             }
             Names::Gpt2 => {
                 let joined = Linear::load_transposed(hidden, width + 2 * kv_width, &vb.pp("c_attn"))?;
@@ -142,8 +142,8 @@ impl FeedForward {
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     router: Linear,
-    /// Two linear layers for each expert. The first computes `gate` and `up` together, in alternating columns of its
-    /// output. The second computes `down`.
+    /// Two linear layers for each expert, in this order: the first computes `gate` and `up` together, in alternating
+    /// columns of its output; the second computes `down`.
     experts: Vec<[Linear; 2]>,
     settings: Experts,
 }

@@ -1,4 +1,4 @@
-//! Rotary position embeddings (Su et al. 2021), with the kinds of scaling that configurations use.
+//! Computes rotary position embeddings (Su et al. 2021), with the kinds of scaling that configurations name.
 
 use super::raw::Raw;
 use crate::error::{Error, Result};

@@ -32,7 +32,7 @@ pub struct T5Config {
     /// Number of buckets into which the distances between queries and keys are sorted. Distances in the same bucket
     /// have the same bias.
     pub buckets: usize,
-    /// The distance, in tokens, from which on all distances in the same direction are in one bucket.
+    /// All distances of at least this number of tokens, in the same direction, are in one bucket.
     pub most_distance: usize,
     /// The number that norms add to the mean square to prevent a division by 0.
     pub eps: f64,

@@ -24,8 +24,8 @@ impl Finish<'_> {
         self.after_bias(row, out.len(), 0, out);
     }
 
-    /// Applies the activation and the residual to `part`: consecutive numbers of the row with the index `row` of the
-    /// matrix product, from column `column` on. A whole row has `width` numbers.
+    /// Applies the activation and the residual to `part`: consecutive numbers, beginning at column `column`, of the row
+    /// with the index `row` of the matrix product. A whole row has `width` numbers.
     #[inline]
     pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {

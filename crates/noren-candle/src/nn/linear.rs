@@ -74,9 +74,9 @@ impl Linear {
         Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
     }
 
-    /// Stores a second copy of the weight, in a layout with which inputs of many rows are processed faster if no
-    /// gradient is needed. Nothing is stored for types other than `f32`, for processors without AVX-512, and if the
-    /// number of outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed again.
+    /// Stores a second copy of the weight in another layout, which makes inputs of many rows faster if no gradient is
+    /// needed. Nothing is stored for types other than `f32`, for processors without AVX-512, and if the number of
+    /// outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed again.
     ///
     /// # Errors
     /// Returns the errors of candle. A valid weight causes no error.
@@ -159,7 +159,7 @@ impl Linear {
             return Err(Error::tensor(
                 "the input of a linear layer",
                 x,
-                format!("the last dimension must be {inputs}"),
+                format!("the last dimension must be {inputs}, the number of inputs of the layer"),
             ));
         }
         let mut shape = x.dims().to_vec();
@@ -228,11 +228,12 @@ fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// The maximum number of elements of a small result. `gemm` has a separate kernel for small results, and another
     /// for results with a single row.
     const SMALL: usize = 256;
-    /// The maximum number of rows, and of columns, of a narrow result. For a narrow result with more than `DEPTH` input
-    /// features, `gemm` splits each sum at other places than for larger results, so the rounding differs.
+    /// A result is narrow if it has at most this number of rows and at most this number of columns. If a narrow result
+    /// has more than `DEPTH` input features, `gemm` adds its products in other groups than for larger results, so the
+    /// rounding differs.
     const NARROW: usize = 64;
-    /// The maximum number of input features for which `gemm` splits the sum of an output at the same places for results
-    /// of any size.
+    /// The maximum number of input features for which `gemm` adds the products of an output in the same groups for
+    /// results of any size.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

@@ -60,6 +60,17 @@ impl Norm {
         Ok(Norm { kind, weight, bias, eps })
     }
 
+    /// Makes a layer norm without a bias from the parameter `weight` of `vb`.
+    ///
+    /// # Errors
+    /// Returns an error if the tensor in `vb` is missing or has another shape, or if `width` is 0.
+    pub fn load_without_bias(width: usize, eps: f64, vb: &VarBuilder<'_>) -> Result<Self> {
+        check_width(width)?;
+        let weight = vb.get_with_hints(width, "weight", Init::Const(1.0))?;
+        let bias = Some(weight.zeros_like()?.detach());
+        Ok(Norm { kind: NormKind::Layer, weight, bias, eps })
+    }
+
     /// Returns the parameters of the norm, without copying their values.
     pub(super) fn read(&self) -> Result<Parameters<'_>> {
         let Norm { kind, weight, bias, eps } = self;

@@ -13,9 +13,9 @@ const PANEL: usize = 64;
 /// of the 32 AVX-512 registers. For each input feature, 10 loads (6 numbers of `x`, 4 vectors of weights) are enough
 /// for 24 vector multiplications.
 const ROWS: usize = 6;
-/// Maximum number of input features at a time: their products with the weights are added for all rows of `x` before the
-/// next features follow. The weights of a panel for these features, and the features of all rows, stay in the
-/// second-level cache of the processor.
+/// Maximum number of input features that are multiplied at a time. Their products with the weights are added for all
+/// rows of `x`; then the next features follow. The weights of a panel for these features, and the features of all rows,
+/// stay in the second-level cache of the processor.
 const DEPTH: usize = 384;
 /// Number of rows of `x` that a thread processes at a time.
 pub(super) const BLOCK: usize = 96;
@@ -69,7 +69,7 @@ impl Packed {
             let written = work(i * BLOCK, x, out).as_ptr_range();
             assert!(
                 written.start == block.start.cast() && written.end == block.end.cast(),
-                "`work` must write the whole block and return it"
+                "`work` must write every value of the given block and return this block"
             );
         });
         // SAFETY: the blocks cover the array, and `work` has written and returned every block.
@@ -117,8 +117,8 @@ impl Packed {
 /// A small matrix product: up to six rows of `x`, multiplied with the weights of 64 outputs for up to `DEPTH`
 /// consecutive input features.
 struct Tile<'a> {
-    /// The numbers of the layer's input from the first row and the first input feature of this small matrix product on.
-    /// Each row has `inputs` numbers.
+    /// The part of the layer's input that begins at the first row and the first input feature of this small matrix
+    /// product. Each row of the layer's input has `inputs` numbers.
     x: &'a [f32],
     inputs: usize,
     panel: &'a [[f32; PANEL]],
@@ -154,7 +154,10 @@ impl Tile<'_> {
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("weights are packed only on processors with AVX-512: {rows} rows, {} outputs", out.len());
+        unreachable!(
+            "weights were packed for a product of {rows} rows with {} output values, but packing needs AVX-512",
+            out.len()
+        );
     }
 
     #[cfg(target_arch = "x86_64")]

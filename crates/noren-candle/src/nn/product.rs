@@ -1,4 +1,4 @@
-//! Operations of candle without gradients: a linear layer, and the two linear layers of a feed-forward part.
+//! Defines operations of candle without gradients: a linear layer, and the two linear layers of a feed-forward part.
 
 use super::finish::Finish;
 use super::packed::{BLOCK, Packed};
@@ -103,11 +103,14 @@ impl CustomOp1 for FeedForwardOp<'_> {
 
 /// Writes `x W^T` to `out` `[rows, outputs]`. `layout` is the layout of `weight`.
 fn product(x: &[f32], rows: usize, weight: &CpuStorage, layout: &Layout, out: &mut [f32]) -> candle_core::Result<()> {
-    let CpuStorage::F32(weight) = weight else { candle_core::bail!("a weight of f32 is needed") };
+    let CpuStorage::F32(weight) = weight else { candle_core::bail!("this product needs a weight of type f32") };
     let ((outputs, inputs), strides) = (layout.shape().dims2()?, layout.stride());
     let last = layout.start_offset() + outputs.saturating_sub(1) * strides[0] + inputs.saturating_sub(1) * strides[1];
     if x.len() != rows * inputs || out.len() != rows * outputs || last >= weight.len() {
-        candle_core::bail!("a product of {rows} rows does not fit a weight of {:?}", layout.dims());
+        candle_core::bail!(
+            "the input or the output of a product of {rows} rows has a size that does not fit a weight of shape {:?}",
+            layout.dims()
+        );
     }
     let threads = rayon::current_num_threads();
     let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };

@@ -21,7 +21,7 @@ impl<'a> Values<'a> {
             (Storage::Cpu(CpuStorage::F32(_)), Some((from, to))) => {
                 Ok(Values { storage: Box::new(storage), range: from..to })
             }
-            _ => Err(Error::tensor("a parameter", tensor, "a contiguous tensor of f32 is needed")),
+            _ => Err(Error::tensor("a parameter", tensor, "this operation needs a contiguous tensor of type f32")),
         }
     }
 }
@@ -41,6 +41,6 @@ impl Deref for Values<'_> {
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
         (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),
-        _ => candle_core::bail!("a contiguous tensor of f32 is needed"),
+        _ => candle_core::bail!("this operation needs a contiguous tensor of type f32"),
     }
 }

@@ -39,7 +39,7 @@ macro_rules! wide {
 /// Number of partial sums in a group. [`sum`] adds the numbers of a row to 4 groups of 8 partial sums and then adds
 /// these partial sums, as PyTorch does for short rows. The sums therefore have the same rounding as in PyTorch.
 const LANES: usize = 8;
-/// Number of groups of partial sums that [`sum`] uses for a row.
+/// Number of groups of partial sums in which [`sum`] adds the numbers of a row.
 const GROUPS: usize = 4;
 
 /// Returns the sum of `f(x)` over the numbers `x` of a row.

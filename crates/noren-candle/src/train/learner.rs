@@ -56,7 +56,7 @@ impl Learner {
         let model = Model::new(&parsed, &VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
         let stack = match model {
             Model::Decoder(_) => Stack::Decoder,
-            Model::Bert(_) => Stack::Encoder,
+            Model::Bert(_) | Model::ModernBert(_) => Stack::Encoder,
             Model::T5(_) => {
                 let expected = "an encoder with a decoder cannot be trained: give llama, gpt2, bert, ...";
                 return Err(Error::config("model_type", "\"t5\"", expected));
@@ -115,7 +115,7 @@ impl Learner {
             Error::config(
                 "architectures",
                 given,
-                "a head that predicts tokens is needed: LlamaForCausalLM, BertForMaskedLM, ...",
+                "give an architecture whose head predicts tokens: LlamaForCausalLM, BertForMaskedLM, ...",
             )
         })
     }
@@ -124,22 +124,24 @@ impl Learner {
 /// Returns an error for a model with too many parameters, before memory is allocated. The number of parameters is
 /// estimated from the sizes in the configuration.
 fn check_size(object: &Map<String, Value>) -> Result<()> {
-    let number = |names: [&str; 2], usual: f64| {
+    let number = |names: [&str; 3], usual: f64| {
         names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64).unwrap_or(usual)
     };
-    let hidden = number(["hidden_size", "n_embd"], 1.0);
-    let heads = number(["num_attention_heads", "n_head"], 1.0);
-    let inner = number(["intermediate_size", "n_inner"], 4.0 * hidden);
+    let hidden = number(["hidden_size", "n_embd", "dim"], 1.0);
+    let heads = number(["num_attention_heads", "n_head", "n_heads"], 1.0);
+    let inner = number(["intermediate_size", "n_inner", "hidden_dim"], 4.0 * hidden);
     let usual = match object.get("model_type").and_then(Value::as_str) {
         Some(family) if family.starts_with("gemma") => 256.0,
         Some(family) if family.starts_with("qwen3") => 128.0,
         _ => hidden / heads.max(1.0),
     };
-    let head_dim = number(["head_dim", "head_dim"], usual);
+    let head_dim = number(["head_dim"; 3], usual);
     let attention = 2.0 * hidden * (hidden + heads * head_dim);
-    let experts = number(["num_local_experts", "num_experts"], 1.0).max(1.0);
-    let layers = number(["num_hidden_layers", "n_layer"], 1.0) * (attention + 2.0 * hidden * inner * experts);
-    let tables = number(["vocab_size", "vocab_size"], 1.0) + number(["max_position_embeddings", "n_positions"], 1.0);
+    let experts = number(["num_local_experts", "num_experts", "num_experts"], 1.0).max(1.0);
+    let layers =
+        number(["num_hidden_layers", "n_layer", "n_layers"], 1.0) * (attention + 2.0 * hidden * inner * experts);
+    let tables =
+        number(["vocab_size"; 3], 1.0) + number(["max_position_embeddings", "n_positions", "n_positions"], 1.0);
     let parameters = layers + hidden * tables;
     match parameters <= MOST_PARAMETERS {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The loss of a model on a batch.
+//! Computes the loss of a model on a batch of tokens.
 
 use crate::error::Result;
 use candle_core::{D, Tensor};

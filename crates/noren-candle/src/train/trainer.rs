@@ -222,16 +222,17 @@ impl<'a> Trainer<'a> {
 fn lock(folder: &Path) -> Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::file(folder, "another run uses this folder: wait until it ends, or give another folder"))
-        }
+        Err(TryLockError::WouldBlock) => Err(Error::file(
+            folder,
+            "another training run uses this folder: wait until that run ends, or give another folder",
+        )),
         Err(TryLockError::Error(_)) => Ok(None),
         Ok(()) => Ok(Some(file)),
     }
 }
 
-/// The sums from which mean losses are computed. The first pair is for causal LM, the second for masked LM. A pair is
-/// (sum of losses, number of predicted tokens).
+/// Two pairs (sum of losses, number of predicted tokens), from which mean losses are computed: first for causal LM,
+/// then for masked LM.
 #[derive(Default)]
 struct Sums([(f64, usize); 2]);
 

@@ -84,8 +84,8 @@ impl Weights {
         let squares = |part: &Part| part.gradient.iter().map(|g| f64::from(*g) * f64::from(*g)).sum::<f64>();
         let norm = self.parts.values().map(squares).sum::<f64>().sqrt();
         if !norm.is_finite() {
-            let advice = "the loss diverged: give a lower learning_rate or a longer warmup";
-            return Err(Error::input("the norm of the gradients", norm, advice));
+            let advice = "training diverged: give a lower learning_rate or a longer warmup";
+            return Err(Error::input("the norm of all gradients", norm, advice));
         }
         let scale = (step.clip / norm.max(step.clip)) as f32;
         for part in self.parts.values_mut() {

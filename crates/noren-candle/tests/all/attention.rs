@@ -207,7 +207,7 @@ fn wrong_tensors_are_refused_by_name() {
     let double = x.to_dtype(DType::F64).unwrap();
     assert!(ask(&double, &double).contains("q is [1, 2, 4, 8] of F64: q, k and v must all be f32, bf16 or f16"));
     assert!(ask(&x, &x.to_dtype(DType::F16).unwrap()).contains("k is [1, 2, 4, 8] of F16"));
-    assert!(ask(&x.squeeze(0).unwrap(), &x).contains("give [batch, heads, length, head_dim]"));
+    assert!(ask(&x.squeeze(0).unwrap(), &x).contains("give a tensor of shape [batch, heads, length, head_dim]"));
     assert!(ask(&x.narrow(2, 0, 3).unwrap(), &x).contains("q has shape [1, 2, 3, 8]"));
 }
 

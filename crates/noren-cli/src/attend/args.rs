@@ -22,7 +22,7 @@ pub(crate) struct AttendArgs {
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(super) side: Option<SideArg>,
-    /// Index of the layer for which layers(...) selects a mask
+    /// Index of the layer whose mask is used, if the mask has layers(...)
     #[arg(long, value_name = "L")]
     pub(super) layer: Option<u64>,
     /// Position of the first query: one number, or one number per batch row; required if q and k differ in length

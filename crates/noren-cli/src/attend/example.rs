@@ -24,8 +24,8 @@ use std::io::Cursor;
 const TENSORS: &[u8] = include_bytes!("../../assets/minilm-layer3.safetensors");
 /// The sentences of the example as JSON: for each batch row of [`TENSORS`], the text and the tokens of its sentence.
 const SENTENCES: &str = include_str!("../../assets/minilm-tokens.json");
-/// The tile sizes of the example's plan. The default tiles are wider than the sequences; narrow tiles make skipped
-/// cells visible.
+/// The tile sizes of the example's plan. The tiles are narrow, because the default tiles are wider than the sequences
+/// of the example and would skip no cells.
 const BLOCKS: PlanOptions = PlanOptions { block_q: 64, block_kv: 8, reorder: Reorder::Auto };
 
 #[derive(Deserialize)]
@@ -64,9 +64,11 @@ pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Scree
     let inputs = Inputs::read(&mut file, &spec)?;
     let job = Job::with_blocks(&inputs, &spec, &facts, args, &BLOCKS)?;
     let dims = inputs.dims();
-    for (name, given, count) in [("--head", args.head, dims.heads), ("--batch-row", args.batch_row, dims.batch)] {
+    for (name, given, count, what) in
+        [("--head", args.head, dims.heads, "heads"), ("--batch-row", args.batch_row, dims.batch, "sentences")]
+    {
         if given >= count {
-            return Err(Failure::new(format!("{name} is {given}: the example has {count}, counted from 0")));
+            return Err(Failure::new(format!("{name} is {given}, but the example has {count} {what}, counted from 0")));
         }
     }
     let done = job.run()?;

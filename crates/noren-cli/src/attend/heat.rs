@@ -85,8 +85,8 @@ impl Heat<'_> {
         let notable: Vec<usize> = order.iter().copied().filter(|k| row[*k] >= NOTABLE).take(2).collect();
         if notable.is_empty() {
             return match order.first() {
-                Some(&k) if row[k] > 0.0 => paint(DIM, format!("spread, most on {}", cut(&self.tokens[k], 12))),
-                _ => paint(DIM, "reads nothing"),
+                Some(&k) if row[k] > 0.0 => paint(DIM, format!("spread out, most on {}", cut(&self.tokens[k], 12))),
+                _ => paint(DIM, "reads none of these keys"),
             };
         }
         let words = notable.into_iter().enumerate().map(|(i, k)| {

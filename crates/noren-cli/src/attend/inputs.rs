@@ -70,13 +70,18 @@ impl Inputs {
         };
         if !d.heads.is_multiple_of(d.kv_heads) {
             return Err(Failure::new(format!(
-                "q has {} heads and k has {}: the first must be a multiple of the second, so that each key-value head serves \
+                "q has {} heads and k has {}: the number of heads of q must be a multiple of that of k, so that each key-value head serves \
                  equally many query heads",
                 d.heads, d.kv_heads
             )));
         }
-        fits("k", &self.k.shape, [d.batch, d.kv_heads, d.kv_len, d.head_dim], "q's batch and head_dim")?;
-        fits("v", &self.v.shape, [d.batch, d.kv_heads, d.kv_len, d.v_dim], "q's batch and k's heads and length")
+        fits("k", &self.k.shape, [d.batch, d.kv_heads, d.kv_len, d.head_dim], "the batch and head_dim of q")?;
+        fits(
+            "v",
+            &self.v.shape,
+            [d.batch, d.kv_heads, d.kv_len, d.v_dim],
+            "the batch of q and the heads and length of k",
+        )
     }
 
     /// Returns the sizes of `q`, `k` and `v`.
@@ -116,12 +121,15 @@ impl Inputs {
         let shape = match (score, given.as_slice()) {
             (Score::Sinks { .. }, [n]) if *n == d.heads => [1, 1, 1, *n],
             (Score::Sinks { .. }, _) => {
-                return Err(refuse(format!("the score sinks needs one value per query head: [{}]", d.heads)));
+                return Err(refuse(format!(
+                    "the score `sinks` needs one value for each query head, so shape [{}]",
+                    d.heads
+                )));
             }
             (Score::Relative { .. }, [h, width]) if (*h == d.heads || *h == 1) && width % 2 == 1 => [1, *h, 1, *width],
             (Score::Relative { .. }, _) => {
                 return Err(refuse(format!(
-                    "the score relative needs [{} or 1, 2 * reach + 1], with an odd width",
+                    "the score `relative` needs shape [{} or 1, 2 * reach + 1], so the second dimension must be odd",
                     d.heads
                 )));
             }

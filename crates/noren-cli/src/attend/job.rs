@@ -1,4 +1,4 @@
-//! One attention computation: arrays, a bound mask, its plan and the options of the kernels.
+//! [`Job`]: runs one attention computation over arrays, with a bound mask, its plan and the options of the kernels.
 
 use super::args::AttendArgs;
 use super::inputs::{Dims, Inputs};

@@ -1,4 +1,4 @@
-//! Small pictures of masks: one braille character for 2 x 4 cells, several masks side by side.
+//! Draws small pictures of masks in the terminal: one braille character for 2 x 4 cells, several masks side by side.
 
 use crate::failure::Result;
 use noren_mask::{BoundMask, Cover, GridOptions};

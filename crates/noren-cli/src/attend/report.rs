@@ -1,4 +1,4 @@
-//! The report of an attention computation, as text and as JSON.
+//! Prints the report of an attention computation, as text or as JSON.
 
 use super::args::AttendArgs;
 use super::job::{Done, Job};
@@ -91,13 +91,13 @@ impl Report {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let empty = match self.plan.empty_rows {
             0 => String::new(),
-            1 => ", 1 row reads nothing".to_string(),
-            n => format!(", {} rows read nothing", short_count(n)),
+            1 => ", 1 query row may read no key".to_string(),
+            n => format!(", {} query rows may read no key", short_count(n)),
         };
         let (allowed, cells) = (short_count(self.plan.allowed), short_count(self.plan.cells));
         line(screen, "allowed", format!("{allowed} of {cells} cells, {}{empty}", percent(self.plan.density)))?;
         let (by_cell, by_tile) = (percent(self.skipped_cells), percent(self.skipped_tiles));
-        line(screen, "skipped", format!("{by_cell} of the cells, {by_tile} of the tiles"))?;
+        line(screen, "skipped", format!("{by_cell} of the cells and {by_tile} of the tiles are not computed"))?;
         let threads = if self.threads == 1 { "1 thread".to_string() } else { format!("{} threads", self.threads) };
         let speed = format!("{:.1} GFLOP/s on allowed cells", self.gflops_on_allowed);
         let (planning, time) = (duration(self.plan.planning_seconds), duration(self.seconds));
@@ -124,17 +124,20 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
 /// NaN or infinite in only one of the two, then the largest differences.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
-        0 => "largest".to_string(),
-        1 => "1 value is NaN or infinite in only one of the two results; of all other values, the largest".to_string(),
-        n => format!("{n} values are NaN or infinite in only one of the two results; of all other values, the largest"),
+        0 => String::new(),
+        1 => "1 value is NaN or infinite in only one of the two results; among all other values, ".to_string(),
+        n => format!("{n} values are NaN or infinite in only one of the two results; among all other values, "),
     };
-    let lse = if check.lse > 0.0 { format!(", of lse {:.1e}", check.lse) } else { String::new() };
+    let lse = if check.lse > 0.0 { format!(" (of lse: {:.1e})", check.lse) } else { String::new() };
     let worst = match check.worst {
         w if w <= 1.0 => format!("{:.1} % of", 100.0 * w),
         w if w < 1e4 => format!("{w:.1} x"),
         w => format!("{w:.0e} x"),
     };
-    format!("{one_sided} difference to {what} {:.1e}{lse} (at most {worst} the tolerance of its row)", check.out)
+    format!(
+        "{one_sided}largest difference to {what}: {:.1e}{lse}; every difference is at most {worst} the tolerance of its query row",
+        check.out
+    )
 }
 
 /// The size of the input arrays, in bytes, above which the report shows the ratio of peak memory to input memory. For
@@ -174,11 +177,11 @@ mod tests {
     #[test]
     fn one_sided_values_are_reported() {
         let check = Check { out: 1e-7, lse: 0.0, scale: 1.0, worst: 0.01, one_sided: 2, holds: false };
-        let expected = "2 values are NaN or infinite in only one of the two results; of all other values, the largest difference to it 1.0e-7 \
-                        (at most 1.0 % of the tolerance of its row)";
+        let expected = "2 values are NaN or infinite in only one of the two results; among all other values, largest difference to it: 1.0e-7; \
+                        every difference is at most 1.0 % of the tolerance of its query row";
         assert_eq!(differences("it", &check), expected);
         let check = Check { one_sided: 0, lse: 0.5, worst: 250.0, ..check };
-        let expected = "largest difference to it 1.0e-7, of lse 5.0e-1 (at most 250.0 x the tolerance of its row)";
+        let expected = "largest difference to it: 1.0e-7 (of lse: 5.0e-1); every difference is at most 250.0 x the tolerance of its query row";
         assert_eq!(differences("it", &check), expected);
     }
 

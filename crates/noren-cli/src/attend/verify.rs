@@ -1,4 +1,4 @@
-//! Comparison of the output with the 64-bit reference, row by row, so that memory stays small.
+//! Compares the output of attention with the 64-bit reference, row by row, so that memory stays small.
 
 use super::job::{Done, Job};
 use crate::failure::Result;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 /// Maximum relative difference from the reference that counts as rounding, for rows without large scores.
 const TOLERANCE: f64 = 1e-5;
-/// Size of the scores of a mask row (the absolute value of the log-sum-exp) up to which the tolerance of the row is
-/// `TOLERANCE`. Above this size, the tolerance grows in proportion to the size.
+/// Limit of the absolute log-sum-exp of a mask row. Up to this limit, the tolerance of the row is `TOLERANCE`; above
+/// it, the tolerance grows in proportion to the absolute log-sum-exp.
 const ORDINARY: f64 = 20.0;
 
 /// The differences between an attention output and the reference. The tolerance of each mask row depends only on the
@@ -35,8 +35,8 @@ pub(crate) struct Check {
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest output difference divided by the relative tolerance of its row. `Check::new` divides this quotient
-    /// by the largest reference value of all rows, and uses the result for `Check::worst`.
+    /// The largest quotient, over all rows, of an output difference and the relative tolerance of its row. `Check::new`
+    /// divides this quotient by the largest reference value of all rows to compute `Check::worst`.
     worst_out: f64,
     /// The largest difference of a log-sum-exp, divided by the tolerance for the log-sum-exp of its row.
     worst_lse: f64,

@@ -34,7 +34,7 @@ pub(crate) struct BenchArgs {
     /// Numbers of threads [default: one per processor]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(super) threads: Vec<usize>,
-    /// Time for each row, in seconds; at least three runs are timed [default: 1, or 0.05 with --quick]
+    /// Time for each row of the table, in seconds; at least three runs are timed [default: 1, or 0.05 with --quick]
     #[arg(long, value_name = "SECONDS")]
     pub(super) budget: Option<f64>,
     /// Measure for a few seconds only: full, causal and sliding(256), 1024 tokens, head_dim 64, short probes

@@ -1,4 +1,4 @@
-//! The measured cases: all combinations of the given masks, lengths and other options.
+//! [`Case`]: lists the cases to measure, which are all combinations of the given masks, lengths and other options.
 
 use super::args::BenchArgs;
 use super::op::Op;

@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(super) struct Work {
     /// Number of floating-point operations of all matrix products over the allowed cells.
     pub(super) flop: f64,
-    /// Number of scores that the softmax processes.
+    /// Number of attention weights that the softmax computes.
     pub(super) weights: f64,
-    /// Number of bytes of the arrays that are read or written, each byte counted once.
+    /// Number of bytes of all arrays that are read or written. Each byte counts once.
     pub(super) bytes: f64,
 }
 

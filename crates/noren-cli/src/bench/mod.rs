@@ -1,4 +1,4 @@
-//! `noren bench`: the limits of this machine, and the fraction of these limits that attention reaches.
+//! `noren bench`: measures the limits of this machine, and the fraction of these limits that attention reaches.
 
 mod args;
 mod cases;

@@ -1,4 +1,4 @@
-//! The measured operations: one small function for each.
+//! Measures the operations of `noren bench`: forward pass, backward pass and decode step, each in its own function.
 
 use super::cases::Case;
 use super::limits::Work;
@@ -166,7 +166,7 @@ impl Case {
     }
 }
 
-/// Returns a view of the shape `shape` on the elements at the start of `values`.
+/// Returns a view with the shape `shape` of the first elements of `values`.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }

@@ -1,4 +1,4 @@
-//! The measurements as a text table and as JSON.
+//! Formats the measurements as a text table and as JSON.
 
 use super::cases::Case;
 use super::limits::{Bound, Limits};
@@ -63,8 +63,9 @@ impl Report {
         let has_dot = Probe::Bf16Dot.is_available();
         for (name, there) in [("bf16 dot", has_dot), ("amx", machine::has_amx())] {
             match (name, there) {
-                (_, false) => not_measured.push(format!("{name}: not on this processor")),
-                ("amx", true) => not_measured.push("amx: on this processor, but no probe measures it".to_owned()),
+                (_, false) => not_measured.push(format!("{name}: this processor lacks these instructions")),
+                ("amx", true) => not_measured
+                    .push("amx: this processor has these instructions, but no probe measures them".to_owned()),
                 _ => {}
             }
         }

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let rows = part.marks().len();
     if rows == 0 {
         part.remove()?;
-        return Err(Failure::new(format!("{}: there are no lines", lines.name)));
+        return Err(Failure::new(format!("{}: the text has no lines, so there is nothing to compute", lines.name)));
     }
     target.write(|out| form.write(&mut part, width, out))?;
     part.remove()?;
@@ -139,7 +139,7 @@ impl Lines {
             });
         };
         let name = path.display().to_string();
-        let failed = |e: std::io::Error| Failure::new(format!("{name}: cannot be read: {e}"));
+        let failed = |e: std::io::Error| Failure::new(format!("{name}: the file cannot be read: {e}"));
         let mut file = std::fs::File::open(path).map_err(failed)?;
         // A pipe can be read once only.
         let mut len = None;
@@ -165,7 +165,7 @@ impl Lines {
         while lines.len() < most {
             let mut bytes = Vec::new();
             let read = self.reader.read_until(b'\n', &mut bytes);
-            let read = read.map_err(|e| Failure::new(format!("{}: cannot be read: {e}", self.name)))?;
+            let read = read.map_err(|e| Failure::new(format!("{}: the text cannot be read: {e}", self.name)))?;
             if read == 0 {
                 break;
             }
@@ -194,7 +194,7 @@ impl Lines {
             let lines = self.next(marks.len())?.unwrap_or_default();
             if lines.len() < marks.len() {
                 return refuse(format!(
-                    "the file has {} vectors, {} has {} lines",
+                    "the .part file has {} vectors, but {} has only {} line(s)",
                     part.marks().len(),
                     self.name,
                     self.number

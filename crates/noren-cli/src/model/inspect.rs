@@ -49,7 +49,10 @@ pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     for declared in &masks {
         draw(declared, args.len, screen)?;
     }
-    screen.line(paint(DIM, "the padding of a batch is hidden too"))?;
+    screen.line(paint(
+        DIM,
+        "these pictures show texts without padding; in a padded batch, the padding keys are hidden too",
+    ))?;
     Ok(Verdict::Yes)
 }
 

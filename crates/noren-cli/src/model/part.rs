@@ -35,7 +35,7 @@ impl Part {
         let mut name = output.as_os_str().to_owned();
         name.push(".part");
         let path = PathBuf::from(name);
-        let failed = |e: std::io::Error| Failure::new(format!("{}: cannot be written: {e}", path.display()));
+        let failed = |e: std::io::Error| Failure::new(format!("{}: the file cannot be written: {e}", path.display()));
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -80,14 +80,14 @@ impl Part {
         }
         let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
         written.map_err(|e| {
-            let message = format!("{}: cannot be written: {e}", self.path.display());
+            let message = format!("{}: the file cannot be written: {e}", self.path.display());
             Failure::new(message).hint("finished vectors are kept: run the same command again to continue")
         })?;
         self.marks.extend(marks);
         Ok(())
     }
 
-    /// Calls `vector` with the bytes of each stored vector, in the order of the lines.
+    /// Calls `vector` once for each stored vector, with its bytes, in the order of the lines.
     pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(HEAD as u64))?;
         let mut reader = BufReader::with_capacity(1 << 20, &self.file);

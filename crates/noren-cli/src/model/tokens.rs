@@ -22,10 +22,10 @@ impl Tokens {
     }
 
     fn read_file(path: &Path) -> Result<Tokens> {
-        let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("cannot be read: {e}")))?;
+        let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("the file cannot be read: {e}")))?;
         // The safetensors crate checks the header first.
         let file = SafeTensors::deserialize(&bytes)
-            .map_err(|e| Failure::new(format!("not a safetensors file, or cut off: {e}")))?;
+            .map_err(|e| Failure::new(format!("the file is not a safetensors file, or its end is missing: {e}")))?;
         let batch = |ids: &str, mask: &str| -> Result<Option<Batch>> {
             let Some(ids) = rows(&file, ids, false)? else { return Ok(None) };
             Ok(Some(Batch::from_tensors(&ids, rows(&file, mask, true)?.as_ref())?))
@@ -43,22 +43,24 @@ impl Tokens {
     }
 }
 
-/// Reads the tensor `name`, which has the shape `[batch, length]` and whole numbers. Returns `None` if the file does
-/// not contain the tensor. If `mask` is true, all values must be 0 or 1, and floats and truth values are accepted too.
+/// Reads the tensor `name`, which must have whole numbers and the shape `[batch, length]`. Returns `None` if the file
+/// does not contain the tensor. If `mask` is true, all values must be 0 or 1, and floats and truth values are accepted
+/// too.
 fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>> {
     let Ok(view) = file.tensor(name) else { return Ok(None) };
-    let refuse =
-        |expected: &str| Err(Failure::new(format!("{name} is {:?} of {:?}: {expected}", view.shape(), view.dtype())));
+    let refuse = |expected: &str| {
+        Err(Failure::new(format!("{name} has shape {:?} and type {:?}: {expected}", view.shape(), view.dtype())))
+    };
     let numbers = match (whole_numbers(&view), mask) {
         (Some(numbers), _) => numbers,
         (None, true) => match flags(&view) {
             Some(flags) => flags,
-            None => return refuse("whole numbers or truth values are needed, 1 = non-padding and 0 = padding"),
+            None => return refuse("give whole numbers or truth values, where 1 means non-padding and 0 means padding"),
         },
-        (None, false) => return refuse("whole numbers are needed"),
+        (None, false) => return refuse("give whole numbers"),
     };
     if view.shape().len() != 2 || numbers.is_empty() {
-        return refuse("give whole numbers [batch, length], at least one");
+        return refuse("give whole numbers of shape [batch, length], with at least one token");
     }
     if let Some(other) = numbers.iter().find(|x| !mask && u32::try_from(**x).is_err()) {
         return Err(Failure::new(format!("{name} holds {other}: give whole numbers from 0 to 2^32 - 1")));

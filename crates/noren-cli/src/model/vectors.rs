@@ -1,4 +1,4 @@
-//! File formats for vectors: `.npy`, `.safetensors`, `.jsonl`.
+//! [`Form`]: writes vectors to files in the formats `.npy`, `.safetensors` and `.jsonl`.
 
 use super::part::Part;
 use crate::failure::{Failure, Result};

@@ -22,8 +22,8 @@ pub(crate) struct PartitionArgs {
     /// Number of nodes; consecutive ranks are on one node
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
-    /// Limits on the cells and tokens of a rank, within which traffic is minimised: narrow limits on cells, wide
-    /// limits, or equal numbers of tokens
+    /// Limits on the numbers of cells and tokens of each rank, within which the traffic is minimised: narrow limits on
+    /// cells (balanced), wide limits (traffic), or equal numbers of tokens (tokens)
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
     /// Send only keys and values: each query row is computed by the rank that owns the row
@@ -56,19 +56,19 @@ struct WireArgs {
     /// Size of one value of queries, keys and values, in bytes
     #[arg(long, value_name = "N", default_value_t = 2)]
     element_bytes: usize,
-    /// Size of one value of partial results, in bytes
+    /// Size of one value of the partial results that ranks exchange, in bytes
     #[arg(long, value_name = "N", default_value_t = 4)]
     partial_bytes: usize,
-    /// Speed of a rank in the forward pass without a mask [default: 375, two cores of the README's machine in f32]
+    /// Speed of a rank in the forward pass without a mask, in GFLOP/s [default: 375, as measured on two cores of the README's machine in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
-    /// Bandwidth into a rank from ranks on the same node
+    /// Bandwidth into a rank from ranks on the same node, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = 10.0)]
     near: f64,
-    /// Bandwidth into a rank from ranks on other nodes
+    /// Bandwidth into a rank from ranks on other nodes, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = 1.25)]
     far: f64,
-    /// Time from the sending of a message to the arrival of its first byte
+    /// Time from the sending of a message to the arrival of its first byte, in microseconds
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 30.0)]
     latency: f64,
 }

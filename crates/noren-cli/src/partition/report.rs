@@ -1,4 +1,4 @@
-//! The output of `noren partition`.
+//! Formats the output of `noren partition`: a report as text, and JSON.
 
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, paint};
@@ -44,8 +44,9 @@ pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     Ok(json!(rows))
 }
 
-/// Returns the whole report as text. `simulated` is the simulation of `found`; `slow` are the simulations of `others`,
-/// in the order of `others`.
+/// Returns the whole report as text. `found` is the split of the mask with its search, and `simulated` the simulation
+/// of this split. `others` are the splits of other projects, and `slow` the simulations of these splits, in the same
+/// order.
 pub(super) fn table(
     found: &Search,
     options: &Options,
@@ -60,14 +61,14 @@ pub(super) fn table(
     let _ = writeln!(out, "{:<16} {} over {} ranks{nodes}", "split", paint(STRONG, &split.method), split.ranks);
     let _ = writeln!(
         out,
-        "{:<16} cells at most {area} and tokens at most {tokens} times the mean of the ranks; within these limits, minimum traffic",
+        "{:<16} a rank has at most {area} times the mean number of cells and {tokens} times the mean number of tokens; within these limits, the traffic is minimised",
         "limits"
     );
     let row = &found.rows[0];
     if found.rows.len() > 1 {
         let _ = writeln!(
             out,
-            "{:<16} {} different kinds; the numbers below are for the first kind",
+            "{:<16} {} different masks; the numbers below are for the rows with the first of them",
             "batch rows",
             found.rows.len()
         );
@@ -87,7 +88,11 @@ pub(super) fn table(
         line(&mut out, mark, &candidate.method, &candidate.measures, time);
     }
     if !others.is_empty() {
-        let _ = writeln!(out, "{}", paint(DIM, "splits of other projects, sending only needed keys"));
+        let _ = writeln!(
+            out,
+            "{}",
+            paint(DIM, "splits of other projects, in which a rank receives only the keys that it needs")
+        );
     }
     for (other, slow) in others.iter().zip(slow) {
         line(&mut out, " ", other.name, &other.measures, Some(slow.forward));
@@ -95,7 +100,7 @@ pub(super) fn table(
     if let Some(bound) = &row.bound {
         let _ = writeln!(
             out,
-            "\n{:<16} {} for the busiest rank, with any split: {}",
+            "\n{:<16} in every split, the busiest rank receives at least {}: {}",
             "lower bound",
             bytes(bound.bytes),
             bound.why

@@ -1,5 +1,6 @@
 //! [`Job`]: a run of a model over a text; [`Ran`]: its result.
 
+use super::labels::{Prediction, class_place, class_tokens};
 use super::source::Source;
 use super::units::{Unit, allowed, gather, printable, units};
 use crate::failure::{Failure, Result};
@@ -7,7 +8,7 @@ use crate::model::ends;
 use crate::output::with_note;
 use noren_candle::candle_core::Tensor;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::{Batch, BertConfig, BertHead, Call, Config, Model, Output, Stack, Trace};
+use noren_candle::model::{Batch, Call, Head, Model, Output, Stack, Trace, softmax};
 use noren_candle::{Proof, prove};
 use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
@@ -17,7 +18,7 @@ use std::ops::Range;
 const MOST_TOKENS: usize = 2048;
 /// Number of runs of the model in the proof that the other outputs do not depend on the hidden tokens. In each run,
 /// other tokens replace the hidden tokens of the text.
-const TRIALS: usize = 3;
+pub(super) const TRIALS: usize = 3;
 /// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
 
@@ -69,13 +70,11 @@ pub(crate) struct Ran<'a> {
     /// The mean of the final states of the tokens that are not hidden; empty if all tokens are hidden.
     pub(crate) state: Vec<f32>,
     pub(crate) guesses: Vec<Guess>,
-    /// The score of each class; `None` if the model is not a classifier.
-    pub(crate) classes: Option<Vec<f32>>,
+    /// The classes that a classifier predicts.
+    pub(crate) prediction: Prediction,
     pub(crate) continued: Option<String>,
     /// True if the continuation is not shown, because it would depend on private text.
     pub(crate) withheld: bool,
-    /// True if the class scores are not shown, because they would depend on private text.
-    pub(crate) withheld_classes: bool,
     pub(crate) proof: Option<Proof>,
 }
 
@@ -87,13 +86,17 @@ pub(crate) struct Guess {
     pub(crate) best: Vec<(String, f32)>,
 }
 
-/// The outputs of a model for one text: outputs for each token, and outputs for the whole text.
+/// The outputs of a model for one text.
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
-    /// The pooled state of the whole text, followed by the class scores.
-    of_text: Vec<f32>,
-    classes: Option<Vec<f32>>,
+    /// The pooled state of the text, which is computed from the first token; empty if there is none.
+    pooled: Vec<f32>,
+    /// The logits of the classes of the text; empty if the model does not classify texts.
+    classes: Vec<f32>,
+    /// The index of the token to which `classes` belongs in a proof.
+    class_place: usize,
+    prediction: Prediction,
 }
 
 impl<'a> Job<'a> {
@@ -109,9 +112,9 @@ impl<'a> Job<'a> {
             .iter()
             .map(|id| tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name)))
             .collect();
-        let facts = facts(&self.known.kinds(), &private, &hidden);
+        let facts = facts(&self.known.kinds(), &[&private], &[&hidden]);
         let masked = self.masked(&encoding);
-        let model = self.masking(model, &hidden, !masked.is_empty())?;
+        let model = masking(model, self.mask, hidden.count() > 0, !masked.is_empty())?;
         let [layers, heads, layer] = self.place(&model)?;
 
         let declared = &model.masks()[0];
@@ -119,11 +122,12 @@ impl<'a> Job<'a> {
         let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts);
         let bound = bound.map_err(|e| {
             Failure::from(e)
-                .hint("a text is one row without padding, whose private tokens have labels: label=\"email\"")
+                .hint("a text is one batch row without padding; its only facts are the labels of private tokens, as in keys(label=\"email\")")
         })?;
 
         let mut trace = Trace::layers([layer]);
-        let given = with_note("computing ...", || self.given(&model, &encoding.ids, &facts, Some(&mut trace)))?;
+        let secret = (&encoding, &hidden, &facts);
+        let given = with_note("computing ...", || given(&model, &encoding.ids, secret, Some(&mut trace)))?;
         let weights = match trace.records().iter().find(|record| record.stack != Stack::Cross) {
             Some(record) => matrix(&record.weights()?.squeeze(0).and_then(|all| all.get(self.head)).map_err(candle)?)?,
             None => return Err(Failure::new(format!("layer {layer} computed no attention"))),
@@ -132,13 +136,12 @@ impl<'a> Job<'a> {
         let policy = Policy::Hide;
         let proof = match hidden.count() {
             0 => None,
-            _ => Some(with_note("proving ...", || self.prove(&model, &encoding.ids, &hidden, &facts))?),
+            _ => Some(with_note("proving ...", || self.prove(&model, secret))?),
         };
         let last = encoding.len() - 1;
-        let goes_on = matches!(model, Model::Decoder(_)) && masked.is_empty();
+        let predicts = *model.config().head() == Head::LanguageModel;
+        let goes_on = matches!(model, Model::Decoder(_)) && predicts && masked.is_empty();
         let released = policy.released(&hidden, last);
-        // The scores of classes are computed from the first token.
-        let of_text = policy.released(&hidden, 0);
         let mut places: Vec<Option<usize>> = masked.into_iter().map(Some).collect();
         if goes_on && released {
             places.push(None);
@@ -152,8 +155,7 @@ impl<'a> Job<'a> {
             allowed: allowed(&units, &bound, self.head),
             state: noren_candle::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
             guesses: self.guesses(&given, &places, last),
-            withheld_classes: given.classes.is_some() && !of_text,
-            classes: given.classes.filter(|_| of_text),
+            prediction: given.prediction,
             source: self.source,
             text: self.text,
             head: self.head,
@@ -197,33 +199,6 @@ impl<'a> Job<'a> {
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// Returns the model in which no other token may read the hidden tokens. If `--mask` is given, its mask replaces
-    /// the masks of the model. `fills` is true if the text has mask tokens that the model predicts.
-    fn masking(&self, model: &Model, hidden: &PrivateTokens, fills: bool) -> Result<Model> {
-        let given = self.mask.map(|text| crate::args::parse(text, None)).transpose()?;
-        if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
-            let message =
-                format!("--mask has the score {score}: give a mask without scores; the scores of the model are kept");
-            return Err(Failure::new(message));
-        }
-        let mut changed = model.clone();
-        for declared in model.masks() {
-            // The decoder reads the text only through the encoder and the cross-attention, whose masks are changed.
-            if matches!((model, declared.stack), (Model::T5(_), Stack::Decoder)) {
-                continue;
-            }
-            let mask = match &given {
-                Some(spec) if declared.stack != Stack::Cross => spec.mask.clone(),
-                // A masked token is predicted from the tokens on both sides.
-                None if fills && matches!(model, Model::Decoder(_)) => atoms::full(),
-                _ => declared.spec.mask,
-            };
-            let mask = if hidden.count() > 0 { Policy::Hide.mask(mask) } else { mask };
-            changed.set_mask(declared.stack, mask)?;
-        }
-        Ok(changed)
-    }
-
     /// Returns the number of layers, the number of heads, and the index of the shown layer.
     ///
     /// # Errors
@@ -233,65 +208,37 @@ impl<'a> Job<'a> {
         let declared = &model.masks()[0];
         let [layers, heads] = [declared.layers, declared.heads[0]];
         let layer = self.layer.unwrap_or(layers / 2);
-        for (name, given, count) in [("--layer", layer, layers), ("--head", self.head, heads)] {
+        for (name, given, count, what) in [("--layer", layer, layers, "layers"), ("--head", self.head, heads, "heads")]
+        {
             if given >= count {
-                return Err(Failure::new(format!("{name} is {given}: the model has {count}, counted from 0")));
+                return Err(Failure::new(format!(
+                    "{name} is {given}, but the model has {count} {what}, counted from 0"
+                )));
             }
         }
         Ok([layers, heads, layer])
     }
 
-    fn given(
-        &self,
-        model: &Model,
-        ids: &[u32],
-        facts: &Facts,
-        trace: Option<&mut Trace>,
-    ) -> noren_candle::Result<Given> {
-        let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone());
-        let call = Call { trace, ..Call::default() };
-        if let Model::T5(_) = model {
-            let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
-            check_finite(&states)?;
-            return Ok(Given { states, logits: None, of_text: Vec::new(), classes: None });
-        }
-        let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
-        let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;
-        check_finite(&states)?;
-        let mut of_text = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
-        let (mut by_token, mut classes) = (None, None);
-        match logits {
-            Some(logits) if logits.rank() == 3 => by_token = Some(logits.get(0)?.to_vec2()?),
-            Some(logits) => classes = Some(logits.get(0)?.to_vec1::<f32>()?),
-            None => {}
-        }
-        of_text.extend(classes.iter().flatten());
-        Ok(Given { states, logits: by_token, of_text, classes })
-    }
-
-    fn prove(&self, model: &Model, ids: &[u32], hidden: &PrivateTokens, facts: &Facts) -> Result<Proof> {
-        let tokenizer = &self.source.tokenizer;
-        let choices: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| !tokenizer.is_special(*id)).collect();
+    fn prove(&self, model: &Model, secret: Secret<'_>) -> Result<Proof> {
+        let (encoding, hidden, _) = secret;
         let run = |ids: &[u32]| {
-            let Given { mut states, logits, of_text, .. } = self.given(model, ids, facts, None)?;
+            let Given { mut states, logits, pooled, classes, class_place, .. } = given(model, ids, secret, None)?;
             for (state, logits) in states.iter_mut().zip(logits.into_iter().flatten()) {
                 state.extend(logits);
             }
-            // The outputs for the whole text are compared at the first token.
-            states[0].extend(of_text);
+            states[0].extend(pooled);
+            states[class_place].extend(classes);
             Ok(states)
         };
-        Ok(prove(ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
+        let choices = choices(self.source);
+        Ok(prove(&encoding.ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
     }
 
     /// Returns one prediction for each entry of `places`: for the token with this index, or for `None` the token after
     /// the text, whose prediction is at index `last` of the logits.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
         // The logits of a token classifier are scores of classes, not of tokens.
-        let guesses = !matches!(
-            self.source.model.config(),
-            Config::Bert(BertConfig { head: BertHead::TokenClassifier { .. }, .. })
-        );
+        let guesses = *self.source.model.config().head() == Head::LanguageModel;
         let Some(logits) = given.logits.as_ref().filter(|_| guesses) else { return Vec::new() };
         let tokenizer = &self.source.tokenizer;
         let guess = |at: &Option<usize>| {
@@ -328,21 +275,90 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Returns facts with labels that a mask can use: `private` for all hidden tokens, and one label for each kind of
-/// private text. If a kind was not found, its label is empty.
-fn facts(kinds: &[Kind], private: &PrivateTokens, hidden: &PrivateTokens) -> Facts {
-    let names = kinds.iter().map(Kind::as_str).chain(["word"]);
-    let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new()]));
-    let found = Policy::Hide.facts(&[private], known);
-    Policy::Hide.facts(&[hidden], found)
+/// The tokens of a text, its hidden tokens, and the facts about them, in this order.
+type Secret<'a> = (&'a Encoding, &'a PrivateTokens, &'a Facts);
+
+/// Returns the outputs of the model for the tokens `ids`, which have the places of the tokens in `secret`.
+fn given(
+    model: &Model,
+    ids: &[u32],
+    (encoding, hidden, facts): Secret<'_>,
+    trace: Option<&mut Trace>,
+) -> noren_candle::Result<Given> {
+    let unpooled = hidden.positions().into_iter().map(|at| (0, at));
+    let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone()).unpooled(unpooled);
+    let call = Call { trace, ..Call::default() };
+    if let Model::T5(_) = model {
+        let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
+        check_finite(&states)?;
+        let (logits, pooled, classes) = (None, Vec::new(), Vec::new());
+        return Ok(Given { states, logits, pooled, classes, class_place: 0, prediction: Prediction::None });
+    }
+    let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
+    let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;
+    check_finite(&states)?;
+    let pooled = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
+    let prediction = Prediction::of(model, &batch, 0, logits.as_ref(), (encoding, hidden))?;
+    let (mut by_token, mut classes) = (None, Vec::new());
+    match logits {
+        Some(logits) if logits.rank() == 3 => by_token = Some(logits.get(0)?.to_vec2()?),
+        Some(logits) => classes = logits.get(0)?.to_vec1::<f32>()?,
+        None => {}
+    }
+    let class_place = class_place(&class_tokens(model, &batch, 0), hidden);
+    Ok(Given { states, logits: by_token, pooled, classes, class_place, prediction })
 }
 
-/// Returns an error if a state is NaN or infinite.
-fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
+/// Returns the tokens that replace hidden tokens in a proof: all tokens that are not special.
+pub(super) fn choices(source: &Source) -> Vec<u32> {
+    let tokenizer = &source.tokenizer;
+    (0..tokenizer.vocab_size() as u32).filter(|id| !tokenizer.is_special(*id)).collect()
+}
+
+/// Returns the model in which no other token may read the hidden tokens; `hides` is true if there are hidden tokens. The
+/// mask of `--mask`, given as text, replaces the masks of the model. `fills` is true if the text has mask tokens that the
+/// model predicts.
+pub(super) fn masking(model: &Model, mask: Option<&str>, hides: bool, fills: bool) -> Result<Model> {
+    let given = mask.map(|text| crate::args::parse(text, None)).transpose()?;
+    if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
+        let message =
+            format!("--mask has the score {score}: give a mask without scores; the scores of the model are kept");
+        return Err(Failure::new(message));
+    }
+    let mut changed = model.clone();
+    for declared in model.masks() {
+        // The decoder reads the text only through the encoder and the cross-attention, whose masks are changed.
+        if matches!((model, declared.stack), (Model::T5(_), Stack::Decoder)) {
+            continue;
+        }
+        let mask = match &given {
+            Some(spec) if declared.stack != Stack::Cross => spec.mask.clone(),
+            // A masked token is predicted from the tokens on both sides.
+            None if fills && matches!(model, Model::Decoder(_)) => atoms::full(),
+            _ => declared.spec.mask,
+        };
+        let mask = if hides { Policy::Hide.mask(mask) } else { mask };
+        changed.set_mask(declared.stack, mask)?;
+    }
+    Ok(changed)
+}
+
+/// Returns facts with labels that a mask can use: `private` for all hidden tokens, and one label for each kind of
+/// private text. `private` has the tokens of all private text of each batch row, and `hidden` the hidden tokens. If a
+/// kind was not found, its label is empty.
+pub(super) fn facts(kinds: &[Kind], private: &[&PrivateTokens], hidden: &[&PrivateTokens]) -> Facts {
+    let names = kinds.iter().map(Kind::as_str).chain(["word"]);
+    let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new(); private.len()]));
+    let found = Policy::Hide.facts(private, known);
+    Policy::Hide.facts(hidden, found)
+}
+
+/// Returns an error if a number of the model's outputs is NaN or infinite.
+pub(super) fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
     match states.iter().flatten().find(|x| !x.is_finite()) {
         None => Ok(()),
         Some(x) => Err(noren_candle::Error::Input {
-            name: "a number of the model's states".into(),
+            name: "a value of the hidden states of the model".into(),
             given: x.to_string(),
             expected: "a finite number is needed: the weights are damaged, or too large for 32 bits".into(),
         }),
@@ -355,11 +371,4 @@ fn matrix(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {
 
 fn candle(error: noren_candle::candle_core::Error) -> Failure {
     noren_candle::Error::from(error).into()
-}
-
-fn softmax(logits: &[f32]) -> Vec<f32> {
-    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights: Vec<f32> = logits.iter().map(|x| (x - most).exp()).collect();
-    let sum: f32 = weights.iter().sum();
-    weights.into_iter().map(|weight| weight / sum).collect()
 }

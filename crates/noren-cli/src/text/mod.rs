@@ -2,9 +2,11 @@
 //! proof.
 
 mod job;
+mod labels;
 mod outline;
 mod picture;
 mod report;
+mod several;
 mod source;
 mod units;
 #[cfg(feature = "serve")]
@@ -18,6 +20,7 @@ use crate::verdict::Verdict;
 use clap::Args;
 pub(crate) use job::{Job, Ran};
 pub(crate) use outline::Outline;
+use several::Several;
 pub(crate) use source::{Source, load};
 pub(crate) use units::Unit;
 #[cfg(feature = "serve")]
@@ -35,12 +38,20 @@ pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.exam
     pay with 4111 1111 1111 1111, and tell nobody that Mr. Bingley is";
 /// Maximum number of bytes that are read from standard input. No model accepts a longer text.
 const MOST_BYTES: u64 = 1 << 20;
+/// Maximum number of bytes that are read from a file with one text on each line.
+const MOST_LINES: u64 = 1 << 24;
+/// Default number of tokens that are generated after a text.
+const GOES_ON: usize = 60;
 
 /// The arguments of `noren run` for a text.
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
-    /// The text; - reads standard input [default: an example, a letter with secrets]
-    pub(crate) text: Option<String>,
+    /// The text; - reads standard input [default: an example, a letter with secrets]. Several texts are for classifiers
+    #[arg(value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// Text file with one text on each line, for classifiers; - reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    lines: Option<PathBuf>,
     /// Mask that replaces the mask of the model: 'causal & sliding(32)', 'full', 'causal - keys(label="email")'
     #[arg(long, short, value_name = "MASK")]
     mask: Option<String>,
@@ -51,16 +62,16 @@ pub(crate) struct TextArgs {
     /// A word or a phrase to hide from all other tokens; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
-    /// A model that finds names, places and other kinds, which are then hidden: a BertForTokenClassification with its
+    /// A model that finds names, places and other kinds, which are then hidden: a token classifier with its
     /// tokenizer.json, in a folder or on the Hugging Face hub
     #[arg(long, value_name = "DIR|NAME")]
     detector_model: Option<PathBuf>,
     /// Index of the layer whose attention is shown [default: the middle layer]
     #[arg(long, value_name = "L")]
     layer: Option<usize>,
-    /// Index of the head whose attention is shown
-    #[arg(long, value_name = "H", default_value_t = 0)]
-    head: usize,
+    /// Index of the head whose attention is shown [default: 0]
+    #[arg(long, value_name = "H")]
+    head: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -77,16 +88,25 @@ Only some kinds of private text are searched, and not every occurrence is found;
   noren run 'Mail ann@x.example, or call Ann Lee' --hide email --word 'Ann Lee' -o picture.svg
   noren run 'Ann Lee lives in Rome' --hide all --detector-model path/to/ner
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
-  noren run --model path/to/model --json < /dev/null";
+  noren run --model path/to/model --json < /dev/null
+
+A classifier prints the names of classes (id2label) with probabilities, for each text or token.
+Several texts are computed together; the bits of the result of a text do not depend on others.
+  noren run --model path/to/classifier 'Not bad at all' 'It was too long'
+  noren run --model path/to/classifier --lines reviews.txt --json
+  noren run --model path/to/classifier --lines letters.txt --hide all";
 
 /// Runs a model over a text, and prints the result or writes a picture.
 pub(crate) fn run(
     args: &TextArgs,
     model: Option<&Path>,
-    new_tokens: usize,
+    generates: Option<usize>,
     output: Option<&Path>,
     screen: &mut Screen,
 ) -> Result<Verdict> {
+    if args.texts.len() > 1 || args.lines.is_some() {
+        return args.classify(model, generates, output, screen);
+    }
     let target = output.map(svg_target).transpose()?;
     let text = args.read()?;
     let (hide, known) = args.detectors()?;
@@ -98,8 +118,8 @@ pub(crate) fn run(
         hide: &hide,
         known: &known,
         layer: args.layer,
-        head: args.head,
-        new_tokens,
+        head: args.head.unwrap_or(0),
+        new_tokens: generates.unwrap_or(GOES_ON),
     };
     let ran = job.run()?;
     if let Some(target) = &target {
@@ -136,9 +156,9 @@ impl TextArgs {
     ///
     /// Returns an error if the text is empty or contains only white space.
     fn read(&self) -> Result<String> {
-        let text = match self.text.as_deref() {
+        let text = match self.texts.first().map(String::as_str) {
             None => EXAMPLE.to_string(),
-            Some("-") => from_stdin()?,
+            Some("-") => read_all(std::io::stdin().lock(), "standard input", MOST_BYTES)?,
             Some(text) => text.to_string(),
         };
         match text.trim().is_empty() {
@@ -148,24 +168,58 @@ impl TextArgs {
         }
     }
 
+    /// Computes and prints the classes of several texts.
+    fn classify(
+        &self,
+        model: Option<&Path>,
+        generates: Option<usize>,
+        output: Option<&Path>,
+        screen: &mut Screen,
+    ) -> Result<Verdict> {
+        let one_text = [
+            (self.layer.is_some(), "--layer"),
+            (self.head.is_some(), "--head"),
+            (generates.is_some(), "--generate"),
+            (output.is_some(), "-o"),
+        ];
+        if let Some((_, name)) = one_text.iter().find(|(given, _)| *given) {
+            let message = format!("{name} is for one text, and several texts are given");
+            return Err(Failure::new(message).hint("leave the option out, or give one text"));
+        }
+        if self.texts.iter().any(|text| text == "-") {
+            let message = "one of several texts is -, which stands for standard input";
+            return Err(Failure::new(message).hint("--lines - reads one text from each line of standard input"));
+        }
+        let texts = match &self.lines {
+            Some(path) => lines(path)?,
+            None => self.texts.clone(),
+        };
+        let (hide, known) = self.detectors()?;
+        let source = load(model)?;
+        let several =
+            Several { source: &source, texts: &texts, mask: self.mask.as_deref(), hide: &hide, known: &known };
+        several.run(self.json, screen)
+    }
+
     /// Returns two sets of detectors: the detectors of the private text to hide, and all detectors. Private text that
     /// only the second set finds is reported but not hidden.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
-        let kinds = match (&self.hide, &self.text) {
+        let example = self.texts.is_empty() && self.lines.is_none();
+        let kinds = match (&self.hide, example) {
             (Some(names), _) if names.iter().all(|name| name.trim().is_empty()) => {
                 return Err(Failure::new("--hide is empty: give kinds of private text, or leave --hide out")
                     .hint("--hide email,phone"));
             }
             (Some(names), _) => names.join(","),
-            (None, None) => "all".into(),
-            (None, Some(_)) => String::new(),
+            (None, true) => "all".into(),
+            (None, false) => String::new(),
         };
         let (hide, known) = detectors(&kinds, &self.word)?;
         let Some(given) = &self.detector_model else { return Ok((hide, known)) };
         let folder = hub::folder(given, &["tokenizer.json"])?;
         let model = with_note("loading the detector ...", || EntityRecognizer::load(&folder));
-        let hint = "--detector-model takes a folder with config.json, model.safetensors and tokenizer.json of a \
-                    BertForTokenClassification";
+        let hint = "--detector-model takes a folder with config.json, model.safetensors and tokenizer.json of a model \
+                    whose architecture ends in ForTokenClassification";
         let model = Arc::new(model.map_err(|error| Failure::from(error).hint(hint))?);
         Ok((hide.with_recognizer(model.clone())?, known.with_recognizer(model)?))
     }
@@ -184,17 +238,39 @@ pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Det
     Ok((hide, known))
 }
 
-fn from_stdin() -> Result<String> {
+/// Reads a text file with one text on each line.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, is not UTF-8, is too long, or has no line.
+fn lines(path: &Path) -> Result<Vec<String>> {
+    let name = path.display().to_string();
+    let text = match name == "-" {
+        true => read_all(std::io::stdin().lock(), "standard input", MOST_LINES)?,
+        false => {
+            let file = std::fs::File::open(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
+            read_all(file, &name, MOST_LINES)?
+        }
+    };
+    let texts: Vec<String> = text.lines().map(str::to_owned).collect();
+    match texts.is_empty() {
+        true => Err(Failure::new(format!("{name}: there are no lines")).hint("--lines takes one text on each line")),
+        false => Ok(texts),
+    }
+}
+
+/// Reads a whole text of at most `most` bytes.
+fn read_all(from: impl Read, name: &str, most: u64) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|e| Failure::new(format!("standard input cannot be read: {e}")))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("standard input has more than {MOST_BYTES} bytes");
-        return Err(Failure::new(message).hint("noren run shows one text; noren embed takes files of any length"));
+    let read = from.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|e| Failure::new(format!("{name} cannot be read: {e}")))?;
+    if bytes.len() as u64 > most {
+        let message = format!("{name} has more than {most} bytes");
+        return Err(Failure::new(message).hint("split the text; noren embed takes files of any length"));
     }
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("standard input: byte {at} is not UTF-8"))
+        Failure::new(format!("{name}: byte {at} is not UTF-8"))
             .hint("convert the text to UTF-8, for example with iconv")
     })
 }

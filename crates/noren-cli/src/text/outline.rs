@@ -1,6 +1,7 @@
-//! The result of a run of a model over a text, as JSON.
+//! Converts the result of a run of a model over a text to JSON.
 
 use super::job::{Guess, Ran};
+use super::labels::Label;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -20,8 +21,12 @@ pub(crate) struct Outline<'a> {
     attention: &'a [Vec<f32>],
     /// The mean of the final states of the tokens that are not hidden.
     state: &'a [f32],
+    /// The score of each class of the text, if the model classifies texts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    classes: Option<&'a [f32]>,
+    labels: Option<&'a [Label]>,
+    /// The most probable class of each token, if the model classifies tokens; `null` for special and hidden tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_labels: Option<&'a [Option<Label>]>,
     guesses: Vec<Said<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continued: Option<&'a str>,
@@ -55,7 +60,7 @@ struct Candidate<'a> {
 }
 
 #[derive(Serialize)]
-struct Proof<'a> {
+pub(super) struct Proof<'a> {
     holds: bool,
     /// Number of runs of the model in which other tokens replaced the hidden tokens of the text.
     trials: usize,
@@ -63,8 +68,21 @@ struct Proof<'a> {
     compared: usize,
     /// The indices of the tokens that are not hidden and whose output changed in at least one run.
     leaks: &'a [usize],
-    /// Number of private tokens whose own output changed. A number above 0 shows that the secrets were replaced.
+    /// Number of hidden tokens whose own output changed in the runs with other secrets. A number above 0 shows that the
+    /// secrets were replaced.
     secret_changed: usize,
+}
+
+impl<'a> Proof<'a> {
+    pub(super) fn of(proof: &'a noren_candle::Proof) -> Self {
+        Proof {
+            holds: proof.holds(),
+            trials: proof.trials,
+            compared: proof.compared,
+            leaks: &proof.leaks,
+            secret_changed: proof.secret_changed,
+        }
+    }
 }
 
 impl<'a> Outline<'a> {
@@ -77,13 +95,7 @@ impl<'a> Outline<'a> {
                 .map(|(token, probability)| Candidate { token, probability: *probability })
                 .collect(),
         };
-        let proof = ran.proof.as_ref().map(|proof| Proof {
-            holds: proof.holds(),
-            trials: proof.trials,
-            compared: proof.compared,
-            leaks: &proof.leaks,
-            secret_changed: proof.secret_changed,
-        });
+        let proof = ran.proof.as_ref().map(Proof::of);
         Outline {
             model: &ran.source.name,
             text: ran.text,
@@ -95,7 +107,8 @@ impl<'a> Outline<'a> {
             head: ran.head,
             attention: &ran.weights,
             state: &ran.state,
-            classes: ran.classes.as_deref(),
+            labels: ran.prediction.labels(),
+            token_labels: ran.prediction.token_labels(),
             guesses: ran.guesses.iter().map(said).collect(),
             continued: ran.continued.as_deref(),
             withheld: ran.withheld,

@@ -15,7 +15,7 @@ const MARGIN: usize = 28;
 const CHARACTER: f64 = 7.3;
 /// Maximum length of a label, in characters; longer labels are cut.
 const MOST_LABEL: usize = 12;
-/// Width of the space left of a map, and height of the space above a map, for labels, in pixels.
+/// Space for the labels of a map, in pixels: the width at its left, and also the height above it.
 const LABELS: usize = 96;
 /// Space between the two maps, in pixels.
 const GAP: usize = 24;
@@ -125,7 +125,7 @@ impl Page {
         self.y = top + (cell * units.len() as f64) as usize + 30;
     }
 
-    /// Draws the labels at the left of and above a map, if the cells are large enough. `left` and `top` are the
+    /// Draws the labels of a map, at its left and above it, if the cells are large enough. `left` and `top` are the
     /// position of the map and `cell` is the side length of a cell, in pixels.
     fn labels(&mut self, units: &[Unit], (left, top): (f64, f64), cell: f64) {
         let size = cell.clamp(5.0, 12.0);

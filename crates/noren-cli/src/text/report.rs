@@ -1,12 +1,14 @@
-//! The result of a run of a model over a text, as text for a terminal.
+//! Prints the result of a run of a model over a text on a terminal.
 
 use super::job::{Guess, Ran};
+use super::labels::{Label, Prediction, ranked, shown};
 use super::units::printable;
 use crate::attend::heat::Heat;
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use anstyle::{AnsiColor, Style};
 use noren_candle::Proof;
+use noren_candle::model::Problem;
 use noren_picture::{Draw, TerminalOptions};
 use std::path::Path;
 
@@ -21,6 +23,10 @@ const BESIDE: usize = 12 + 2 + 34;
 const BAR: usize = 24;
 /// Number of values of a state vector that are shown.
 const NUMBERS: usize = 6;
+/// Maximum number of classes of a text that are shown.
+const CLASSES: usize = 8;
+/// Maximum number of tokens whose class is shown.
+const TOKENS: usize = 32;
 
 /// Prints the whole report of a run over a text.
 pub(super) fn print(ran: &Ran<'_>, picture: Option<&Path>, screen: &mut Screen) -> Result<()> {
@@ -123,9 +129,12 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let most = (screen.width.saturating_sub(BESIDE) / 2).max(8);
     let shown = ran.units.len().min(most);
     let first = ran.units.len() - shown;
-    let by = if ran.units.len() < ran.names.len() { "words" } else { "tokens" };
+    let by = if ran.units.len() < ran.names.len() { "word" } else { "token" };
     let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
-    let about = format!("layer {}, head {}, by {by}{of}; cells that the mask denies are blank", ran.layer, ran.head);
+    let about = format!(
+        "layer {}, head {}, one row and one column for each {by}{of}; cells that the mask denies are blank",
+        ran.layer, ran.head
+    );
     caption(screen, "attention", paint(DIM, about))?;
     let labels: Vec<String> = ran.units[first..].iter().map(|unit| unit.label.clone()).collect();
     let cut = |rows: &[Vec<f32>]| rows[first..].iter().map(|row| row[first..].to_vec()).collect::<Vec<_>>();
@@ -149,17 +158,14 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     if !ran.state.is_empty() {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
         let (width, public) = (ran.state.len(), ran.names.len() - ran.hidden.count());
-        let mean = format!("mean of the {public} tokens that are released");
+        let mean = format!("mean of the final states of the {public} tokens that are not hidden");
         caption(
             screen,
             "state",
             format_args!("{} … {}", numbers.join(" "), paint(DIM, format_args!("{width} numbers, {mean}"))),
         )?;
     }
-    if let Some(classes) = &ran.classes {
-        let scores: Vec<String> = classes.iter().map(|x| format!("{x:+.3}")).collect();
-        caption(screen, "classes", scores.join(" "))?;
-    }
+    print_prediction(ran, screen)?;
     for guess in &ran.guesses {
         print_guess(guess, screen)?;
     }
@@ -168,20 +174,63 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         let (last, text) = (paint(DIM, format_args!("… {}", printable(&last))), paint(STRONG, printable(text)));
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
-    if ran.withheld_classes {
-        caption(screen, "classes", "withheld: the class scores are computed from the first token, which is private")?;
-    }
     if ran.withheld {
         caption(screen, "goes on", "withheld: the text ends with a secret, which the next tokens could reveal")?;
     }
     Ok(())
 }
 
+/// Prints the classes that a classifier predicts: the classes of the text by descending score, or each token whose
+/// class is not `O`.
+fn print_prediction(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
+    match &ran.prediction {
+        Prediction::None => Ok(()),
+        Prediction::Withheld(reason) => caption(screen, "classes", format_args!("withheld: {reason}")),
+        Prediction::Text(labels, problem) => {
+            let width = labels.iter().map(|label| label.label.chars().count()).max().unwrap_or(0).min(40);
+            for (rank, label) in ranked(labels).into_iter().take(CLASSES).enumerate() {
+                let line = match problem {
+                    Problem::Regression => shown(label, *problem),
+                    _ => probability(&printable(&label.label), width, label.score),
+                };
+                caption(screen, if rank == 0 { "classes" } else { "" }, line)?;
+            }
+            if labels.len() > CLASSES {
+                caption(screen, "", paint(DIM, format_args!("and {} other classes", labels.len() - CLASSES)))?;
+            }
+            Ok(())
+        }
+        Prediction::Tokens(labels) => print_token_labels(ran, labels, screen),
+    }
+}
+
+fn print_token_labels(ran: &Ran<'_>, labels: &[Option<Label>], screen: &mut Screen) -> Result<()> {
+    let found: Vec<(usize, &Label)> = labels
+        .iter()
+        .enumerate()
+        .filter_map(|(at, label)| Some((at, label.as_ref().filter(|label| label.label != "O")?)))
+        .collect();
+    let outside = labels.iter().flatten().count() - found.len();
+    for (rank, (at, label)) in found.iter().take(TOKENS).enumerate() {
+        let line = probability(&format!("{:<12} {}", ran.names[*at], printable(&label.label)), 24, label.score);
+        caption(screen, if rank == 0 { "classes" } else { "" }, line)?;
+    }
+    let more = found.len().saturating_sub(TOKENS);
+    let more = if more > 0 { format!("{more} more tokens with a class; ") } else { String::new() };
+    let rest = format!("{more}{outside} tokens with the class O");
+    caption(screen, if found.is_empty() { "classes" } else { "" }, paint(DIM, rest))
+}
+
+/// Formats a probability as a line: the name in `width` columns, the probability in percent, and a bar.
+fn probability(name: &str, width: usize, share: f32) -> String {
+    let bar = "█".repeat((share * BAR as f32).round() as usize);
+    format!("{name:<width$} {:>5.1} % {}", 100.0 * share, paint(GOOD, bar))
+}
+
 fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
     let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("at {at}"));
     for (rank, (token, share)) in guess.best.iter().enumerate() {
-        let bar = "█".repeat((share * BAR as f32).round() as usize);
-        let line = format!("{token:<10} {:>5.1} % {}", 100.0 * share, paint(GOOD, bar));
+        let line = probability(token, 10, *share);
         caption(screen, if rank == 0 { &name } else { "" }, line)?;
     }
     Ok(())
@@ -209,8 +258,8 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         )?;
         return print_kinds(ran, screen);
     };
-    let visible = "the number and places of hidden tokens, and information about them in the rest of the text";
-    caption(screen, "visible", format_args!("of {} hidden tokens: {visible}", ran.hidden.count()))?;
+    let visible = "still the number and places of the hidden tokens, and what the rest of the text reveals about them";
+    caption(screen, "visible", visible)?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;
     caption(
@@ -231,7 +280,7 @@ fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-fn verdict(proof: &Proof) -> String {
+pub(super) fn verdict(proof: &Proof) -> String {
     let runs = format!("{} runs with other secrets of the same length", proof.trials);
     match proof.holds() {
         true => {

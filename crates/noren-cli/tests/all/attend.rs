@@ -138,8 +138,8 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     for (score, table, expected) in [
         ("bias", &[1usize, 4, 6, 7][..], "tensor \"t\" has shape [1, 4, 6, 7]"),
         ("soft", &[1, 1, 4, 6, 6], "tensor \"t\" has shape [1, 1, 4, 6, 6]"),
-        ("sinks", &[3], "the score sinks needs one value per query head: [4]"),
-        ("relative", &[4, 6], "an odd width"),
+        ("sinks", &[3], "the score `sinks` needs one value for each query head, so shape [4]"),
+        ("relative", &[4, 6], "must be odd"),
     ] {
         let input = folder.tensors("x.safetensors", &[("q", qkv), ("k", qkv), ("v", qkv), ("t", table)]);
         refused(&attend(&input, &["--mask", &format!("causal + {score}(t)")]), expected);
@@ -224,22 +224,25 @@ fn outputs_that_cannot_be_written_are_refused_before_the_work() {
     let file = folder.file("a.txt");
     std::fs::write(&file, "a").expect("a file");
     for (output, expected) in [
-        (folder.file("none/out.txt"), "cannot be written: there is no folder"),
+        (folder.file("none/out.txt"), "the file cannot be written, because there is no folder"),
         (folder.file("a.txt/out.txt"), "cannot be written"),
-        (folder.file("out.txt/"), "is not a file name"),
+        (folder.file("out.txt/"), "the path does not end with a file name"),
     ] {
         refused(&attend(&input, &["-o", &name(&output)]), expected);
         refused(&noren(&["attend", "-o", &name(&output)]), expected);
     }
-    refused(&attend(&input, &["-o", &name(&folder.0)]), "is a folder, not a file");
+    refused(&attend(&input, &["-o", &name(&folder.0)]), "this path is a folder, but a file is needed");
     let pictures = folder.file("pictures.svg");
     std::fs::create_dir(&pictures).expect("a folder");
     // This mask is too large to bind, but the output is checked first.
-    refused(&noren(&["show", "causal", "--len", "9999999999", "-o", &name(&pictures)]), "is a folder, not a file");
+    refused(
+        &noren(&["show", "causal", "--len", "9999999999", "-o", &name(&pictures)]),
+        "this path is a folder, but a file is needed",
+    );
     let mut read_only = std::fs::metadata(&file).expect("a file").permissions();
     read_only.set_readonly(true);
     std::fs::set_permissions(&file, read_only).expect("a file that may be changed");
-    refused(&noren(&["show", "causal", "-o", &name(&file)]), "is read-only");
+    refused(&noren(&["show", "causal", "-o", &name(&file)]), "the file is read-only");
     assert_eq!(std::fs::read(&file).expect("it stays"), b"a");
 }
 

@@ -164,7 +164,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     std::fs::write(&other, format!("w77 w77\n{}", lines[1..].join("\n"))).unwrap();
     refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text");
     std::fs::write(&other, &lines[0]).unwrap();
-    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text: the file has");
+    refused(&embed(&model, &other, &out, &[]), "out.npy.part belongs to another text: the .part file has");
     assert!(!out.exists() && part.exists());
 
     // Vectors of two models or poolings are not written to one file.
@@ -184,7 +184,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     let model = words::model(&folder, "bert");
     let (input, out) = (folder.file("lines.txt"), folder.file("out.npy"));
     std::fs::write(&input, "w7\n").unwrap();
-    refused(&embed(&model, &folder.file("none.txt"), &out, &[]), "none.txt: cannot be read");
+    refused(&embed(&model, &folder.file("none.txt"), &out, &[]), "none.txt: the file cannot be read");
     refused(&embed(&model, &input, &folder.file("out.bin"), &[]), "unknown file format");
     refused(&embed(&model, &input, &folder.file("no/out.npy"), &[]), "there is no folder");
     refused(&embed(&model, &input, &out, &["--budget", "0"]), "--budget is 0");
@@ -193,7 +193,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     if cfg!(target_os = "linux") {
         let full = folder.file("full.npy");
         std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-        refused(&embed(&model, &input, &full, &[]), "cannot be written: No space left on device");
+        refused(&embed(&model, &input, &full, &[]), "the file cannot be written: No space left on device");
         let stdout = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut piped = Command::new(env!("CARGO_BIN_EXE_noren"));
         let status = piped.args(["embed", "--model", text(&model), text(&input)]).stdout(stdout).status().unwrap();

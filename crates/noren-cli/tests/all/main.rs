@@ -4,6 +4,7 @@
 mod attend;
 mod bench;
 mod check;
+mod classify;
 mod common;
 mod embed;
 mod generate;

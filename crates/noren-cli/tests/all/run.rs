@@ -244,7 +244,11 @@ fn tokens_that_make_no_sense_are_refused() {
         assert!(!folder.file("out.safetensors").exists(), "{expected}");
     };
     check(&[("tokens", &ids)], &[], "there is no tensor \"input_ids\": the file has \"tokens\"");
-    check(&[("input_ids", &ids.to_dtype(DType::F32).unwrap())], &[], "input_ids is [1, 3] of F32: whole numbers");
+    check(
+        &[("input_ids", &ids.to_dtype(DType::F32).unwrap())],
+        &[],
+        "input_ids has shape [1, 3] and type F32: give whole numbers",
+    );
     check(&[("input_ids", &tensor(vec![vec![1, -5]]))], &[], "input_ids holds -5");
     let types = tensor(vec![vec![0, -1, 0]]);
     check(&[("input_ids", &ids), ("token_type_ids", &types)], &[], "token_type_ids holds -1");
@@ -254,7 +258,7 @@ fn tokens_that_make_no_sense_are_refused() {
         "a token id is 131: the vocabulary has 131 tokens, counted from 0",
     );
     check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
-    check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers [batch, length]");
+    check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers of shape [batch, length]");
     let mask = |rows| tensor(rows);
     check(
         &[("input_ids", &ids), ("attention_mask", &mask(vec![vec![1, 1]]))],

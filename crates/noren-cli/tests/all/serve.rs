@@ -445,7 +445,7 @@ fn malformed_questions_have_clear_answers() {
     let deep = format!("{}causal{}", "!(".repeat(4000), ")".repeat(4000));
     for (scene, says) in [
         (json!({ "mask": "cuasal" }), "unknown name"),
-        (json!({ "mask": deep }), "nested more than"),
+        (json!({ "mask": deep }), "levels of nesting"),
         (json!({ "mask": "causal | ".repeat(4000) }), "bytes"),
         (json!({ "mask": "causal", "shape": { "len": 4_000_000_000u64 } }), "shows up to"),
         (json!({ "mask": "causal", "shape": { "len": -1 } }), "not have the expected format"),

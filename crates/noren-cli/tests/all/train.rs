@@ -135,7 +135,7 @@ fn bad_input_is_refused_by_name() {
         assert!(message.contains(said), "{message}");
     }
     fs::remove_file(folder.join("text.txt")).unwrap();
-    assert!(refused(&folder, |_| {}).contains("text.txt: cannot be read"));
+    assert!(refused(&folder, |_| {}).contains("text.txt: the file cannot be read"));
     let message = refused(&folder, |command| {
         command.args(["--objective", "clm"]);
     });
@@ -148,7 +148,7 @@ fn one_run_at_a_time_trains_into_a_folder() {
     fs::create_dir(folder.join("out")).unwrap();
     let lock = fs::File::open(folder.join("out")).unwrap();
     lock.lock().unwrap();
-    assert!(refused(&folder, |_| {}).contains("another run uses this folder"));
+    assert!(refused(&folder, |_| {}).contains("another training run uses this folder"));
 }
 
 #[test]

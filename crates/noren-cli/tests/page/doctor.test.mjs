@@ -66,14 +66,14 @@ test("a file without a mask is not correct", async () => {
   await give(page, "batch.safetensors", bytes);
   const said = page.locator(".doctor-verdict, .doctor-main > .notice.bad").filter({ visible: true });
   await said.first().waitFor(WAIT);
-  assert.match(await said.first().innerText(), /no mask in this file[\s\S]*input_ids[\s\S]*mask/i);
+  assert.match(await said.first().innerText(), /none of the arrays[\s\S]*input_ids[\s\S]*mask/i);
   assert.equal(await page.locator(".doctor-verdict.good").count(), 0);
   // The same holds if the doctor found no mistake in such a file.
   const report = { faulty: false, classes: [], description: "", findings: [], arrays: ["ids", "lengths"], dims: null, given: null };
   await page.route("**/api/doctor?*", (route) => route.fulfill({ json: report }));
   await give(page, "other.safetensors", bytes);
   await verdict(page, "No mask in this file");
-  assert.match(await page.locator(".doctor-verdict.none").innerText(), /Arrays: ids, lengths\. Name the array of the mask mask\./);
+  assert.match(await page.locator(".doctor-verdict.none").innerText(), /The file has these arrays: ids, lengths\. The array of the mask must have the name mask\./);
   assert.deepEqual(await violations(page), []);
   await page.finish();
 });

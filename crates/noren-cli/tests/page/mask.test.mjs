@@ -390,7 +390,7 @@ test("a tile that cannot be drawn is not requested again", async () => {
   await page.clock.install();
   await say(page, "chunk(4)");
   const status = page.locator(".picture-status").first();
-  await status.getByText("1 piece of this picture cannot be drawn: took more memory than the limit. A new attempt follows soon.").waitFor();
+  await status.getByText("1 piece of this picture cannot be drawn: took more memory than the limit. The page tries again soon.").waitFor();
   const counts = [refused];
   for (const wait of [3200, 10_200, 30_200, 60_000, 60_000]) {
     await page.clock.fastForward(wait);
@@ -398,7 +398,7 @@ test("a tile that cannot be drawn is not requested again", async () => {
     counts.push(refused);
   }
   assert.deepEqual(counts, [1, 2, 3, 4, 4, 4]);
-  await status.getByText("No further attempt until the view changes.").waitFor();
+  await status.getByText("The page does not try again until the view changes.").waitFor();
   await page.unroute("**/tiles/**");
   await page.getByRole("button", { name: "Zoom in" }).click();
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 3)?.byte === 2);

@@ -50,7 +50,7 @@ test("typed text is in no address, history or store, and stays after another vie
   await answered(page);
   const all = await addresses(page);
   const text = page.getByLabel("Text", { exact: true });
-  const words = page.getByLabel("and these words, separated by commas");
+  const words = page.getByLabel("Other words to hide, separated by commas");
   await text.fill(TEXT);
   await words.fill("Bingley");
   await page.locator(".text-word.hidden-word", { hasText: "Bingley" }).waitFor(WAIT);
@@ -76,7 +76,7 @@ test("a link contains the text only on request, and its contents are listed", as
   const page = await site.open({ view: "text" });
   await answered(page);
   await page.getByLabel("Text", { exact: true }).fill(TEXT);
-  await page.getByLabel("and these words, separated by commas").fill("Bingley");
+  await page.getByLabel("Other words to hide, separated by commas").fill("Bingley");
   await page.locator(".text-word.hidden-word", { hasText: "Bingley" }).waitFor(WAIT);
   const all = await addresses(page);
   await page.getByRole("button", { name: "Link to this view" }).click();
@@ -95,7 +95,7 @@ test("a link contains the text only on request, and its contents are listed", as
   const other = await site.open(new URL(address).hash.slice(1));
   await answered(other);
   assert.equal(await other.getByLabel("Text", { exact: true }).inputValue(), TEXT);
-  assert.equal(await other.getByLabel("and these words, separated by commas").inputValue(), "Bingley");
+  assert.equal(await other.getByLabel("Other words to hide, separated by commas").inputValue(), "Bingley");
   without([other.url()]);
   await other.finish();
 });

@@ -29,7 +29,7 @@ const shows = (page, place) =>
 
 test("a proof in words", () => {
   const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
-  assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, 0 changed.");
+  assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, none changed.");
   assert.match(proofInWords({ ...proof, holds: false, leaks: [4, 5] }), /the outputs of 2 released tokens changed/);
   assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /nothing is proved/);
   assert.equal(runs([3, 4, 5, 9, 12, 13]), "3..6, 9, 12..14");
@@ -55,7 +55,7 @@ test("the view as a command", () => {
 test("an email address is found, hidden, and proved to stay hidden", async () => {
   const page = await open({ text: "Dear Jane," });
   await answered(page);
-  assert.match(await page.locator(".text-private").innerText(), /Nothing was found/);
+  assert.match(await page.locator(".text-private").innerText(), /No private text was found/);
   await page.getByLabel("Text", { exact: true }).fill(SAYS);
   const word = page.locator(".text-word.private");
   await word.waitFor(WAIT);
@@ -65,7 +65,7 @@ test("an email address is found, hidden, and proved to stay hidden", async () =>
   await page.getByLabel("email", { exact: true }).check();
   const proof = page.locator(".text-proof.good");
   await proof.waitFor(WAIT);
-  assert.match(await proof.innerText(), /Proved\.\s+3 runs with other secrets in the same places: [\d,]+ numbers compared, 0 changed\./);
+  assert.match(await proof.innerText(), /Proved\.\s+3 runs with other secrets in the same places: [\d,]+ numbers compared, none changed\./);
   assert.match(await page.locator(".text-found").innerText(), /email[\s\S]*hidden/);
   assert.match(await page.locator(".text-word.hidden-word").innerText(), /email · hidden/);
   assert.match(await page.locator(".text-mask").innerText(), /private/);
@@ -77,7 +77,7 @@ test("an email address is found, hidden, and proved to stay hidden", async () =>
 test("own words are hidden", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
-  await page.getByLabel("and these words, separated by commas").fill("Jane");
+  await page.getByLabel("Other words to hide, separated by commas").fill("Jane");
   await page.locator(".text-word.hidden-word", { hasText: "Jane" }).waitFor(WAIT);
   await page.locator(".text-proof.good").waitFor(WAIT);
   await page.finish();
@@ -87,7 +87,7 @@ test("the sixty-fifth own word hides as the first did", async () => {
   const page = await open({ text: SAYS });
   await answered(page);
   const others = Array.from({ length: 70 }, (_, at) => `nobody${at}`);
-  await page.getByLabel("and these words, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
+  await page.getByLabel("Other words to hide, separated by commas").fill(["Jane", ...others, "y".repeat(401)].join(", "));
   // The word must be hidden, or refused with a message; never shown.
   await page.locator(".text-word.hidden-word, .text-main > .notice.bad:visible").first().waitFor(WAIT);
   await page.finish();

@@ -115,7 +115,7 @@ fn what_does_not_fit_is_refused() {
     assert!(refused(&edited, &bound).contains("rank 0 sends data that rank 1 does not receive"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].receives.clear();
-    assert!(refused(&edited, &bound).contains("uses keys of rank 1 that were not received"));
+    assert!(refused(&edited, &bound).contains("uses keys of rank 1 that this rank has not received"));
     let mut edited = split.clone();
     edited.rows[0].shares[0].queries[0][1] -= 1;
     assert!(refused(&edited, &bound).contains("do not have exactly one owner each"));
@@ -136,9 +136,12 @@ fn what_does_not_fit_is_refused() {
     });
     assert!(declared.contains("the peers of rank 2 do not ascend"), "{declared}");
     let declared = edit(&|split| split.rows[0].shares[1].steps[0].foreign = true);
-    assert!(declared.contains("only keys travel, but rank 1 has query rows of other ranks"), "{declared}");
+    assert!(
+        declared.contains("the partition allows only keys to be sent, but rank 1 has query rows of other ranks"),
+        "{declared}"
+    );
     let declared = edit(&|split| split.rows.push(split.rows[0].clone()));
-    assert!(declared.contains("no batch row has the split `rows[1]`"), "{declared}");
+    assert!(declared.contains("no batch row uses the split `rows[1]`"), "{declared}");
     let later = Partition { version: 9, ..split };
     assert!(refused(&later, &bound).contains("version 9"));
     let none = partition(&bound.plan(), &Options { ranks: 0, ..Options::default() }).expect_err("no ranks");

@@ -20,7 +20,7 @@ pub(super) const CLASSES: &[Class] = &[
         tier: "T2",
         title: "Position ids that count padding",
         shows: "outputs for the short texts of a batch are wrong, but outputs for the longest text are right",
-        found: "the position id of a token is not the number of non-padding tokens before the token; if the position encoding is relative, a constant shift of the position ids is only a note",
+        found: "the position id of a token is not the number of non-padding tokens before the token; if the position encoding is relative, a constant shift of the position ids is reported only as a note",
         cause: "`torch.arange(L)` is used as position ids of left-padded texts",
         repair: "`(mask.cumsum(-1) - 1).clamp(min=0)`",
         example: None,

@@ -16,8 +16,8 @@ type Ranges = Vec<Range<u64>>;
 
 /// Maximum number of distinct mask rows in an expression of `repeated_rows`, which has one term for each distinct row.
 const MOST_TERMS: usize = 64;
-/// Limit on the length of an expression of `repeated_rows`. The function returns no expression if the expression needs
-/// more than one range of keys or queries for every `ROWS_PER_RUN` mask rows.
+/// The number of mask rows that one range of keys or queries must describe on average. `repeated_rows` returns no
+/// expression that needs more ranges, because such an expression is too long.
 const ROWS_PER_RUN: usize = 4;
 
 /// Returns the first expression that allows exactly the cells of `slice`, if one is found. `simple` holds the simple
@@ -38,8 +38,8 @@ fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
 }
 
-/// Returns candidate expressions that are read from the allowed cells. (The function `complement` reads them from the
-/// denied cells.)
+/// Returns candidate expressions that are read from the allowed cells. (The function `complement` reads an expression
+/// from the denied cells.)
 fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     let mut out = Vec::new();
     let strides = stride_of(slice).map(atoms::stride);
@@ -219,8 +219,8 @@ fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     out
 }
 
-/// Returns a tree in which each query reads itself, its ancestors, and all keys before the first query. Returns `None`
-/// if the queries are not the last tokens, or if a query does not read its own key.
+/// Returns the mask of a tree in which each query reads itself, its ancestors, and all keys before the first query.
+/// Returns `None` if the queries are not the last tokens, or if a query does not read its own key.
 fn tree(slice: &Slice<'_>) -> Option<Mask> {
     let start = usize::try_from(slice.offset).ok()?;
     if start + slice.q_len() != slice.kv_len() {

@@ -49,9 +49,9 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     by_arms(fits, which, dims)
 }
 
-/// Returns one mask for all batch rows and heads, with one arm for each range of consecutive batch rows or heads with
-/// equal masks. `fits` has the distinct expressions, and `which[b * heads + h]` is the index in `fits` for batch row
-/// `b` and head `h`.
+/// Returns one mask for all batch rows and heads. Consecutive batch rows or heads with equal masks become one arm,
+/// which is a range and its mask. `fits` has the distinct expressions, and `which[b * heads + h]` is the index in
+/// `fits` for batch row `b` and head `h`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
@@ -83,8 +83,8 @@ fn uniform_but_prefix(rows: &[&Fit]) -> bool {
     rows.iter().all(|f| prefix_of(&f.mask).is_some())
 }
 
-/// Returns a mask with one arm for each range of consecutive equal masks in `masks`, which has one mask for each head
-/// or for each batch row. `node` is `Node::Heads` or `Node::Batch`.
+/// Returns one mask in which each head (for `node` = `Node::Heads`) or each batch row (for `Node::Batch`) has its own
+/// mask from `masks`. Consecutive equal masks become one arm, which is a range and its mask.
 fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut arms = Vec::new();
     let mut start = 0;

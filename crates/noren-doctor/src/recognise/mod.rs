@@ -109,7 +109,10 @@ impl Recognised {
         match self.wrong {
             0 => self.nearest.to_string(),
             n if self.exceptions.is_empty() => {
-                format!("no exact expression found (the nearest, `{}`, differs in {n} cells)", self.nearest)
+                format!(
+                    "no expression was found that allows exactly these cells (the nearest expression, `{}`, differs in {n} cells)",
+                    self.nearest
+                )
             }
             n => format!("{} except for {n} cell(s)", self.nearest),
         }
@@ -170,7 +173,7 @@ pub fn recognise(keep: &Keep) -> Recognised {
             break;
         }
     }
-    best.expect("`full` binds to every shape with cells")
+    best.expect("the mask `full` can be bound to every shape that has cells")
 }
 
 /// Returns the number of cells in which `keep` and `bound` differ, and these cells as `[batch, head, query, key]`. The

@@ -292,8 +292,8 @@ fn huge_declared_sizes_are_refused_before_anything_is_allocated() {
 fn malformed_cu_seqlens_are_reported_in_plain_numbers() {
     let blocks = || bools(&[1, 1, 6, 6], |_, i, j| i / 3 == j / 3 && j <= i);
     for (ends, problem) in [
-        (vec![1, 3, 6], "the first value is 1, expected 0"),
-        (vec![0, 3, 5], "the last value is 5, but there are 6 tokens"),
+        (vec![1, 3, 6], "the first value of cu_seqlens is 1, but it must be 0"),
+        (vec![0, 3, 5], "the last value of cu_seqlens is 5, but it must be 6, the number of tokens"),
         (vec![], "the array is empty"),
     ] {
         let ends = Values::ints(&[ends.len()], ends).expect("a list");

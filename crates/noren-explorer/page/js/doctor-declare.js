@@ -22,8 +22,8 @@ const FIELDS = [
   ["prefix_len", "Prefix", "number", /prefix/],
   ["pad_token_id", "Padding id", "number"],
   ["eos_token_id", "End id", "number"],
-  ["padding_side", "Padding is at the", ["left", "right"]],
-  ["compute_dtype", "Scores are computed in", ["float32", "bfloat16", "float16"]],
+  ["padding_side", "Side of the padding", ["left", "right"]],
+  ["compute_dtype", "Number type of the scores", ["float32", "bfloat16", "float16"]],
 ];
 const KNOWN = new Set(FIELDS.map(([key]) => key));
 

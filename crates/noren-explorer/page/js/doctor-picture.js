@@ -161,8 +161,8 @@ export class DoctorPicture {
 }
 
 /**
- * Describes a cell by the byte of its pixel in a tile. Bits 0 and 1 are 2 if the mask allows the cell; bits 4 and 5 mean that only the
- * first or only the second of two compared masks allows the cell.
+ * Describes whether a cell is allowed, from the byte of its pixel in a tile. Bits 0 and 1 are 2 if the mask allows the
+ * cell; bits 4 and 5 mean that only the first or only the second of two compared masks allows the cell.
  */
 function byteInWords(byte) {
   if (byte & 16) return "visible, should be hidden";

@@ -47,7 +47,7 @@ export function reportOf(report, titles, { onCell, onClass }) {
       el("div", {},
         el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
-          ? el("p", {}, `Arrays: ${report.arrays?.join(", ") || "none"}. Name the array of the mask `, el("code", {}, "mask"), ".")
+          ? el("p", {}, `The file has these arrays: ${report.arrays?.join(", ") || "none"}. The array of the mask must have the name `, el("code", {}, "mask"), ".")
           : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),

@@ -166,13 +166,13 @@ export class Facts {
   }
 
   #padding() {
-    const sides = segments({ right: "Right", left: "Left" }, "Padding is at the", (side) =>
+    const sides = segments({ right: "Right", left: "Left" }, "Side of the padding", (side) =>
       this.#setFacts({ side: side === "right" ? undefined : side }),
     );
     this.#controls.push(({ facts }) => sides.choose(facts.side === "left" ? "left" : "right"));
     return this.#fold("Lengths and padding", ({ facts }) => writeRows(facts.lengths), [
       this.#list("Real tokens of each batch row", "lengths", "for example 5, 3"),
-      el("div", { class: "field row" }, el("span", {}, "Padding is at the"), sides.element),
+      el("div", { class: "field row" }, el("span", {}, "Side of the padding"), sides.element),
     ]);
   }
 
@@ -180,7 +180,7 @@ export class Facts {
     return this.#fold(
       "Documents",
       ({ facts }) => writeRows(facts.documents),
-      this.#list("Lengths of packed documents", "documents", "for example 33, 31, or by row 33, 31; 64"),
+      this.#list("Lengths of packed documents", "documents", "for example 33, 31 (two batch rows: 33, 31; 64)"),
     );
   }
 
@@ -189,7 +189,7 @@ export class Facts {
     this.#controls.push(({ facts }) => fields.show(labelsOf(facts)));
     return this.#fold("Labels and levels", ({ facts }) => Object.keys(labelsOf(facts)).join(", "), [
       fields.element,
-      this.#list("Levels of the positions", "levels", "for clearance, for example 0, 0, 2"),
+      this.#list("Clearance level of each position", "levels", "one number for each token, for example 0, 0, 2"),
     ]);
   }
 

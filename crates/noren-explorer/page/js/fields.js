@@ -71,7 +71,7 @@ export function labelFields(set) {
         class: "code",
         value: positions,
         placeholder: "3, 10..14; 5",
-        title: "Positions and ranges; a semicolon begins the next batch row",
+        title: "Positions and ranges of positions, separated by commas; a semicolon begins the next batch row",
         "aria-label": `Positions of ${name || "the label"}`,
         oninput: collect,
       }),

@@ -37,7 +37,7 @@ export class LayersPanel {
       el("div", { class: "flow-under" }, this.more, this.turns),
       el("div", { class: "flow-pair" },
         el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
-        el("div", { class: "field" }, el("label", { for: empty }, "A row without keys reads"), this.fill)));
+        el("div", { class: "field" }, el("label", { for: empty }, "A query without visible keys reads"), this.fill)));
   }
 
   texts() {
@@ -63,7 +63,7 @@ export class LayersPanel {
     this.fill.value = empty;
     const one = all.length === 1;
     this.more.disabled = all.length >= MOST_LAYERS;
-    this.turns.textContent = one ? "the same in every layer" : `${all.length} masks alternate`;
+    this.turns.textContent = one ? "every layer has this mask" : `${all.length} masks alternate over the layers`;
   }
 
   /** Shows the error in the editor of the mask with the index `error.layer`. Null removes all errors. */

@@ -419,7 +419,7 @@ export class FlowPicture extends Drawing {
     this.onHover(token, level);
   }
 
-  /** Zooms the axis of tokens: `factor` times as many tokens become visible. The token under the pixel `x` does not move. */
+  /** Zooms the axis of tokens so that `factor` times as many tokens are visible. The token under the pixel `x` does not move. */
   zoom(factor, x = this.area.left + this.area.width / 2) {
     const span = this.view.last - this.view.first;
     const share = Math.min(Math.max((x - this.area.left) / this.area.width, 0), 1);
@@ -455,8 +455,8 @@ export class FlowPicture extends Drawing {
 }
 
 /**
- * Returns the token up to which the ranges in `set` are complete: the end of the last range if ranges are missing, otherwise Infinity.
- * `tokens` is the number of tokens in the whole set, of which the server may have sent only the first ranges.
+ * Returns the end of the part of `set` that is known. The server may send only the first ranges of a set, whose number
+ * of tokens is `tokens`: then the result is the end of the last range, otherwise Infinity.
  */
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 

@@ -14,7 +14,7 @@ export function has(set, token) {
   return low < set.length && set[low][0] <= token;
 }
 
-/** Returns the number of tokens of each set. `given` has the numbers that the server sent; missing numbers are counted. */
+/** Returns the number of tokens of each set in `sets`: the number in `given`, which the server sent, or else the number in the ranges of the set. */
 export const counts = (sets, given) => sets.map((set, index) => given?.[index] ?? count(set));
 
 /**
@@ -40,8 +40,8 @@ export function inWords(set, most = 4, tokens = 0) {
 }
 
 /**
- * Returns how many of the `sets`, the sets of tokens after each layer, are shown. Equal sets at the end are shown only once: for the sets
- * A, B, C, C, C, the result is 3.
+ * Returns the number of sets that are shown. `sets` has the set of tokens after each layer. Equal sets at the end are
+ * shown only once: for the sets A, B, C, C, C, the result is 3.
  */
 export function changing(sets, tokens = counts(sets)) {
   const same = (a, b) => a.length === b.length && a.every(([x, y], at) => x === b[at][0] && y === b[at][1]);

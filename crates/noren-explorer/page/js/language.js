@@ -115,6 +115,6 @@ function label(current, caret, labels) {
   const typed = current.text.slice(1);
   const items = labels
     .filter((name) => name.startsWith(typed))
-    .map((name) => ({ insert: `${name}"`, name, says: "label in the facts" }));
+    .map((name) => ({ insert: `${name}"`, name, says: "a label that the facts define" }));
   return items.length ? { from: caret - typed.length, to: caret, items } : null;
 }

@@ -46,7 +46,7 @@ export class Notices {
    */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));
-    const again = failures?.over ? "No further attempt until the view changes." : "A new attempt follows soon.";
+    const again = failures?.over ? "The page does not try again until the view changes." : "The page tries again soon.";
     write(
       this.#status,
       failures

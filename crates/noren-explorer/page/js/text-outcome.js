@@ -15,10 +15,10 @@ export function runs(places) {
 /** Describes in a sentence the result of the test for leaks, which exchanges hidden text and compares the model's outputs. */
 export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
   const changed = leaks.length;
-  const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared, `;
-  if (holds) return `${told}0 changed.`;
-  if (changed > 0) return `${told}the outputs of ${plural(changed, "released token")} changed.`;
-  return `${told}but no secret was exchanged (${number(swapped)} outputs of secrets changed), so nothing is proved.`;
+  const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared`;
+  if (holds) return `${told}, none changed.`;
+  if (changed > 0) return `${told}; the outputs of ${plural(changed, "released token")} changed.`;
+  return `${told}. Nothing is proved, because the outputs of the secrets show that no secret was exchanged (${number(swapped)} changed).`;
 }
 
 /** Returns elements that show the private text that was found, by kind, and whether it is hidden. */
@@ -26,7 +26,7 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
   const secret = new Set(hidden);
   const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
   if (found.length === 0 && hidden.length === 0) {
-    return [el("p", { class: "soft" }, `Nothing was found. Kinds that were searched for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`)];
+    return [el("p", { class: "soft" }, `No private text was found. Kinds that were searched for: ${lookedFor.join(", ")}. Kinds that were not searched for: ${notLookedFor}.`)];
   }
   const row = ([kind, tokens]) => {
     const whole = tokens.every((token) => secret.has(token));
@@ -40,7 +40,7 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
   };
   return [
     el("ul", { class: "text-found" }, found.map(row)),
-    el("p", { class: "soft" }, `Searched for: ${lookedFor.join(", ")}. Not covered: ${notLookedFor}.`),
+    el("p", { class: "soft" }, `Kinds that were searched for: ${lookedFor.join(", ")}. Kinds that were not searched for: ${notLookedFor}.`),
   ];
 }
 
@@ -51,7 +51,7 @@ export function proofOf({ proof, hidden }) {
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
       el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
-      `Still visible of ${plural(hidden.length, "hidden token")}: their number, their positions, and what the rest of the text reveals. `,
+      `Visible facts about the hidden text (${plural(hidden.length, "token")}): the number and positions of its tokens, and what the rest of the text reveals. `,
       `The outputs of the secrets changed (${plural(proof.secret_changed, "token")}), so the secrets were exchanged.`),
   ];
 }

@@ -91,7 +91,7 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
 
 /** Describes the ratio of computed cells to allowed cells. */
 function computedSays({ allowed, computed_per_allowed: ratio }) {
-  if (Number.isFinite(ratio)) return `${times(ratio)} the allowed cells`;
+  if (Number.isFinite(ratio)) return `${times(ratio)} the number of allowed cells`;
   return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "the allowed cells were not counted";
 }
 
@@ -117,8 +117,8 @@ function paintFigures(root, cost) {
 /** Shows the numbers of full, mixed and empty tiles as one bar, with notes. */
 function paintTiles(root, cost, bound) {
   const kinds = [
-    ["Full", cost.full_tiles, "allowed", "computed without a mask"],
-    ["Mixed", cost.mixed_tiles, "tile-some", "computed with one bit for each cell"],
+    ["Full", cost.full_tiles, "allowed", "every cell is allowed: no mask is applied"],
+    ["Mixed", cost.mixed_tiles, "tile-some", "every cell is computed; one bit for each cell marks the allowed cells"],
     ["Empty", cost.empty_tiles, "denied", "skipped"],
   ];
   const counted = kinds.every(([, count]) => !absent(count));
@@ -154,7 +154,7 @@ function paintTiles(root, cost, bound) {
       "p",
       { class: "soft small" },
       `For head_dim ${cost.head_dim}, ${plural(bound.batch, "batch row")} and ${plural(bound.heads, "head")} on this machine: ${cost.machine}.`,
-      cost.reordered && ` Planned in another order: ${cost.reordered}.`,
+      cost.reordered && ` The tokens are planned in another order: ${cost.reordered}.`,
       cost.empty_rows > 0 && ` ${plural(cost.empty_rows, "query", "queries")} may read no key.`,
     ),
   );
@@ -175,7 +175,7 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
       "details",
       { class: "fold" },
       el("summary", {}, "The numbers"),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers for each length" }, table(points)),
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Cost of the mask for each length" }, table(points)),
     ),
   );
 }

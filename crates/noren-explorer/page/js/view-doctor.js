@@ -86,8 +86,8 @@ class DoctorView extends AskingView {
     });
     this.root = el("div", { class: "doctor" },
       el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
-        el("p", { class: "soft" }, "The doctor compares a mask array with the intended mask. The mistake that explains every  ",
-          "wrong cell is the finding; its correction is the repair.")),
+        el("p", { class: "soft" }, "The doctor compares a mask array with the intended mask, and searches for the mistake that explains every wrong cell. ",
+          "The report shows this mistake and the mask without it.")),
       el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
       el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
         el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },

@@ -96,7 +96,7 @@ class FlowView extends AskingView {
     return el("section", { class: "panel flow-picture", "aria-label": "Picture" },
       this.buildBar(), this.problem, this.summary, this.stage,
       el("div", { class: "flow-legend small" },
-        el("span", { class: "flow-key back" }, "tokens that reach it"), el("span", { class: "flow-key reach" }, "tokens it reaches"),
+        el("span", { class: "flow-key back" }, "tokens that reach the selected token"), el("span", { class: "flow-key reach" }, "tokens that the selected token reaches"),
         el("span", { class: "flow-key path" }, "a path that the policy denies"), this.readout),
       this.lacks,
       el("p", { class: "soft small", id: "flow-keys" },
@@ -134,7 +134,7 @@ class FlowView extends AskingView {
     return el("div", { class: "panel flow-notes" },
       el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
         el("div", { class: "scroll" }, el("table", { class: "figures flow-table" }, head, this.levels))),
-      el("details", { class: "fold" }, el("summary", {}, "Channels that are not covered"), this.channels),
+      el("details", { class: "fold" }, el("summary", {}, "Channels of information that this result does not cover"), this.channels),
       this.command.root, this.assumed);
   }
 
@@ -233,7 +233,7 @@ class FlowView extends AskingView {
     this.batch.value = answer.row;
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
-      ? "Some ranges are missing from the picture: for levels with too many ranges, only the first are drawn. The counts include all."
+      ? "The picture is incomplete: a layer with too many ranges of tokens shows only the first ranges. The counts include all tokens."
       : "";
     this.policy.show(answer, set.violation);
     if (own) this.tell(token);
@@ -271,7 +271,7 @@ class FlowView extends AskingView {
       el("tr", {}, el("th", { scope: "row" }, level),
         el("td", {}, number(all.back[level])), el("td", {}, inWords(back[level], 4, all.back[level])),
         el("td", {}, number(all.reach[level])), el("td", {}, inWords(reach[level], 4, all.reach[level]))));
-    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "no change in later layers")));
+    if (last <= depth) rows.push(el("tr", {}, el("td", { colspan: 5, class: "soft" }, last === MOST_ROWS ? "…" : "later layers add no tokens")));
     fill(this.levels, rows);
   }
 
@@ -285,7 +285,7 @@ class FlowView extends AskingView {
     const known = [
       reaches && `reaches output ${number(own)}`,
       knows && `depends on input ${number(own)}`,
-      (reaches === null || knows === null) && "is at a level where ranges are missing from the picture",
+      (reaches === null || knows === null) && "is in a layer that the picture shows incompletely",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }

@@ -285,7 +285,7 @@ class MaskView {
     this.old.hidden = this.#now.other === null || !(first || second);
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison is of the last text without an error." : "Nothing is compared."}`;
+      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison uses its last version without an error." : "Nothing is compared."}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
@@ -413,7 +413,7 @@ class MaskView {
     this.#explaining?.abort();
     this.#explaining = null;
     const { first, second } = this.#broken;
-    const says = first || second ? "A text has an error: no explanation is available." : "Reading the mask …";
+    const says = first || second ? "A mask text has an error, so no explanation is available." : "Reading the mask …";
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
   }
 
@@ -441,8 +441,8 @@ class MaskView {
         same
           ? "The same cells."
           : [
-              el("span", { class: "only-this" }, el("b", {}, number(mine)), " only the first"),
-              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " only the second"),
+              el("span", { class: "only-this" }, el("b", {}, number(mine)), " only the first mask"),
+              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " only the second mask"),
               first && button("First difference: jump there", () => this.#jump()),
             ],
       );

@@ -75,7 +75,7 @@ class TextView extends AskingView {
       el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text,
         el("p", { class: "soft small" }, "Text and words stay out of the page’s address and of the browser’s history.")),
       el("fieldset", {}, el("legend", {}, "Hidden from all tokens"), this.kinds,
-        el("div", { class: "field" }, el("label", { for: "text-secret" }, "and these words, separated by commas"), this.own)),
+        el("div", { class: "field" }, el("label", { for: "text-secret" }, "Other words to hide, separated by commas"), this.own)),
       el("div", { class: "field" }, el("span", {}, "Mask of every layer (if empty: the mask of the model)"), this.editor.element),
       el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
       this.who, el("div", {}, link), this.command.root);

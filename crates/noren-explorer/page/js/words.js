@@ -52,8 +52,8 @@ export function openWords({ language }, insert) {
 }
 
 /**
- * Returns the words of the mask language, but only the first of several words that share one documentation, such as `keys`, `queries` and
- * `global`.
+ * Returns one word of the mask language for each documentation. Several words, such as `keys`, `queries` and `global`,
+ * may share one documentation; then only the first is returned.
  */
 const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
 

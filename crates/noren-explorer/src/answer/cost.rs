@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 const HEAD_DIM: usize = 64;
 /// The number of query rows per tile of the plans with which this machine's speed is measured.
 const BLOCK_Q: u32 = 96;
-/// The maximum number of cells in mixed spans for which the allowed cells are counted. With more such cells, the answer
-/// has a lower and an upper bound of the number of allowed cells. In a cost curve, the maximum is 1/64 of this number.
+/// The maximum number of cells in mixed spans (parts of the plan with allowed and denied cells) for which the allowed
+/// cells are counted. With more such cells, the answer has a lower and an upper bound of the number of allowed cells.
+/// In a cost curve, the maximum is 1/64 of this number.
 const MOST_COUNTED: u128 = 1 << 31;
 /// The maximum number of lengths in a request for a cost curve.
 const MOST_LENGTHS: usize = 24;
@@ -60,7 +61,8 @@ fn failed(error: noren::Error) -> Problem {
     Problem::status(500, error.to_string())
 }
 
-/// The numbers of cells that a kernel computes in full spans and in mixed spans.
+/// The numbers of cells that a kernel computes: in full spans (all cells allowed) and in mixed spans (some cells
+/// allowed).
 #[derive(Clone, Copy, Default)]
 struct Cells {
     full: u128,
@@ -103,8 +105,8 @@ impl Cells {
     }
 }
 
-/// Returns the number of cells in mixed spans. To count the allowed cells, each of these cells is tested. A pattern
-/// that several batch rows and heads share is counted once.
+/// Returns the number of cells in mixed spans, which are the parts of a plan with allowed and denied cells. A count of
+/// the allowed cells must test each of these cells. A pattern that several batch rows and heads share is counted once.
 fn undecided(plan: &Plan) -> u128 {
     Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }

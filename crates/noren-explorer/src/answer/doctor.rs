@@ -18,8 +18,14 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
     let context = request.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
     if names.len() != 1 && !names.iter().any(|name| name == "mask") {
-        let problem = Problem::new(format!("{}: no mask in this file; it has {}", request.name, listed(&names)));
-        return Err(problem.hint("name the array of the mask `mask`; the file may also have other arrays").into());
+        let problem = Problem::new(format!(
+            "{}: none of the arrays in this file has the name `mask`; the file has {}",
+            request.name,
+            listed(&names)
+        ));
+        return Err(problem
+            .hint("give the array of the mask the name `mask`; the file may also have other arrays")
+            .into());
     }
     let mut input = Input::of_arrays(arrays).context(context);
     if let Some(text) = &request.meant {

@@ -156,7 +156,7 @@ fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
     match ends {
         Some(Ok((start, end))) if start <= end => Ok(start..end),
         _ => Err(Problem::new(format!(
-            "{what}={text}: expected a range such as 0..32, 100.. or ..8, whose start is not after its end"
+            "{what}={text}: expected a range such as 0..32, 100.. or ..8; its start must not be after its end"
         ))),
     }
 }

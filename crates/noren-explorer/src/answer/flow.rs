@@ -138,7 +138,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     if stack.layers.is_empty() || depth == 0 || depth > MOST_LAYERS || stack.layers.len() > depth {
         let given = stack.layers.len();
         return Err(Problem::new(format!(
-            "{given} masks for {depth} layers: give at least one mask and up to one for each of at most {MOST_LAYERS} layers"
+            "the request has {given} masks for {depth} layers: give at least 1 mask, at most 1 mask per layer, and at most {MOST_LAYERS} layers"
         )));
     }
     let parsed = stack.layers.iter().enumerate().map(|(at, text)| parse(text, None).map_err(|e| e.layer(at)));
@@ -155,7 +155,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     Ok((flow, assumed.into_iter().map(|text| text.replace("--", "")).collect()))
 }
 
-/// Returns the allowed cells of every layer in one batch row, each as `[layer, query, key]`.
+/// Returns the allowed cells of all `depth` layers in batch row `batch`, each as `[layer, query, key]`.
 fn edges(flow: &Flow, batch: usize, depth: usize) -> Vec<[u32; 3]> {
     let mut edges = Vec::new();
     for layer in 0..depth {

@@ -217,7 +217,9 @@ fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let Some(start) = start else {
         return Err(Problem::status(
             404,
-            format!("tile {what} {tile} of level {level} is outside of the mask, which has {len} positions there"),
+            format!(
+                "the picture of zoom level {level} has no tile in {what} {tile}: the mask has only {len} positions along this axis"
+            ),
         ));
     };
     let end = len.min(start + SIDE * step);

@@ -158,13 +158,13 @@ fn one_head_is_not_proved_for_several() {
     for (mask, what) in [
         (
             "heads(0..2: causal, else: full)",
-            "the shape has 2 heads, and they do not use the arm `else: full`: give at least 3 heads",
+            "none of the 2 heads of the shape uses the arm `else: full`: give at least 3 heads",
         ),
         ("full | heads(0: causal, every 3 from 2: full)", "give at least 3 heads"),
         ("heads(0..2: causal, 2..: full)", "give at least 3 heads"),
         (
             "batch(every 2: causal, every 4 from 3: full)",
-            "the shape has 2 batch rows, and they do not use the arm `every 4 from 3: full`: give at least 4",
+            "none of the 2 batch rows of the shape uses the arm `every 4 from 3: full`: give at least 4",
         ),
     ] {
         let error = flow(mask, 1, &Shape::square(8).heads(2).batch(2), &facts).expect_err(mask).to_string();

@@ -18,7 +18,7 @@ impl Array {
         at.only(&FORMS)?;
         let mut fields = at.entries("an object")?;
         let (Some((form, value)), None) = (fields.next(), fields.next()) else {
-            return Err(at.error(format!("give exactly one of {}", FORMS.join(", "))));
+            return Err(at.error(format!("give exactly one of the fields {}", FORMS.join(", "))));
         };
         match form {
             "keep" => read_dense(&value, |cell| cell.flag()),
@@ -74,7 +74,7 @@ fn gather(
     let items = at.items(LISTS)?;
     if items.len() != shape[0] {
         return Err(at.error(format!(
-            "has {} entries, but the first list at the same depth has {}",
+            "the list has {} entries, but the first list at the same depth has {}: give lists of equal length",
             items.len(),
             shape[0]
         )));

@@ -34,7 +34,7 @@ impl Atom for Clearance {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let Some(levels) = &binding.facts().levels else {
-            return binding.missing("levels", "give one level per position in the facts");
+            return binding.missing("levels", "give one clearance level for each position, in the facts");
         };
         binding.each_row(|row, extent| {
             let given = levels.get(row).map_or(0, Vec::len) as u64;
@@ -161,7 +161,7 @@ impl Builtin for Clearance {
         entry: Entry::new("clearance", "clearance", &[]),
         aliases: &[],
         title: "`clearance`",
-        doc: "The level of the query is at least the level of the key. The facts give the levels.",
+        doc: "The clearance level of the query is at least that of the key. The facts give the level of each position.",
         pictures: &[Picture::square("clearance", 6).facts(r#"{"levels": [0, 1, 2, 0, 1, 0]}"#)],
     };
 

@@ -42,7 +42,7 @@ impl Atom for Closure {
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         match binding.facts().closures.contains_key(&self.name) {
             true => Ok(()),
-            false => binding.missing(&format!("the closure {:?}", self.name), "add the closure with Facts::closure"),
+            false => binding.missing(&format!("the closure {:?}", self.name), "add the closure to the facts with Facts::closure"),
         }
     }
 

@@ -81,11 +81,11 @@ impl Atom for Dense {
 
 impl Builtin for Dense {
     const WORD: Word = Word {
-        entry: Entry::new("dense", "dense(name)", &[need("name", "name of the keep-array")]),
+        entry: Entry::new("dense", "dense(name)", &[need("name", "name of an array in the facts")]),
         aliases: &[],
         title: "`dense(name)`",
         doc: "Cells that the named array in the facts allows. The array is dense, sparse by rows, a list of cells or a \
-              list of blocks. It always names its polarity.",
+              list of blocks. The facts give the polarity of each array: keep, drop or additive.",
         pictures: &[Picture::square("dense(mine)", 3)
             .facts(r#"{"arrays": {"mine": {"keep": [[1, 0, 0], [1, 1, 0], [0, 1, 1]]}}}"#)],
     };

@@ -60,8 +60,10 @@ impl Atom for Distances {
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let Pair { q, k, .. } = *pair;
-        let not = if allowed { "" } else { "not " };
-        format!("the distance {} from key {k} to query {q} is {not}in the list", q - k)
+        match allowed {
+            true => format!("the distance {} from key {k} to query {q} is in the list", q - k),
+            false => format!("the distance {} from key {k} to query {q} is not in the list", q - k),
+        }
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

@@ -60,7 +60,7 @@ impl Atom for Documents {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         if self.lengths.is_none() && binding.facts().documents.is_none() {
-            return binding.missing("documents", "give their lengths in the facts or as documents([...])");
+            return binding.missing("documents", "give the lengths of the documents in the facts, or in the mask as documents([...])");
         }
         binding.documents(self.lengths.as_deref())
     }
@@ -108,7 +108,7 @@ impl Atom for Documents {
 
 fn words(document: Option<(usize, Range<i64>)>) -> String {
     match document {
-        Some((i, range)) => format!("in document {i} ({}..{})", range.start, range.end),
+        Some((i, range)) => format!("in document {i} (positions {}..{})", range.start, range.end),
         None => "in no document".into(),
     }
 }

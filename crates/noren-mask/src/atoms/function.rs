@@ -1,11 +1,14 @@
 //! [`Mask::from_fn`]: a Rust function as an atom.
 
 use super::shared::given_words;
+use crate::Error;
 use crate::basis::{Family, Input, Pair, Rank, Site};
 use crate::facts::Closure;
 use crate::mask::{Atom, Mask};
 use crate::pattern::{Pattern, SharedClosure};
+use crate::philox::philox;
 use crate::resolution::Resolution;
+use crate::shape::Shape;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -44,6 +47,79 @@ impl Mask {
         bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
     ) -> Mask {
         Mask::of(Function(Closure { allowed: Arc::new(allowed), bounds: Some(Arc::new(bounds)) }))
+    }
+}
+
+impl Mask {
+    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds in one expression: `Mask::from_fn(allowed).with_bounds(bounds)`. Bounds
+    /// are those of [`from_fn_with_bounds`](Self::from_fn_with_bounds).
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Mask, Shape};
+    /// let mask = Mask::from_fn(|_, _, q, k| k <= q && q - k < 8).with_bounds(|_, _, rows| {
+    ///     let (first, end) = (rows.start as u32, rows.end as u32);
+    ///     (vec![first.saturating_sub(7)..end], vec![end.saturating_sub(8)..first + 1])
+    /// })?;
+    /// mask.check_bounds(&Shape::square(1 << 20), 1000)?;
+    /// let plan = mask.bind(&Shape::square(1 << 20), &Facts::new())?.plan();
+    /// assert!(plan.bytes() < 4 << 20);
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the mask is not a function: only a function takes bounds.
+    pub fn with_bounds(
+        self,
+        bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
+    ) -> Result<Mask, Error> {
+        match self.atom_as::<Function>() {
+            Some(Function(closure)) => {
+                Ok(Mask::of(Function(Closure { allowed: closure.allowed.clone(), bounds: Some(Arc::new(bounds)) })))
+            }
+            None => Err(Error::atom(&self, "only the mask of a function takes bounds: give Mask::from_fn(..)")),
+        }
+    }
+
+    /// Compares the bounds of a function with its cells at `samples` cells, which are fixed by a counter-based generator and spread
+    /// over the shape. Finds wrong bounds with high probability if they are wrong for many cells; a result without error is no proof.
+    ///
+    /// # Errors
+    /// Returns an error that names a cell whose key is outside of the bounds although the query reads it, or in the lower bound
+    /// although the query does not read it; and an error if the mask is not a function with bounds or the shape is invalid.
+    pub fn check_bounds(&self, shape: &Shape, samples: u32) -> Result<(), Error> {
+        shape.check()?;
+        let closure = self.atom_as::<Function>().map(|function| &function.0);
+        let Some((closure, bounds)) = closure.and_then(|closure| Some((closure, closure.bounds.as_ref()?))) else {
+            return Err(Error::atom(
+                self,
+                "the mask is not a function with bounds: give Mask::from_fn(..).with_bounds(..)",
+            ));
+        };
+        let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
+        for sample in 0..samples {
+            let [batch, head, row, key] = philox([sample, 0, 0, 0], 0).map(|draw| draw as usize);
+            let (batch, head) = (batch % shape.batch_len(), head % shape.head_count());
+            let (row, key) = (row % q_len, key % kv_len);
+            // ranges of 1 to 128 rows that contain the row
+            let (first, end) =
+                (row.saturating_sub(sample as usize % 64), (row + 1 + sample as usize / 64 % 64).min(q_len));
+            let (some, every) = bounds(batch, head, first..end);
+            let holds = |list: &[Range<u32>]| list.iter().any(|keys| keys.contains(&(key as u32)));
+            let allowed = (closure.allowed)(batch, head, row, key);
+            let problem = match (allowed, holds(&some), holds(&every)) {
+                (true, false, _) => "reads the key, which is not among the keys that some row reads",
+                (false, _, true) => "does not read the key, which is among the keys that every row reads",
+                _ => continue,
+            };
+            return Err(Error::atom(
+                self,
+                format!(
+                    "wrong bounds for query rows {first}..{end} of batch row {batch}, head {head}: query row {row} {problem}: \
+                     key {key}"
+                ),
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -29,7 +29,10 @@ impl Atom for Global {
     }
 
     fn why(&self, _: &Pair<'_>, allowed: bool) -> String {
-        format!("{} in {}", if allowed { "the query or the key is" } else { "neither the query nor the key is" }, set_words(&self.0))
+        match allowed {
+            true => format!("the query or the key is in {}", set_words(&self.0)),
+            false => format!("neither the query nor the key is in {}", set_words(&self.0)),
+        }
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -64,7 +67,7 @@ impl Builtin for Global {
         aliases: &[],
         title: "`global(set)`",
         doc: "The query or the key is in the set: tokens in the set read every key, and every query reads them. The set \
-              is written as for `keys`.",
+              has the same form as in `keys(...)`.",
         pictures: &[Picture::square("global(0..2)", 8)],
     };
 

@@ -10,9 +10,13 @@ mod arms;
 mod constants;
 mod function;
 mod shared;
+mod tiled;
+mod tiles;
 
 pub use arms::{batch, heads, layers};
 pub use constants::{full, none};
+pub use tiled::TileFunction;
+pub use tiles::TileCells;
 
 use crate::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};

@@ -78,12 +78,12 @@ impl Atom for Neighborhood {
         let Neighborhood { grid, size, dilation } = self;
         let dimensions = grid.len();
         if !(1..=3).contains(&dimensions) {
-            return Err(format!("grid has {dimensions} dimensions: give 1, 2 or 3"));
+            return Err(format!("`grid` has {dimensions} dimensions: give 1, 2 or 3 dimensions"));
         }
         for (name, list) in [("size", size), ("dilation", dilation)] {
             if list.len() != dimensions {
                 return Err(format!(
-                    "{name} has {} entries but grid has {dimensions}: give one for each dimension",
+                    "`{name}` has {} entries but `grid` has {dimensions} dimensions: give one entry for each dimension",
                     list.len()
                 ));
             }
@@ -96,7 +96,7 @@ impl Atom for Neighborhood {
             let reach = (size - 1).saturating_mul(dilation).saturating_add(1);
             if reach > grid {
                 return Err(format!(
-                    "a window of {size} cells with dilation {dilation} spans {reach} cells but the grid has {grid}: \
+                    "a window of {size} cells with dilation {dilation} spans {reach} cells but this dimension of the grid has {grid}: \
                      give a smaller size or dilation"
                 ));
             }
@@ -129,8 +129,11 @@ impl Atom for Neighborhood {
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let place = if allowed { "in" } else { "outside" };
-        format!("cell {} is {place} the window around cell {}", self.coordinates(pair.k), self.coordinates(pair.q))
+        let (key, query) = (self.coordinates(pair.k), self.coordinates(pair.q));
+        match allowed {
+            true => format!("grid cell {key} of the key is in the window around grid cell {query} of the query"),
+            false => format!("grid cell {key} of the key is outside the window around grid cell {query} of the query"),
+        }
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -99,16 +99,16 @@ impl Atom for Padding {
                 binding.lengths_of_keys(lengths)?;
             }
             (None, None) => {
-                return binding.missing("lengths", "give one per batch row, in the facts or as padding(lengths=[...])");
+                return binding.missing("lengths", "give the number of non-padding tokens of each batch row, in the facts or as padding(lengths=[...])");
             }
             (None, Some(RealTokens::Keys(_))) if self.side.is_some() => {
-                return binding.refuse("the facts list every non-padding key: remove `side`");
+                return binding.refuse("the facts give the set of non-padding keys, which already defines where the padding is: remove `side`");
             }
             (None, Some(_)) => {}
         }
         let aligned = |row| shape.query_offset(row) + shape.q_len() as i64 == shape.kv_len() as i64;
         if self.both && facts.query_lengths.is_none() && !(0..shape.batch_len()).all(aligned) {
-            let fix = "queries and keys are different sequences: give the number of non-padding queries in each batch row";
+            let fix = "the queries are not the last tokens of the sequence of keys: give the number of non-padding queries in each batch row";
             return binding.missing("query_lengths", fix);
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Atom for Padding {
         let keys = self.keys(pair.facts);
         let holds = match (&self.lengths, &pair.facts().real) {
             (None, Some(RealTokens::Keys(_))) => String::new(),
-            _ => format!(", which holds {} tokens", keys.count()),
+            _ => format!(", which has {} non-padding tokens", keys.count()),
         };
         if !keys.contains(key as u32) {
             return format!("key {key} is padding in batch row {batch}{holds}");
@@ -196,7 +196,7 @@ impl Builtin for Padding {
             &[
                 may("side", "side of the padding, left or right"),
                 may("lengths", "number of non-padding tokens in each batch row"),
-                may("on", "keys, or both (keys and queries) if padding queries also read no key"),
+                may("on", "`keys`, or `both` if padding queries also read no key"),
             ],
         )
         .positional(1),

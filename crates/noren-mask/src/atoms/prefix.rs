@@ -68,8 +68,11 @@ impl Atom for Prefix {
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let place = if allowed { "among" } else { "beyond" };
-        format!("key {} is {place} the first {} keys", pair.k, self.len(pair.batch))
+        let (key, count) = (pair.k, self.len(pair.batch));
+        match allowed {
+            true => format!("key {key} is among the first {count} keys"),
+            false => format!("key {key} is not among the first {count} keys"),
+        }
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -59,7 +59,7 @@ impl Builtin for Queries {
         entry: Entry::new("queries", "queries(0..4)", SET).positional(1).lists(),
         aliases: &[],
         title: "`queries(set)`",
-        doc: "The query is in the set, which is written as for `keys`.",
+        doc: "The query is in the set, which has the same form as in `keys(...)`.",
         pictures: &[Picture::square("queries(2..4)", 8)],
     };
 

@@ -38,7 +38,7 @@ impl Atom for Random {
     fn check(&self) -> Result<(), String> {
         match self.p.get() {
             p if (0.0..=1.0).contains(&p) => Ok(()),
-            p => Err(format!("p is {p}: give a probability from 0 to 1")),
+            p => Err(format!("`p` is {p}: give a probability from 0 to 1")),
         }
     }
 
@@ -89,7 +89,7 @@ impl Builtin for Random {
         entry: Entry::new(
             "random",
             "random(0.1, 42)",
-            &[need("p", "probability that a cell is allowed"), need("seed", "number that fixes the pattern")],
+            &[need("p", "probability that a cell is allowed"), need("seed", "seed of the random pattern")],
         ),
         aliases: &[],
         title: "`random(p, seed)`",

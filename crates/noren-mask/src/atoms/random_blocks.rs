@@ -102,14 +102,14 @@ impl Builtin for RandomBlocks {
             &[
                 need("block", "number of positions in a block"),
                 need("count", "number of key blocks for each query block"),
-                need("seed", "number that fixes the pattern"),
+                need("seed", "seed of the random pattern"),
             ],
         ),
         aliases: &[],
         title: "`random_blocks(block, count, seed)`",
         doc: "Each block of queries reads `count` random blocks of all `kv_len` keys. The seed, the positions and \
-              `kv_len` determine the blocks (Philox 4x32-10), which are the same on every machine. Decoding step by step \
-              draws other blocks than one pass, because `kv_len` grows.",
+              `kv_len` determine the blocks (Philox 4x32-10), which are the same on every machine. Step-by-step \
+              decoding gives other blocks than one pass, because `kv_len` grows.",
         pictures: &[Picture::square("random_blocks(2, 2, 1)", 8)],
     };
 

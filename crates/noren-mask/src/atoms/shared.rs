@@ -87,11 +87,16 @@ pub(super) fn set_words(set: &Set) -> String {
 /// Returns a sentence: whether the random draw for this query and key allows the cell.
 pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
     let Pair { q, k, .. } = *pair;
-    format!("the draw for query {q} and key {k} {}", if allowed { "allows it" } else { "denies it" })
+    match allowed {
+        true => format!("the random draw for query {q} and key {k} allows the cell"),
+        false => format!("the random draw for query {q} and key {k} denies the cell"),
+    }
 }
 
 /// Returns a sentence: whether the array or function `what` allows the cell.
 pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
-    let verb = if allowed { "allows" } else { "denies" };
-    format!("{what} {verb} query row {}, key {}", pair.row, pair.key)
+    match allowed {
+        true => format!("{what} allows the cell at query row {}, key {}", pair.row, pair.key),
+        false => format!("{what} denies the cell at query row {}, key {}", pair.row, pair.key),
+    }
 }

@@ -37,8 +37,11 @@ impl Atom for Stride {
     }
 
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let not = if allowed { "" } else { "not " };
-        format!("the distance {} is {not}a multiple of {}", (pair.q - pair.k).abs(), self.step)
+        let distance = (pair.q - pair.k).abs();
+        match allowed {
+            true => format!("the distance {distance} of query and key is a multiple of {}", self.step),
+            false => format!("the distance {distance} of query and key is not a multiple of {}", self.step),
+        }
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
@@ -63,7 +66,7 @@ impl Atom for Stride {
 
 impl Builtin for Stride {
     const WORD: Word = Word {
-        entry: Entry::new("stride", "stride(8)", &[need("step", "distance between two keys")]),
+        entry: Entry::new("stride", "stride(8)", &[need("step", "distance between neighboring keys that a query reads")]),
         aliases: &[],
         title: "`stride(S)`",
         doc: "The distance from query to key is a multiple of `S`: `(q - k) mod S == 0`.",

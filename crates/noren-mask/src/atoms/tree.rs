@@ -151,10 +151,10 @@ impl Atom for Tree {
         let parents = &self.parents;
         let (nodes, kind) = (parents.len(), if self.runs.is_empty() { "node" } else { "run" });
         if !self.runs.is_empty() && self.runs.len() != nodes {
-            return Err(format!("runs has {} lengths, but there are {nodes} parents: give one length for each parent", self.runs.len()));
+            return Err(format!("`runs` has {} lengths, but there are {nodes} parents: give one length for each parent", self.runs.len()));
         }
         if let Some(run) = self.runs.iter().position(|len| *len == 0) {
-            return Err(format!("run {run} has 0 nodes: give at least 1"));
+            return Err(format!("run {run} of the tree has 0 nodes: give at least 1 node"));
         }
         within("the number of nodes", self.node_count())?;
         self.window.map_or(Ok(()), |window| count("window", window))?;
@@ -205,12 +205,12 @@ impl Atom for Tree {
             None => "outside the tree".into(),
         };
         match (allowed, self.distance(q - start, k - start)) {
-            (true, _) if q == k => format!("query and key are {}", node(q)),
+            (true, _) if q == k => format!("query and key are both {}", node(q)),
             (true, _) => format!("key {k} ({}) is an ancestor of query {q} ({})", node(k), node(q)),
             (false, None) => format!("key {k} ({}) is not an ancestor of query {q} ({})", node(k), node(q)),
             (false, Some(distance)) => match self.window.filter(|window| distance >= *window) {
                 Some(window) => format!("key {k} is {distance} nodes above query {q}, outside the window of {window}"),
-                None => format!("key {k} is an ancestor of query {q} in an earlier chunk"),
+                None => format!("key {k} is an ancestor of query {q}, but in an earlier chunk"),
             },
         }
     }

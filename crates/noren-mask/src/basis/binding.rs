@@ -51,9 +51,9 @@ impl Binding<'_> {
     pub fn per_row(&self, what: &str, given: usize) -> Result<(), Error> {
         match self.shape.batch_len() {
             batch if batch == given => Ok(()),
-            batch => {
-                self.refuse(format!("the batch is {batch} but {what} are given for {given}: give one per batch row"))
-            }
+            batch => self.refuse(format!(
+                "the batch has {batch} rows but {what} are given for {given} rows: give one entry per batch row"
+            )),
         }
     }
 

@@ -59,9 +59,11 @@ impl Extent {
             return Ok(());
         }
         let fix = match real < all {
-            true => format!("it must be {real} (the non-padding tokens) to {all}"),
-            false if given < all => format!("it must be {all}, or lengths must mark the rest as padding on the right"),
-            false => format!("it must be {all}"),
+            true => format!("the number must be from {real} (only the non-padding tokens) to {all}"),
+            false if given < all => {
+                format!("the number must be {all}, or `lengths` must mark the other positions as padding on the right")
+            }
+            false => format!("the number must be {all}"),
         };
         Err(Error::atom(atom, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
     }

@@ -9,7 +9,11 @@ type Checked = Result<(), String>;
 
 /// Returns an error if `n` exceeds [`LIMIT`]. `name` is the parameter in the error.
 pub(crate) fn within(name: &str, n: u64) -> Checked {
-    if n <= LIMIT { Ok(()) } else { Err(format!("{name} is {n}, beyond all positions: at most {LIMIT} is possible")) }
+    if n <= LIMIT {
+        Ok(())
+    } else {
+        Err(format!("{name} is {n}, which is larger than every position: at most {LIMIT} is possible"))
+    }
 }
 
 /// Returns an error if `n` is 0 or exceeds [`LIMIT`]. `name` is the parameter in the error.
@@ -19,7 +23,11 @@ pub(crate) fn count(name: &str, n: u64) -> Checked {
 
 /// Returns an error if the name of an array or closure is empty.
 pub(crate) fn check_name(name: &str) -> Checked {
-    if name.is_empty() { Err("the name is empty: give the name under which the facts hold it".into()) } else { Ok(()) }
+    if name.is_empty() {
+        Err("the name of the array or closure is empty: give the name that the facts use".into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns an error if a range of the set is reversed or its label is empty.
@@ -46,7 +54,10 @@ pub(crate) fn check_spans(spans: &[Span]) -> Checked {
 /// error.
 pub(crate) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
     if lengths.len() != batch {
-        return Err(format!("{} entries but the batch is {batch}: give one length per batch row", lengths.len()));
+        return Err(format!(
+            "{} lengths are given but the batch has {batch} rows: give one length per batch row",
+            lengths.len()
+        ));
     }
     match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
         Some((row, n)) => {

@@ -28,7 +28,7 @@ fn check_arms(binding: &Binding<'_>, arms: &[Arm], (what, count): (&str, usize))
             let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
             if last >= count as u64 && span.end != Some(span.start) {
                 let range = format!("indices run from 0 to {}", count - 1);
-                return binding.refuse(format!("names {what} {last} but there are {count}: {range}"));
+                return binding.refuse(format!("an arm names {what} {last}, which does not exist: {range}"));
             }
         }
     }

@@ -13,7 +13,9 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     let rows = |name: &str, given: Option<usize>| match given {
         Some(n) if n != batch => Err(Error::fact(
             name,
-            format!("{n} entries but the batch is {batch}: give one per batch row, or one list for all"),
+            format!(
+                "{n} entries are given but the batch has {batch} rows: give one entry per batch row, or one for all rows"
+            ),
         )),
         _ => Ok(()),
     };
@@ -21,7 +23,7 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         return Err(Error::fact(
             name,
             format!(
-                "has rows of {len} keys but the shape has {kv_len}: give one entry for each key, cached keys included"
+                "the rows have {len} entries but the shape has {kv_len} keys: give one entry for each key, cached keys included"
             ),
         ));
     }
@@ -36,7 +38,7 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
             {
                 return Err(Error::fact(
                     "real keys",
-                    format!("key {} is listed, but there are {kv_len} keys", end - 1),
+                    format!("the set contains key {}, but there are only {kv_len} keys, counted from 0", end - 1),
                 ));
             }
         }
@@ -88,25 +90,29 @@ fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
 }
 
 fn check_runs(row: usize, runs: &[PlacedKeys], kv_len: usize) -> Result<(), Error> {
-    let refuse = |problem: String| Err(Error::fact("position_runs", format!("batch row {row} {problem}")));
+    let refuse = |problem: String| Err(Error::fact("position_runs", format!("batch row {row}: {problem}")));
     let mut next = 0;
     for run in runs {
         let keys = run.keys;
         if keys.is_empty() || keys.start < next || keys.end as usize > kv_len {
             return refuse(format!(
-                "has a run of keys {keys:?}, and there are {kv_len} keys: each run must have a key, begin after the run \
+                "the run of keys {keys:?} is invalid for {kv_len} keys: each run must have a key, begin after the run \
                  before it, and end within the keys"
             ));
         }
         next = keys.end;
         if !(0..=Shape::MAX_LEN as i64 - i64::from(keys.len())).contains(&run.position) {
-            return refuse(format!("has a run from position {}: positions are 0 to {}", run.position, Shape::MAX_LEN));
+            return refuse(format!(
+                "a run begins at position {}, but its positions must be from 0 to {}",
+                run.position,
+                Shape::MAX_LEN
+            ));
         }
     }
     let mut held: Vec<_> = runs.iter().map(|run| (run.position, run.end())).collect();
     held.sort_unstable();
     match held.windows(2).find(|w| w[0].1 > w[1].0) {
-        Some(w) => refuse(format!("has two keys at position {}", w[1].0)),
+        Some(w) => refuse(format!("two keys have position {}: give each key its own position", w[1].0)),
         None => Ok(()),
     }
 }
@@ -120,7 +126,10 @@ fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Erro
         if list.len() != kv_len {
             return Err(Error::fact(
                 "positions",
-                format!("batch row {row} has {} entries but there are {kv_len} keys: give one per key", list.len()),
+                format!(
+                    "batch row {row} has {} entries but there are {kv_len} keys: give one position per key",
+                    list.len()
+                ),
             ));
         }
         let mut held: Vec<i64> = list.iter().copied().filter(|p| *p >= 0).collect();
@@ -136,7 +145,10 @@ fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Erro
             ));
         }
         if let Some(p) = held.last().filter(|p| **p > Shape::MAX_LEN as i64) {
-            return Err(Error::fact("positions", format!("position {p} is beyond {}", Shape::MAX_LEN)));
+            return Err(Error::fact(
+                "positions",
+                format!("position {p} is too large: give at most {}", Shape::MAX_LEN),
+            ));
         }
     }
     Ok(())

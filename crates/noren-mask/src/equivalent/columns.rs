@@ -86,13 +86,17 @@ impl<'a> Columns<'a> {
             term.places(&mut |places| listed = listed.saturating_add(places.listed));
         }
         if listed > MAX_PLACES {
-            return Err(format!("the masks list {listed} positions, but at most {MAX_PLACES} can be compared"));
+            return Err(format!(
+                "the masks contain {listed} listed positions, but at most {MAX_PLACES} can be compared"
+            ));
         }
         terms.pair.iter().for_each(|term| term.places(&mut |atom| places.add(atom)));
         let multiple = |numbers: &BTreeSet<i64>, first: u64| {
             numbers.iter().try_fold(first, |n, x| least_common_multiple(n, *x as u64))
         };
-        let too_long = || "chunks and strides repeat together only after more than 2^32 positions".to_string();
+        let too_long = || {
+            "the common period of the chunks and strides is more than 2^32 positions, too long to compare".to_string()
+        };
         let step = multiple(&places.steps, 1).ok_or_else(too_long)?;
         let period = multiple(&places.chunks, step).ok_or_else(too_long)?;
         let keys = places.key_ranges(step as i64, period as i64, lengths.last as i64)?;
@@ -182,7 +186,7 @@ impl Places {
         let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
         if critical > 8 * MAX_PLACES {
             return Err(format!(
-                "listed positions and windows meet in {critical} places, but at most {} can be compared",
+                "the listed positions and windows of the masks give {critical} combinations, but at most {} can be compared",
                 8 * MAX_PLACES
             ));
         }

@@ -72,7 +72,9 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn run(&self) -> Result<Equivalence, Error> {
         let Some(lengths) = Lengths::of(&self.masks) else {
-            return Ok(undecided("no length fits both masks: their lists of positions have different sums"));
+            return Ok(undecided(
+                "no sequence length fits both masks, because the lists in the masks are for different lengths",
+            ));
         };
         let indices = match self.indices() {
             Ok(indices) => indices,
@@ -115,8 +117,10 @@ impl Comparison<'_> {
             (false, true) => {
                 return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
             }
-            (true, _) => "the masks differ for all values of these atoms, but no facts were found that fit both masks",
-            (false, false) => "whether the masks agree depends on atoms that no finite comparison decides",
+            (true, _) => {
+                "the masks differ, whichever cells these atoms allow, but no facts were found that fit both masks"
+            }
+            (false, false) => "the answer depends on these atoms, which no finite comparison can decide",
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }

@@ -70,7 +70,7 @@ impl Indices {
             Selector::Every { step, from } => {
                 self.named = self.named.max(*from);
                 self.period = least_common_multiple(self.period, (*step).max(1))
-                    .ok_or("the steps of `every` have a common multiple that is too large")?;
+                    .ok_or("the least common multiple of the steps of `every` is too large to compare the masks")?;
             }
             Selector::Else => {}
         }

@@ -56,14 +56,20 @@ impl Plan {
     /// # Panics
     /// Panics if `block_kv` is not a multiple of 32 above 0, or if `chunk` is not a multiple of `block_kv` above 0.
     pub fn device_decode(&self, block_kv: u32, chunk: u32) -> Result<DecodePlan, Error> {
-        assert!(block_kv > 0 && block_kv.is_multiple_of(32), "blocks of {block_kv} keys");
-        assert!(chunk > 0 && chunk.is_multiple_of(block_kv), "chunks of {chunk} keys with blocks of {block_kv}");
+        assert!(
+            block_kv > 0 && block_kv.is_multiple_of(32),
+            "`block_kv` is {block_kv}, but it must be a multiple of 32 above 0"
+        );
+        assert!(
+            chunk > 0 && chunk.is_multiple_of(block_kv),
+            "`chunk` is {chunk}, but it must be a multiple of `block_kv` ({block_kv}) above 0"
+        );
         let shape = self.shape();
         let group = shape.head_count() / shape.kv_head_count();
         let rows = group * shape.q_len();
         if rows > MOST_ROWS as usize {
             return Err(Error::Budget(format!(
-                "{} queries of {group} heads are {rows} rows, and a GPU kernel for decoding gets at most {MOST_ROWS} rows: use the kernel for many queries",
+                "{} queries with {group} heads for each key-value head are {rows} rows, but a GPU kernel for decoding gets at most {MOST_ROWS} rows: use the kernel for many queries",
                 shape.q_len()
             )));
         }

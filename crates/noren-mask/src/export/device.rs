@@ -83,7 +83,7 @@ impl Plan {
         let cells: u64 = plan.patterns()[pattern].tiles().map(mixed).sum();
         if cells > MOST_CELLS {
             return Err(Error::Budget(format!(
-                "the mixed tiles have {cells} cells, and a GPU kernel gets at most {MOST_CELLS}: use a mask whose tiles are full or empty, or shorter sequences"
+                "the mixed tiles have {cells} cells, but a GPU kernel gets at most {MOST_CELLS} cells: use a mask whose tiles are full or empty, or shorter sequences"
             )));
         }
         let lists = plan.row_runs(pattern);

@@ -37,7 +37,7 @@ impl Claims {
                 return Err(Error::fact(
                     name,
                     format!(
-                        "has rows of {len} keys but {} has rows of {}: give rows of one length",
+                        "the rows have {len} keys but those of {} have {}: give rows of equal length",
                         first.name, first.len
                     ),
                 ));
@@ -61,7 +61,10 @@ impl Claims {
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
         match (self.first, lengths, keys) {
-            (_, Some(_), Some(_)) => Err(Error::fact("real_keys", "lengths are given too: give only one of the two")),
+            (_, Some(_), Some(_)) => Err(Error::fact(
+                "real_keys",
+                "`lengths` and `real_keys` are both given: give only one of the two facts",
+            )),
             (None, Some(lengths), None) => Ok(Some(RealTokens::Lengths { lengths, side: side.unwrap_or_default() })),
             (Some(claim), Some(lengths), None) => {
                 claim.compare_lengths(&lengths)?;
@@ -69,7 +72,7 @@ impl Claims {
             }
             (Some(claim), None, None) => claim.turn(side).map(Some),
             (_, None, Some(_)) if side.is_some() => {
-                Err(Error::fact("side", "real_keys give the place of padding: leave out side"))
+                Err(Error::fact("side", "`real_keys` already defines where the padding is: remove `side`"))
             }
             (claim, None, Some(keys)) => {
                 let keys = RealTokens::Keys(keys);
@@ -77,7 +80,7 @@ impl Claims {
                 Ok(Some(keys))
             }
             (None, None, None) if side.is_some() => {
-                Err(Error::fact("side", "has no effect without lengths: give lengths too"))
+                Err(Error::fact("side", "the side has no effect without `lengths`: give `lengths` too"))
             }
             (None, None, None) => Ok(None),
         }
@@ -99,7 +102,7 @@ impl Claim {
                     return Err(Error::fact(
                         name,
                         format!(
-                            "contradicts {}: key {} of batch row {row} is a real token in {real} and padding in {padding}",
+                            "this fact contradicts {}: key {} of batch row {row} is a real token in {real} and padding in {padding}",
                             self.name, covering.start
                         ),
                     ));
@@ -113,10 +116,16 @@ impl Claim {
         let name = self.name;
         let refuse = |problem: String| Err(Error::fact("lengths", problem));
         let RealTokens::Lengths { lengths: ours, .. } = &self.real else {
-            return refuse(format!("{name} has padding that is not at one end: drop lengths"));
+            return refuse(format!(
+                "{name} has padding that is not at one end, which lengths cannot describe: remove `lengths`"
+            ));
         };
         if ours.len() != lengths.len() {
-            return refuse(format!("has {} entries but {name} has {} batch rows", lengths.len(), ours.len()));
+            return refuse(format!(
+                "{} lengths are given but {name} has {} batch rows: give one length per batch row",
+                lengths.len(),
+                ours.len()
+            ));
         }
         match lengths.iter().zip(ours).enumerate().find(|(_, (a, b))| a != b) {
             Some((row, (said, counted))) => refuse(format!(
@@ -135,13 +144,20 @@ impl Claim {
         let refuse = |row: usize| {
             Err(Error::fact(
                 "side",
-                format!("is {shown:?} but {} has the padding of batch row {row} at the other end", self.name),
+                format!(
+                    "the given side is {shown:?} but {} has the padding of batch row {row} at the other end",
+                    self.name
+                ),
             ))
         };
         match self.real {
-            RealTokens::Keys(_) => {
-                Err(Error::fact("side", format!("is {shown:?} but the padding in {} is not at one end", self.name)))
-            }
+            RealTokens::Keys(_) => Err(Error::fact(
+                "side",
+                format!(
+                    "the given side is {shown:?} but the padding in {} is not at one end: remove `side`",
+                    self.name
+                ),
+            )),
             RealTokens::Lengths { ref lengths, side: found } if found != side => {
                 match lengths.iter().position(|n| *n > 0 && *n < self.len as u64) {
                     Some(row) => refuse(row),
@@ -166,7 +182,7 @@ pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Opt
                 return Err(Error::fact(
                     other,
                     format!(
-                        "contradicts {name}: the documents of batch row {row} are {} in this fact and {} in the other \
+                        "this fact contradicts {name}: the documents of batch row {row} are {} in this fact and {} in the other \
                          fact; give only one of the two facts",
                         shown(theirs),
                         shown(ours)

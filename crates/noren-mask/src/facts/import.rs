@@ -83,10 +83,10 @@ impl Facts {
         }
         let both = ends.iter().any(|e| e.0 > 0) && ends.iter().any(|e| e.1 > 0);
         let one_each = |count: fn(&(usize, usize)) -> usize| ends.iter().all(|e| count(e) == 1);
-        for (what, one_each) in [("begins", one_each(|e| e.0)), ("ends", one_each(|e| e.1))] {
+        for (what, one_each) in [("beginning", one_each(|e| e.0)), ("end", one_each(|e| e.1))] {
             if both && one_each {
                 return refuse(format!(
-                    "every batch row {what} with exactly one id {pad_id}, and some batch rows have this id at the other \
+                    "exactly one id {pad_id} is at the {what} of every batch row, and some batch rows have this id at the other \
                      end too: pad id {pad_id} is probably also a real token (eos or bos)"
                 ));
             }
@@ -242,7 +242,7 @@ impl Facts {
                     return Err(Error::fact(
                         "segment_ids",
                         format!(
-                            "batch row {row} returns to id {id} at key {key}: a document is one run; give segments that \
+                            "batch row {row} has id {id} again at key {key}: the keys of a document must be consecutive; give segments that \
                              interleave as an array, `dense(name)`"
                         ),
                     ));
@@ -294,12 +294,12 @@ impl Facts {
         let real = self.real.as_ref().map(|real| real_sets(FACT, real, rows.len(), len as u32)).transpose()?;
         let mut owners = Vec::with_capacity(rows.len());
         for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
-            let refuse = |problem: String| Err(Error::fact(FACT, format!("batch row {row} {problem}")));
+            let refuse = |problem: String| Err(Error::fact(FACT, format!("batch row {row}: {problem}")));
             let real = real.as_ref().map(|sets| &sets[row]);
             if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 2..] == [0, 0]) {
-                let place = if ids[..2] == [0, 0] { "begins" } else { "ends" };
+                let place = if ids[..2] == [0, 0] { "beginning" } else { "end" };
                 return refuse(format!(
-                    "{place} with more than one 0, which can be padding or documents of one token: give lengths or an \
+                    "more than one 0 is at the {place}, which can mean padding or documents of one token: give lengths or an \
                      attention_mask too, or the documents themselves"
                 ));
             }
@@ -314,18 +314,18 @@ impl Facts {
                     Some(last) if id.checked_sub(1) == Some(last) => {}
                     Some(last) => {
                         return refuse(format!(
-                            "has position {id} after {last} at key {key}: a document's positions rise by 1 and restart at 0"
+                            "key {key} has position {id} after position {last}: positions rise by 1 within a document and restart at 0"
                         ));
                     }
                     None if self.real.is_none() => {
                         return refuse(format!(
-                            "begins at position {id}, but a document begins at position 0: if the first tokens are \
+                            "the first position is {id}, but a document begins at position 0: if the first tokens are \
                              padding, give lengths or an attention_mask too"
                         ));
                     }
                     None => {
                         return refuse(format!(
-                            "begins its real tokens at position {id}, but a document begins at position 0"
+                            "the first real token has position {id}, but a document begins at position 0"
                         ));
                     }
                 }
@@ -356,14 +356,14 @@ impl Facts {
             "give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]";
         let refuse = |problem: String| Err(Error::fact("cu_seqlens", problem));
         if ends.len() < 2 {
-            return refuse(format!("has {} entries: {FORM}", ends.len()));
+            return refuse(format!("the list has {} entries: {FORM}", ends.len()));
         }
         if ends[0] != 0 {
-            return refuse(format!("begins with {}: {FORM}", ends[0]));
+            return refuse(format!("the list begins with {}: {FORM}", ends[0]));
         }
         if let Some((i, w)) = ends.windows(2).enumerate().find(|(_, w)| w[1] < w[0]) {
             return refuse(format!(
-                "falls from {} to {} at entry {}: ends must not decrease; give lengths as documents",
+                "the ends decrease from {} to {} at entry {}: give ends that do not decrease, or give lengths as `documents`",
                 w[0],
                 w[1],
                 i + 1
@@ -371,7 +371,7 @@ impl Facts {
         }
         let total = ends[ends.len() - 1];
         if total > Shape::MAX_LEN as i64 {
-            return refuse(format!("ends at {total}: at most {} tokens are supported", Shape::MAX_LEN));
+            return refuse(format!("the last end is {total}: at most {} tokens are supported", Shape::MAX_LEN));
         }
         let lengths: Vec<usize> = ends.windows(2).map(|w| (w[1] - w[0]) as usize).collect();
         Ok(Facts::new().documents(vec![lengths]))
@@ -383,7 +383,7 @@ impl Facts {
 pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let Some(len) = rows.first().map(|row| row.as_ref().len()) else {
-        return refuse("has no rows: give one per batch row".into());
+        return refuse("the list has no rows: give one row per batch row".into());
     };
     if len == 0 || len > Shape::MAX_LEN {
         return refuse(format!("batch row 0 has {len} entries: give 1 to {}", Shape::MAX_LEN));
@@ -423,10 +423,10 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
         }
     };
     if count != batch {
-        return refuse(format!("has {batch} rows but the real tokens are given for {count}"));
+        return refuse(format!("the list has {batch} rows but the real tokens are given for {count} batch rows"));
     }
     if let Some(longest) = longest.filter(|n| *n > len.into()) {
-        return refuse(format!("has rows of {len} keys but the real tokens reach to {longest}"));
+        return refuse(format!("the rows have {len} keys but the real tokens extend over {longest} keys"));
     }
     Ok(match real {
         RealTokens::Lengths { lengths, side } => lengths.iter().map(|n| run_set(*n, *side, len)).collect(),

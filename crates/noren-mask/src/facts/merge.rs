@@ -36,7 +36,11 @@ impl Facts {
 }
 
 fn twice(name: &str) -> Error {
-    Error::fact(name, "both sets of facts give it, with different values: give it in one of the two".to_owned())
+    Error::fact(
+        name,
+        "the two sets of facts give different values for this fact: give the fact in only one of the two sets"
+            .to_owned(),
+    )
 }
 
 fn one<T: Clone + PartialEq>(name: &str, into: &mut Option<T>, other: &Option<T>) -> Result<(), Error> {

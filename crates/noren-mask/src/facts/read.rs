@@ -123,7 +123,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
         [("pad_id", "token_ids"), ("eos_id", "token_ids"), ("bos_id", "token_ids"), ("segment_padding", "segment_ids")]
     {
         if let (Some(at), None) = (at.field(key), at.field(to)) {
-            return Err(at.error(format!("has no effect without {to}: give both")));
+            return Err(at.error(format!("this field has no effect without `{to}`: give both fields")));
         }
     }
     let mut claims = Claims::new();
@@ -154,7 +154,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
         let ids = read_table(&ids, "a list of token ids", |n| whole(n, "a token id"))?;
         let pad_id = match at.field("pad_id") {
             Some(pad_id) => whole(pad_id, "a token id")?,
-            None => return Err(Error::fact("token_ids", "which id is padding? Give pad_id")),
+            None => return Err(Error::fact("token_ids", "the id of padding tokens is not given: give it as `pad_id`")),
         };
         let mut real_ids = Vec::new();
         for key in ["eos_id", "bos_id"] {
@@ -208,7 +208,9 @@ fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -
         if let Some((key, id)) = ids.iter().enumerate().find(|(k, id)| **id != pad_id && !set.contains(*k as u32)) {
             return Err(Error::fact(
                 format!("token_ids[{row}][{key}]"),
-                format!("is {id} and not pad id {pad_id}, but the other facts give padding there: correct one of them"),
+                format!(
+                    "the id is {id} and not pad id {pad_id}, but other facts give padding at this key: correct one of the facts"
+                ),
             ));
         }
     }
@@ -251,7 +253,7 @@ fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, 
 fn read_table<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Vec<Vec<T>>, Error> {
     let rows = at.list("a list of batch rows", |row| row.list(expected, &read))?;
     match rows.is_empty() {
-        true => Err(at.error("has no rows: give one per batch row")),
+        true => Err(at.error("the list has no rows: give one row per batch row")),
         false => Ok(rows),
     }
 }
@@ -265,14 +267,16 @@ fn read_span(at: &At<'_>) -> Result<Span, Error> {
             _ => Err(at.wrong(SPAN)),
         };
     };
-    let number = |part: &str| match part {
-        "" => Ok(None),
-        _ if part.len() > 20 || !part.bytes().all(|b| b.is_ascii_digit()) => Err(at.wrong(SPAN)),
-        _ => match part.parse::<u64>() {
-            Ok(n) if n <= MAX as u64 => Ok(Some(n)),
-            _ => Err(at.error(format!("{text:?} reaches beyond {MAX}: positions are at most that"))),
-        },
-    };
+    let number =
+        |part: &str| match part {
+            "" => Ok(None),
+            _ if part.len() > 20 || !part.bytes().all(|b| b.is_ascii_digit()) => Err(at.wrong(SPAN)),
+            _ => match part.parse::<u64>() {
+                Ok(n) if n <= MAX as u64 => Ok(Some(n)),
+                _ => Err(at
+                    .error(format!("{text:?} contains a position that is too large: give positions of at most {MAX}"))),
+            },
+        };
     let (start, end) = match text.split_once("..") {
         Some((start, end)) => (number(start.trim())?, number(end.trim())?),
         None => return Err(at.wrong(SPAN)),

@@ -54,7 +54,7 @@ impl Facts {
         let labels = self.labels.iter().map(|(name, rows)| (name.as_str(), rows.rows()));
         match rows.into_iter().chain(labels).find(|(_, rows)| *rows == Some(0)) {
             Some((name, _)) => {
-                Err(Error::fact(name, "lists no batch row: give one entry per batch row, or one for all"))
+                Err(Error::fact(name, "the list is empty: give one entry per batch row, or one for all batch rows"))
             }
             None => Ok(()),
         }

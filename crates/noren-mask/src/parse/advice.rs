@@ -23,7 +23,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn too_deep(&self) -> Box<ParseError> {
-        ParseError::at(self.token.span(), format!("the mask is nested more than {MAX_DEPTH} deep"))
+        ParseError::at(self.token.span(), format!("the mask has more than {MAX_DEPTH} levels of nesting"))
             .suggest("write `a - (b | c | d)` instead of `a - b - c - d`, and `a | b | c` without parentheses")
     }
 
@@ -50,7 +50,9 @@ impl Parser<'_> {
         let expected = ["`&`", "`|`", "`-`"].iter().chain(closing).copied().collect::<Vec<_>>();
         let error = self.unexpected(&expected);
         match self.token.kind {
-            Kind::Plus if !self.scores => error.suggest("a mask has no scores: parse this text as a spec"),
+            Kind::Plus if !self.scores => {
+                error.suggest("a mask cannot contain scores: parse this text as a spec, which is a mask with scores")
+            }
             Kind::Plus => error.suggest("scores are added at the end of the text, outside parentheses"),
             Kind::RightParen => error.suggest("remove this `)`, because no `(` is open"),
             Kind::Name | Kind::LeftParen | Kind::Not => {
@@ -160,7 +162,7 @@ impl Parser<'_> {
         match nearest(name, atoms::DEFINITIONS.iter().flat_map(Definition::names)) {
             Some(near) => error.suggest(format!("did you mean `{near}`?")),
             None => match synonym(name) {
-                Some(own) => error.suggest(format!("this language uses `{own}`")),
+                Some(own) => error.suggest(format!("the mask language calls this `{own}`")),
                 None => error,
             },
         }

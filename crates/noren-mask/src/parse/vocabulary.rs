@@ -7,12 +7,12 @@ use crate::syntax::{Arguments, Entry, Parsed, may, need};
 
 /// All score modifiers with their parameters.
 pub(crate) const SCORES: &[Entry] = &[
-    Entry::new("bias", "bias(name)", &[may("name", "name of the array")]),
-    Entry::new("relative", "relative(name)", &[may("name", "name of the table")]),
+    Entry::new("bias", "bias(name)", &[may("name", "name of the array of values to add to the scores")]),
+    Entry::new("relative", "relative(name)", &[may("name", "name of the table with one value for each distance")]),
     Entry::new("alibi", "alibi(slopes=[0.5, 0.25])", &[may("slopes", "slope of each head")]),
     Entry::new("softcap", "softcap(5)", &[need("cap", "largest absolute score")]),
-    Entry::new("soft", "soft(name)", &[may("name", "name of the array")]),
-    Entry::new("sinks", "sinks(name)", &[may("name", "name of the array")]),
+    Entry::new("soft", "soft(name)", &[may("name", "name of the array of weights from 0 to 1")]),
+    Entry::new("sinks", "sinks(name)", &[may("name", "name of the array with one sink logit for each query head")]),
 ];
 
 /// Returns the parameters of the score modifier called `name`, or `None` if there is no such score modifier.

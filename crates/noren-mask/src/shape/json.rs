@@ -30,6 +30,9 @@ impl Shape {
     }
 
     /// Returns the shape as one line of JSON, which [`from_json`](Self::from_json) reads.
+    ///
+    /// # Errors
+    /// Returns [`Error::Shape`] if the shape cannot be written as JSON.
     pub fn to_json(&self) -> Result<String, Error> {
         serde_json::to_string(self).map_err(|e| Error::Shape(e.to_string()))
     }

@@ -149,7 +149,7 @@ impl Given<'_> {
             Value::Int(n) if n < 0 => Err(self.wrong(item, "0 or more")),
             Value::Int(n) => u64::try_from(n).map_err(|_| self.too_large(item, "18446744073709551615")),
             Value::Float(x) if x >= 0.0 && x.fract() == 0.0 && x < 1e15 => {
-                let message = format!("`{}`: `{}` is a whole number", self.entry.name, self.param.name);
+                let message = format!("`{}`: `{}` must be a whole number", self.entry.name, self.param.name);
                 Err(ParseError::at(item.span.clone(), message).suggest(format!("write `{x}`")))
             }
             _ => Err(self.wrong(item, "a whole number")),

@@ -162,7 +162,7 @@ fn too_many_mixed_cells_are_refused() {
     let bound = random(0.5, 7).bind(&Shape::square(100_000), &Facts::new()).expect("a mask");
     let error = bound.plan().device(0, [128, 64]).unwrap_err().to_string();
     assert!(
-        error.contains("the mixed tiles have 10000000000 cells, and a GPU kernel gets at most 2147483648"),
+        error.contains("the mixed tiles have 10000000000 cells, but a GPU kernel gets at most 2147483648 cells"),
         "{error}"
     );
 }

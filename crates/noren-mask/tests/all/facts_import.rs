@@ -31,7 +31,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     );
     assert_eq!(
         message(Facts::from_token_ids(&[[eos, 5, 7, 8], [eos, 5, eos, eos]], eos)),
-        "facts: token_ids: every batch row begins with exactly one id 50256, and some batch rows have this id at the other end too: pad id 50256 is \
+        "facts: token_ids: exactly one id 50256 is at the beginning of every batch row, and some batch rows have this id at the other end too: pad id 50256 is \
          probably also a real token (eos or bos): give lengths or an attention_mask instead"
     );
     assert!(
@@ -51,7 +51,10 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
 #[test]
 fn rows_must_be_equal() {
     let none: &[Vec<i64>] = &[];
-    assert_eq!(message(Facts::from_token_ids(none, 0)), "facts: token_ids: has no rows: give one per batch row");
+    assert_eq!(
+        message(Facts::from_token_ids(none, 0)),
+        "facts: token_ids: the list has no rows: give one row per batch row"
+    );
     assert_eq!(
         message(Facts::from_token_ids(&[vec![1, 2], vec![1]], 0)),
         "facts: token_ids: batch row 1 has 1 entries but batch row 0 has 2: pad all rows to one length"
@@ -145,18 +148,18 @@ fn position_ids_restart_with_documents() {
     assert_eq!(ids(&[vec![0]]).unwrap(), Facts::new().documents(vec![vec![1]]));
     assert_eq!(
         message(ids(&[vec![0, 1, 3]])),
-        "facts: position_ids: batch row 0 has position 3 after 1 at key 2: a document's positions rise by 1 and restart at 0"
+        "facts: position_ids: batch row 0: key 2 has position 3 after position 1: positions rise by 1 within a document and restart at 0"
     );
     assert_eq!(
         message(ids(&[vec![1, 1, 0, 1]])),
-        "facts: position_ids: batch row 0 begins at position 1, but a document begins at position 0: if the first tokens are padding, give lengths or \
+        "facts: position_ids: batch row 0: the first position is 1, but a document begins at position 0: if the first tokens are padding, give lengths or \
          an attention_mask too"
     );
-    for (row, place) in [(vec![0, 0, 0, 1], "begins"), (vec![0, 1, 0, 0], "ends")] {
+    for (row, place) in [(vec![0, 0, 0, 1], "beginning"), (vec![0, 1, 0, 0], "end")] {
         assert_eq!(
             message(ids(&[row])),
             format!(
-                "facts: position_ids: batch row 0 {place} with more than one 0, which can be padding or documents of one token: give \
+                "facts: position_ids: batch row 0: more than one 0 is at the {place}, which can mean padding or documents of one token: give \
                  lengths or an attention_mask too, or the documents themselves"
             )
         );
@@ -169,16 +172,16 @@ fn position_ids_restart_with_documents() {
     );
     assert_eq!(
         message(known.clone().with_position_ids(&[[0, 1]])),
-        "facts: position_ids: has 1 rows but the real tokens are given for 2"
+        "facts: position_ids: the list has 1 rows but the real tokens are given for 2 batch rows"
     );
     assert_eq!(
         message(known.with_position_ids(&[[0, 1], [0, 1]])),
-        "facts: position_ids: has rows of 2 keys but the real tokens reach to 4"
+        "facts: position_ids: the rows have 2 keys but the real tokens extend over 4 keys"
     );
     let left = Facts::new().lengths([2]).side(Side::Left);
     assert_eq!(
         message(left.with_position_ids(&[[0, 1, 2]])),
-        "facts: position_ids: batch row 0 begins its real tokens at position 1, but a document begins at position 0"
+        "facts: position_ids: batch row 0: the first real token has position 1, but a document begins at position 0"
     );
 }
 
@@ -190,14 +193,14 @@ fn cu_seqlens_become_documents() {
     let form = "give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]";
     assert_eq!(message(facts(&[])), format!("facts: cu_seqlens: has 0 entries: {form}"));
     assert_eq!(message(facts(&[0])), format!("facts: cu_seqlens: has 1 entries: {form}"));
-    assert_eq!(message(facts(&[5, 32])), format!("facts: cu_seqlens: begins with 5: {form}"));
+    assert_eq!(message(facts(&[5, 32])), format!("facts: cu_seqlens: the list begins with 5: {form}"));
     assert_eq!(
         message(facts(&[0, 5, 3])),
-        "facts: cu_seqlens: falls from 5 to 3 at entry 2: ends must not decrease; give lengths as documents"
+        "facts: cu_seqlens: the ends decrease from 5 to 3 at entry 2: give ends that do not decrease, or give lengths as `documents`"
     );
     assert_eq!(
         message(facts(&[0, i64::MAX])),
-        "facts: cu_seqlens: ends at 9223372036854775807: at most 2147483647 tokens are supported"
+        "facts: cu_seqlens: the last end is 9223372036854775807: at most 2147483647 tokens are supported"
     );
     assert!(message(facts(&[0, i64::MAX, i64::MIN])).contains("falls from"));
 }

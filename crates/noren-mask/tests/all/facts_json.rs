@@ -113,7 +113,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"lengths": 5}"#, "lengths: got 5, expected a list of lengths, one per batch row".into()),
         (r#"{"lengths": [-1]}"#, format!("lengths[0]: -1 is too small, {whole}")),
         (r#"{"lengths": [2.5]}"#, format!("lengths[0]: 2.5 is not whole, {whole}")),
-        (r#"{"lengths": [5.0]}"#, format!("lengths[0]: 5 has a decimal point or exponent, {whole}")),
+        (r#"{"lengths": [5.0]}"#, format!("lengths[0]: 5 is written with a decimal point or exponent, {whole}")),
         (r#"{"lengths": ["NaN"]}"#, format!("lengths[0]: got \"NaN\", {whole}")),
         (r#"{"lengths": [null]}"#, format!("lengths[0]: got null, {whole}")),
         (r#"{"lengths": [2147483648]}"#, format!("lengths[0]: 2147483648 is too large, {whole}")),
@@ -131,20 +131,20 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"labels": {"pii": ["14..10"]}}"#, "labels.pii[0]: range 14..10 is reversed: write 10..14".into()),
         (r#"{"labels": {"pii": [".."]}}"#, format!("labels.pii[0]: got \"..\", {span}")),
         (r#"{"labels": {"pii": ["1..99999999999999999999"]}}"#,
-         "labels.pii[0]: \"1..99999999999999999999\" reaches beyond 2147483647: positions are at most that".into()),
+         "labels.pii[0]: \"1..99999999999999999999\" contains a position that is too large: give positions of at most 2147483647".into()),
         (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: give the end of the range".into()),
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
-        (r#"{"side": "left"}"#, "side: has no effect without lengths: give lengths too".into()),
-        (r#"{"side": "left", "real_keys": [[1]]}"#, "side: real_keys give the place of padding: leave out side".into()),
-        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: lengths are given too: give only one of the two".into()),
+        (r#"{"side": "left"}"#, "side: the side has no effect without `lengths`: give `lengths` too".into()),
+        (r#"{"side": "left", "real_keys": [[1]]}"#, "side: `real_keys` already defines where the padding is: remove `side`".into()),
+        (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: `lengths` and `real_keys` are both given: give only one of the two facts".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
         (r#"{"arrays": {"m": {"kep": [[1]]}}}"#, "arrays.m: the key \"kep\" is not known: did you mean \"keep\"?".into()),
-        (r#"{"arrays": {"m": {}}}"#, "arrays.m: give exactly one of keep, drop, additive, csr, cells, blocks".into()),
+        (r#"{"arrays": {"m": {}}}"#, "arrays.m: give exactly one of the fields keep, drop, additive, csr, cells, blocks".into()),
         (r#"{"arrays": {"m": {"keep": 1}}}"#,
          "arrays.m.keep: got 1, expected cells as nested lists: [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
         (r#"{"arrays": {"m": {"keep": [[1, 2]]}}}"#, format!("arrays.m.keep[0][1]: got 2, {cell}")),
         (r#"{"arrays": {"m": {"keep": [[1, 1], [1]]}}}"#,
-         "arrays.m.keep[1]: has 1 entries, but the first list at the same depth has 2".into()),
+         "arrays.m.keep[1]: the list has 1 entries, but the first list at the same depth has 2: give lists of equal length".into()),
         (r#"{"arrays": {"m": {"keep": [1, 0]}}}"#,
          "arrays.m.keep: shape [2] has 1 dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]".into()),
         (r#"{"arrays": {"m": {"keep": [[[1], [0]]]}}}"#,
@@ -154,22 +154,22 @@ fn wrong_values_are_named_with_their_place() {
          "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": a mask holds 0 (may attend) and -inf or the type's \
           lowest number (ignored); give other values as a score, `mask + bias(name)`".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [2, 2], "indptr": [0, 9, 1], "indices": [0]}}}}"#,
-         "arrays.m.csr: indptr reaches 9 at row 0, but there are 1 indices".into()),
+         "arrays.m.csr: `indptr` has the end 9 for row 0, but there are only 1 indices".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [1, 2], "indptr": [0, 2], "indices": [0, 0]}}}}"#,
-         "arrays.m.csr: row 0 lists key 0 twice: list each allowed key once".into()),
+         "arrays.m.csr: row 0 contains key 0 twice: give each allowed key once".into()),
         (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 2]]}}}}"#,
-         "arrays.m.cells: (0, 2) is at key 2, but there are 2 keys".into()),
+         "arrays.m.cells: cell (0, 2) is at key 2, but there are only 2 keys, counted from 0".into()),
         (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 1, 2]]}}}}"#,
          "arrays.m.cells.list[0]: got a list of 3, expected a pair of whole numbers".into()),
         (r#"{"arrays": {"m": {"cells": {"list": []}}}}"#, "arrays.m.cells: the key \"shape\" is missing".into()),
         (r#"{"arrays": {"m": {"cells": {"shape": [0, 2], "list": []}}}}"#,
          "arrays.m.cells.shape[0]: 0 is too small, expected a number of queries or keys: a whole number from 1 to 2147483647".into()),
         (r#"{"attention_mask": [1, 0]}"#, "attention_mask[0]: got 1, expected a list of 0 and 1".into()),
-        (r#"{"attention_mask": []}"#, "attention_mask: has no rows: give one per batch row".into()),
+        (r#"{"attention_mask": []}"#, "attention_mask: the list has no rows: give one row per batch row".into()),
         (r#"{"attention_mask": [[]]}"#, "attention_mask: batch row 0 has 0 entries: give 1 to 2147483647".into()),
-        (r#"{"token_ids": [[1]]}"#, "token_ids: which id is padding? Give pad_id".into()),
-        (r#"{"pad_id": 0}"#, "pad_id: has no effect without token_ids: give both".into()),
-        (r#"{"segment_padding": 0}"#, "segment_padding: has no effect without segment_ids: give both".into()),
+        (r#"{"token_ids": [[1]]}"#, "token_ids: the id of padding tokens is not given: give it as `pad_id`".into()),
+        (r#"{"pad_id": 0}"#, "pad_id: this field has no effect without `token_ids`: give both fields".into()),
+        (r#"{"segment_padding": 0}"#, "segment_padding: this field has no effect without `segment_ids`: give both fields".into()),
     ] {
         assert_eq!(refusal(json), message, "{json}");
     }
@@ -184,43 +184,43 @@ fn contradictions_are_named() {
         ),
         (
             r#"{"lengths": [3, 3], "attention_mask": [[1, 1, 1]]}"#,
-            "lengths: has 2 entries but attention_mask has 1 batch rows",
+            "lengths: 2 lengths are given but attention_mask has 1 batch rows: give one length per batch row",
         ),
         (
             r#"{"lengths": [2], "attention_mask": [[1, 0, 1]]}"#,
-            "lengths: attention_mask has padding that is not at one end: drop lengths",
+            "lengths: attention_mask has padding that is not at one end, which lengths cannot describe: remove `lengths`",
         ),
         (
             r#"{"attention_mask": [[1, 1, 1]], "token_ids": [[5, 6, 0]], "pad_id": 0}"#,
-            "token_ids: contradicts attention_mask: key 2 of batch row 0 is a real token in attention_mask and padding in token_ids",
+            "token_ids: this fact contradicts attention_mask: key 2 of batch row 0 is a real token in attention_mask and padding in token_ids",
         ),
         (
             r#"{"attention_mask": [[1, 1, 1]], "token_ids": [[5, 6]], "pad_id": 0}"#,
-            "token_ids: has rows of 2 keys but attention_mask has rows of 3: give rows of one length",
+            "token_ids: the rows have 2 keys but those of attention_mask have 3: give rows of equal length",
         ),
         (
             r#"{"attention_mask": [[1, 1]], "real_keys": [[0]]}"#,
-            "real_keys: contradicts attention_mask: key 1 of batch row 0 is a real token in attention_mask and padding in real_keys",
+            "real_keys: this fact contradicts attention_mask: key 1 of batch row 0 is a real token in attention_mask and padding in real_keys",
         ),
         (
             r#"{"side": "left", "attention_mask": [[1, 0]]}"#,
-            "side: is \"left\" but attention_mask has the padding of batch row 0 at the other end",
+            "side: the given side is \"left\" but attention_mask has the padding of batch row 0 at the other end",
         ),
         (
             r#"{"side": "left", "attention_mask": [[1, 0, 1]]}"#,
-            "side: is \"left\" but the padding in attention_mask is not at one end",
+            "side: the given side is \"left\" but the padding in attention_mask is not at one end: remove `side`",
         ),
         (
             r#"{"documents": [5], "cu_seqlens": [0, 2, 5]}"#,
-            "cu_seqlens: contradicts documents: the documents of batch row 0 are [2, 3] in this fact and [5] in the other fact; give only one of the two facts",
+            "cu_seqlens: this fact contradicts documents: the documents of batch row 0 are [2, 3] in this fact and [5] in the other fact; give only one of the two facts",
         ),
         (
             r#"{"documents": [[2, 3], [5]], "cu_seqlens": [0, 2, 5]}"#,
-            "cu_seqlens: contradicts documents: the documents of batch row 1 are missing in this fact and [5] in the other fact; give only one of the two facts",
+            "cu_seqlens: this fact contradicts documents: the documents of batch row 1 are missing in this fact and [5] in the other fact; give only one of the two facts",
         ),
         (
             r#"{"token_ids": [[5, 7, 2]], "pad_id": 2, "eos_id": 2, "lengths": [1]}"#,
-            "token_ids[0][1]: is 7 and not pad id 2, but the other facts give padding there: correct one of them",
+            "token_ids[0][1]: the id is 7 and not pad id 2, but other facts give padding at this key: correct one of the facts",
         ),
     ] {
         assert_eq!(refusal(json), message, "{json}");
@@ -338,7 +338,7 @@ fn shapes_are_read_and_checked() {
         ),
         (
             r#"{"q_len": 1, "kv_len": 1, "heads": 4, "kv_heads": 3}"#,
-            "shape: 4 query heads over 3 key-value heads: the first must be a multiple of the second",
+            "shape: there are 4 query heads and 3 key-value heads: the number of query heads must be a multiple of the other",
         ),
         (
             r#"{"q_len": 1, "kv_len": 5}"#,
@@ -346,7 +346,7 @@ fn shapes_are_read_and_checked() {
         ),
         (
             r#"{"q_len": 1, "kv_len": 1, "query_offset": [0, 1, 2], "batch": 2}"#,
-            "shape: query_offset has 3 entries but the batch is 2: give one, or one per batch row",
+            "shape: query_offset has 3 entries but the batch has 2 rows: give one entry, or one per batch row",
         ),
     ] {
         assert_eq!(shape(json).unwrap_err().to_string(), message, "{json}");
@@ -361,7 +361,7 @@ fn the_side_may_come_first_but_not_alone() {
     let alone = noren_mask::atoms::causal().bind(&Shape::square(2), &Facts::new().side(Side::Left));
     assert_eq!(
         alone.unwrap_err().to_string(),
-        "facts: lengths: 0 entries but the batch is 1: give one length per batch row"
+        "facts: lengths: 0 lengths are given but the batch has 1 rows: give one length per batch row"
     );
 }
 
@@ -374,7 +374,7 @@ fn what_has_no_serial_form_is_refused() {
     let empty = Facts::new().levels(Rows::Each(Vec::new()));
     assert_eq!(
         empty.to_json().unwrap_err().to_string(),
-        "facts: levels: lists no batch row: give one entry per batch row, or one for all"
+        "facts: levels: the list is empty: give one entry per batch row, or one for all batch rows"
     );
 }
 
@@ -488,7 +488,7 @@ fn tables_of_another_length_than_the_keys_are_refused() {
             assert!(mask.bind(&Shape::cross(6, 3), &facts).is_ok(), "{json}");
             for keys in [2, 4, 6] {
                 let error = mask.bind(&Shape::cross(3, keys), &facts).unwrap_err().to_string();
-                let expected = format!("facts: {name}: has rows of 3 keys but the shape has {keys}: give one entry");
+                let expected = format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
                 assert!(error.starts_with(&expected), "{error}");
             }
         }

@@ -37,7 +37,7 @@ fn the_union_does_not_depend_on_the_order() {
 fn two_values_of_one_fact_are_an_error_that_names_the_fact() {
     for (name, a, b) in parts() {
         let error = a.merge(&b).expect_err("two values of one fact").to_string();
-        assert!(error.contains(name) && error.contains("give it in one of the two"), "{error}");
+        assert!(error.contains(name) && error.contains("give the fact in only one of the two sets"), "{error}");
     }
     let other = Facts::new()
         .label("a", std::iter::once(0..1))

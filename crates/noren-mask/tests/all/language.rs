@@ -219,7 +219,7 @@ fn check_refuses_what_the_parser_refuses() {
         (sliding(0), "`sliding(0)`: window is 0: give at least 1"),
         (stride(0), "`stride(0)`: step is 0: give at least 1"),
         (keys(Span { start: 14, end: Some(10) }), "`keys(14..10)`: range 14..10 is reversed: write 10..14"),
-        (random(f64::NAN, 1), "`random(NaN, 1)`: p is NaN: give a probability from 0 to 1"),
+        (random(f64::NAN, 1), "`random(NaN, 1)`: `p` is NaN: give a probability from 0 to 1"),
         (random_blocks(8, 0, 1), "`random_blocks(8, 0, 1)`: count is 0: give at least 1"),
         (
             tree([1, 2, 0], 0),
@@ -231,20 +231,20 @@ fn check_refuses_what_the_parser_refuses() {
         ),
         (
             neighborhood([4], [2, 2]),
-            "`neighborhood(grid=[4], size=[2, 2])`: size has 2 entries but grid has 1: give one for each dimension",
+            "`neighborhood(grid=[4], size=[2, 2])`: `size` has 2 entries but `grid` has 1 dimensions: give one entry for each dimension",
         ),
-        (dense(""), "`dense(\"\")`: the name is empty: give the name under which the facts hold it"),
+        (dense(""), "`dense(\"\")`: the name of the array or closure is empty: give the name that the facts use"),
         (
             window(None, None),
             "`window`: both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`",
         ),
         (
             sliding(u64::MAX),
-            "`sliding(18446744073709551615)`: window is 18446744073709551615, beyond all positions: at most 4611686018427387904 is possible",
+            "`sliding(18446744073709551615)`: window is 18446744073709551615, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         (
             causal_offset(i64::MIN),
-            "`causal(offset=-9223372036854775808)`: offset is 9223372036854775808, beyond all positions: at most 4611686018427387904 is possible",
+            "`causal(offset=-9223372036854775808)`: offset is 9223372036854775808, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         (heads(Vec::<(u64, Mask)>::new()), "`heads()`: there are no arms, so nothing would be allowed: write `none`"),
         (

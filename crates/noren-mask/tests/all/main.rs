@@ -27,3 +27,4 @@ mod scale;
 mod seeds;
 mod select;
 mod simplify;
+mod tile_functions;

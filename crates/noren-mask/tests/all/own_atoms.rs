@@ -145,9 +145,9 @@ fn an_atom_without_a_faster_form_is_exact() {
 fn verify_names_what_disagrees() {
     for (wrong, named) in [
         (Wrong::Rows, "contain key"),
-        (Wrong::Some, "leave out key"),
-        (Wrong::Every, "for every row"),
-        (Wrong::Changes, "reports no change of keys"),
+        (Wrong::Some, "out key"),
+        (Wrong::Every, "the lower bound of query rows"),
+        (Wrong::Changes, "reports that these query rows read the same keys"),
     ] {
         let mask = Mask::of(Echo { near: 3, far: 9, wrong });
         let error = verify(&mask, &Shape::square(40), &Facts::new()).unwrap_err().to_string();

@@ -18,7 +18,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         // Names.
         ("padding & cuasal", "cuasal", "unknown name `cuasal`: did you mean `causal`?"),
         ("Causal", "Causal", "unknown name `Causal`: did you mean `causal`?"),
-        ("tril", "tril", "unknown name `tril`: this language uses `causal`"),
+        ("tril", "tril", "unknown name `tril`: the mask language calls this `causal`"),
         (
             "каузал",
             "каузал",
@@ -36,7 +36,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "random(0.5)",
             "random(0.5)",
-            "`random` needs `seed`, the number that fixes the pattern: write for example `random(0.1, 42)`",
+            "`random` needs `seed`, the seed of the random pattern: write for example `random(0.1, 42)`",
         ),
         (
             "keys",
@@ -74,7 +74,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "\"4\"",
             "`sliding`: `window` must be a whole number, found the text \"4\": write for example `sliding(4096)`",
         ),
-        ("sliding(4.0)", "4.0", "`sliding`: `window` is a whole number: write `4`"),
+        ("sliding(4.0)", "4.0", "`sliding`: `window` must be a whole number: write `4`"),
         (
             "sliding(4.5)",
             "4.5",
@@ -104,7 +104,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         ),
         ("window(1 2)", "2", "found the number 2, expected `,` or `)`: put `,` between two arguments"),
         ("window(1=2)", "=", "found `=`, expected `,` or `)`: only a parameter's name can be before `=`"),
-        ("keys([[1]])", "[", "found `[`, expected a number or a range: lists do not nest: write one list"),
+        ("keys([[1]])", "[", "found `[`, expected a number or a range: a list cannot contain a list: write one list"),
         (
             "keys(&)",
             "&",
@@ -116,7 +116,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "keys(1..-2)",
             "-",
-            "a range ends at 0 or later: positions count from 0; write `a..` for everything from `a` on",
+            "the end of a range cannot be negative: positions count from 0; write `a..` for everything from `a` on",
         ),
         (
             "keys(0..=4)",
@@ -136,7 +136,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "sliding(9223372036854775807)",
             "sliding(9223372036854775807)",
-            "`sliding`: window is 9223372036854775807, beyond all positions: at most 4611686018427387904 is possible",
+            "`sliding`: window is 9223372036854775807, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         ("causal + softcap(1e999)", "1e999", "the number is too large: at most 1.7e308 is possible"),
         ("random(.5, 1)", ".5", "`.5` is not a number: write `0.5`"),
@@ -153,7 +153,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
             "window()",
             "`window`: both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`",
         ),
-        ("random(1.5, 1)", "random(1.5, 1)", "`random`: p is 1.5: give a probability from 0 to 1"),
+        ("random(1.5, 1)", "random(1.5, 1)", "`random`: `p` is 1.5: give a probability from 0 to 1"),
         (
             "tree([1, 0])",
             "tree([1, 0])",
@@ -162,12 +162,12 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "neighborhood([4], [5])",
             "neighborhood([4], [5])",
-            "`neighborhood`: a window of 5 cells with dilation 1 spans 5 cells but the grid has 4: give a smaller size or dilation",
+            "`neighborhood`: a window of 5 cells with dilation 1 spans 5 cells but this dimension of the grid has 4: give a smaller size or dilation",
         ),
         (
             "documents([4611686018427387904, 1])",
             "documents([4611686018427387904, 1])",
-            "`documents`: the sum of the lengths is 4611686018427387905, beyond all positions: at most 4611686018427387904 is possible",
+            "`documents`: the sum of the lengths is 4611686018427387905, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         // Arms.
         ("heads", "heads", "`heads` needs arms: write for example `heads(0..4: causal, 4..: sliding(8))`"),
@@ -185,7 +185,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "heads([x]: causal)",
             "x",
-            "an arm names indices from 0 on: write a number, a range such as `0..4`, or a list of these",
+            "an arm must name indices, which count from 0: write a number, a range such as `0..4`, or a list of these",
         ),
         (
             "layers(every: causal)",
@@ -309,7 +309,9 @@ fn a_mask_takes_no_scores() {
     let error = "causal + alibi".parse::<Mask>().unwrap_err();
     assert_eq!(
         error.to_string().lines().next(),
-        Some("found `+`, expected `&`, `|` or `-`: a mask has no scores: parse this text as a spec")
+        Some(
+            "found `+`, expected `&`, `|` or `-`: a mask cannot contain scores: parse this text as a spec, which is a mask with scores"
+        )
     );
 }
 

@@ -53,7 +53,7 @@ fn edited_plans_are_refused() {
     let facts = Facts::new().lengths([70, 3]).side(Side::Left);
     let json = plan("causal & padding", &Shape::square(70).batch(2).heads(2), &facts).to_json().unwrap();
     let again = "the plan was edited or written by another version: plan the mask again";
-    let differs = |place: &str| format!("{place} is not what `causal & padding` gives: {again}");
+    let differs = |place: &str| format!("{place} differs from the plan of `causal & padding`: {again}");
     for (from, to, message) in [
         (r#"[0,65,"full"]"#, r#"[0,65,"mixed"]"#, differs("patterns[0].spans[1]")),
         (r#"[0,65,"full"]"#, r#"[0,66,"full"]"#, differs("patterns[0].spans[1]")),
@@ -61,9 +61,9 @@ fn edited_plans_are_refused() {
         (r#""spans":[[],"#, r#""spans":["#, differs("patterns[1].spans")),
         (r#"[0,64,70]"#, r#"[0,63,70]"#, differs("patterns[0].rows[1]")),
         (r#"[0,64,70]"#, r#"[0,64,64,70]"#, differs("patterns[0].rows")),
-        (r#"[0,64,70]"#, r#"[0,70]"#, "patterns[0].rows: has 1 tiles, but 70 query rows need at least 2".into()),
+        (r#"[0,64,70]"#, r#"[0,70]"#, "patterns[0].rows: 1 tiles are given, but 70 query rows need at least 2".into()),
         (r#"[0,0,1,1]"#, r#"[0,1,1,1]"#, differs("pattern_of[1]")),
-        (r#"[0,0,1,1]"#, r#"[0,0,1]"#, "pattern_of: has 3 entries but there are 4 pairs of batch row and head".into()),
+        (r#"[0,0,1,1]"#, r#"[0,0,1]"#, "pattern_of: 3 entries are given for 4 pairs of batch row and head".into()),
         (r#""mask":"causal & padding""#, r#""mask":7"#, "mask: got 7, expected a mask as text".into()),
         (r#""lengths":[70,3]"#, r#""lengths":[70,4]"#, differs("patterns[1].spans[1]")),
         (
@@ -79,7 +79,7 @@ fn edited_plans_are_refused() {
         (
             r#""version":1"#,
             r#""version":2"#,
-            "the version is 2, but this program reads version 1: plan the mask again".into(),
+            "the version of the plan is 2, but this program reads version 1: plan the mask again".into(),
         ),
         (r#""version":1,"#, r#""#, "JSON: the key \"version\" is missing".into()),
         (r#""version":1"#, r#""version":1,"tiles":[]"#, "JSON: the key \"tiles\" is not known".into()),
@@ -103,7 +103,7 @@ fn a_vast_shape_with_few_tiles_is_refused_before_planning() {
     let long = json.replace(":4,", ":2147483647,").replace(r#""block_q":2147483647"#, r#""block_q":1"#);
     assert!(Plan::from_json(&long).unwrap_err().to_string().contains("query rows need"), "{long}");
     let wide = json.replace(r#""batch":1"#, r#""batch":4194304"#);
-    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("has 1 entries but there are 4194304 pairs"));
+    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("1 entries are given for 4194304 pairs"));
     let wider = json.replace(r#""batch":1"#, r#""batch":2147483647"#);
     assert_eq!(
         Plan::from_json(&wider).unwrap_err().to_string(),

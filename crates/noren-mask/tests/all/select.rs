@@ -102,9 +102,15 @@ fn cells_are_explained_and_compared_as_in_the_whole() {
 fn what_cannot_be_selected_is_refused() {
     let whole = atoms::causal().bind(&Shape::square(4), &Facts::new()).unwrap();
     let says = |result: Result<BoundMask, noren_mask::Error>| result.unwrap_err().to_string();
-    assert_eq!(says(whole.select([2..5], [0..1])), "shape: query rows 2..5 are selected, but there are 4");
-    assert_eq!(says(whole.select([0..1], [2..2])), "shape: no keys are selected: select at least one of 4");
-    assert_eq!(says(whole.select_batch(&[1])), "shape: batch row 1 is selected, but there are 1");
+    assert_eq!(
+        says(whole.select([2..5], [0..1])),
+        "shape: query rows 2..5 are selected, but there are only 4 query rows"
+    );
+    assert_eq!(says(whole.select([0..1], [2..2])), "shape: no keys are selected: select at least one of the 4 keys");
+    assert_eq!(
+        says(whole.select_batch(&[1])),
+        "shape: batch row 1 is selected, but there are only 1 batch rows, counted from 0"
+    );
     assert!(whole.select_batch(&[]).is_err());
     let part = whole.select([0..2], [0..2]).unwrap();
     assert_eq!(

@@ -294,21 +294,18 @@ fn svg_escapes_what_people_write() {
 fn refused_by_name() {
     let bound = bind("causal", &Shape::square(8).heads(2), &Facts::new());
     let refused = |picture: Picture<'_>| picture.to_svg().unwrap_err().to_string();
-    assert_eq!(
-        refused(bound.picture().head(2)),
-        "picture: head 2 is outside the shape, which has 2: give one from 0 to 1"
-    );
+    assert_eq!(refused(bound.picture().head(2)), "picture: head 2 does not exist: give a number from 0 to 1");
     assert_eq!(
         refused(bound.picture().queries(0..9)),
-        "picture: query rows 0..9 reaches outside: give a range within 0..8"
+        "picture: the range 0..9 of query rows extends beyond the end: give a range within 0..8"
     );
     assert_eq!(
         refused(bound.picture().labels(["a"])),
-        "picture: labels has 1 entries but there are 8 positions: give one per position"
+        "picture: `labels` has 1 entries but there are 8 positions: give one entry per position"
     );
     assert_eq!(
         refused(bound.picture().query_labels(["a"])),
-        "picture: query_labels has 1 entries but there are 8 query rows: give one per query row"
+        "picture: `query_labels` has 1 entries but there are 8 query rows: give one entry per query row"
     );
     assert!(refused(bound.picture_of_difference(&square("causal", 9))).starts_with("cannot compare"));
 }

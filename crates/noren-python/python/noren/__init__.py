@@ -94,7 +94,9 @@ if hasattr(_os, "register_at_fork"):  # a forked process has no worker threads
 if TYPE_CHECKING:
     from . import private as private
     from ._guard import MaskFault as MaskFault, guard as guard
+    from ._hf_formats import from_transformers as from_transformers, to_transformers as to_transformers
     from .battery import audit as audit
+    from ._batch import FactsFound as FactsFound, facts_from as facts_from
     from .data import Fold as Fold, fold as fold
     from .formats.blocks import (
         BsrMask as BsrMask,
@@ -124,6 +126,11 @@ if TYPE_CHECKING:
         to_llama_cpp as to_llama_cpp,
         to_onnx as to_onnx,
     )
+    from .formats.fa4 import (
+        Fa4Blocks as Fa4Blocks,
+        from_fa4 as from_fa4,
+        to_fa4 as to_fa4,
+    )
     from .formats.flex import (
         from_flex as from_flex,
         to_flex as to_flex,
@@ -138,6 +145,14 @@ if TYPE_CHECKING:
         to_flashmask as to_flashmask,
         to_magi as to_magi,
     )
+    from .formats.queries import (
+        FlashInferRanges as FlashInferRanges,
+        SglangMask as SglangMask,
+        from_flashinfer_ranges as from_flashinfer_ranges,
+        from_sglang as from_sglang,
+        to_flashinfer_ranges as to_flashinfer_ranges,
+        to_sglang as to_sglang,
+    )
     from .formats.scores import (
         to_score_mod as to_score_mod,
     )
@@ -149,24 +164,37 @@ if TYPE_CHECKING:
         to_varlen as to_varlen,
         to_xformers as to_xformers,
     )
+    from .maskmod import (
+        MaskMod as MaskMod,
+        ScoreMod as ScoreMod,
+        describe_mask_mod as describe_mask_mod,
+        from_mask_mod as from_mask_mod,
+        from_score_mod as from_score_mod,
+    )
+    from .probing import probe as probe
 
 _FORMATS = {
     "blocks": """BsrMask FlashInferMask SplashMaskInfo from_flashinfer from_flashinfer_bsr from_splash to_flashinfer to_flashinfer_bsr to_splash""",
     "dense": """LlamaCppMask from_additive from_drop from_jax from_keep from_keras from_llama_cpp from_onnx to_additive to_drop to_jax to_keep to_keras to_llama_cpp to_onnx""",
+    "fa4": """Fa4Blocks from_fa4 to_fa4""",
     "flex": """from_flex to_flex""",
     "intervals": """FlashMask MagiSlices from_cudnn from_flashmask from_magi to_cudnn to_flashmask to_magi""",
+    "queries": """FlashInferRanges SglangMask from_flashinfer_ranges from_sglang to_flashinfer_ranges to_sglang""",
     "scores": """to_score_mod""",
     "varlen": """Varlen XformersBias from_varlen from_xformers to_varlen to_xformers""",
 }
 _WHERE = {name: f"formats.{module}" for module, names in _FORMATS.items() for name in names.split()}
-_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard"}
+_WHERE |= {"Fold": "data", "fold": "data", "audit": "battery", "guard": "_guard", "MaskFault": "_guard", "probe": "probing"}
+_WHERE |= dict.fromkeys(("MaskMod", "ScoreMod", "describe_mask_mod", "from_mask_mod", "from_score_mod"), "maskmod")
+_WHERE |= dict.fromkeys(("FactsFound", "facts_from"), "_batch")
+_WHERE |= {"from_transformers": "_hf_formats", "to_transformers": "_hf_formats"}
 _MODULES = ("private",)
 """Names of submodules of `noren` that are imported on first use."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format, `audit`, `guard`,
-    `MaskFault`, or a submodule such as `private`.
+    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format or of a
+    mask function, `facts_from`, `audit`, `guard`, `MaskFault`, or a submodule such as `private`.
     """
     if name in _WHERE:
         from importlib import import_module

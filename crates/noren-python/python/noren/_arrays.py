@@ -22,7 +22,7 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
     """
     if kind == "bool":
         raise TypeError(
-            f"{name} holds bool, but its numbers change scores: give an array of allowed cells as a mask, "
+            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
         )
     raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply scores: give floats ({fix})")

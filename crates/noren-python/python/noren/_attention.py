@@ -11,7 +11,7 @@ from ._arrays import Array, NumPy, Others, Torch, library
 from ._doctor import Recognised
 from ._given import check_names, number, numbers
 from ._masking import Sizes, broadcast, given_arrays, refuse_array, with_arrays
-from ._noren import BoundMask, Error, Facts, Mask, Modifiers, Plan, Shape, Spec
+from ._noren import BoundMask, Error, Facts, Mask, Modifiers, ParseError, Plan, Shape, Spec
 
 Masking = Mask | Spec | Plan | BoundMask | Recognised | str
 """The types of a mask argument: a mask, a mask with score modifiers, a plan, a bound or recognised mask, or the text of a mask."""
@@ -135,7 +135,7 @@ def plan_with_arrays(
     spec = mask if isinstance(mask, Spec) else None
     base = mask.mask if isinstance(mask, Spec) else mask
     if not isinstance(base, Mask):
-        raise TypeError(f"a {type(base).__name__} and {', '.join(f'{name}=' for name in given)} were given: give a mask or its text beside an array")
+        raise TypeError(f"a {type(base).__name__} and {', '.join(f'{name}=' for name in given)} were given together: only a Mask or its text can be combined with an array")
     both, known, added = with_arrays(base, given, _sizes(q, k), facts)
     moves = by_distance or (base.uses_query_offset() if spec is None else spec.uses_query_offset())
     return both.plan(shape_of(q, k, _offsets(query_offset), moves), known), spec, added
@@ -204,7 +204,10 @@ def _shape(q_len: int, kv_len: int, offset: Any, batch: int, heads: int, kv_head
 
 @lru_cache(maxsize=256)
 def parsed(text: str) -> Mask | Spec:
-    found: Mask | Spec = _noren.parse(text)
+    try:
+        found: Mask | Spec = _noren.parse(text)
+    except UnicodeEncodeError:
+        raise ParseError(f"the mask is the text {text!a}, which has characters that are not Unicode: give the text of a mask") from None
     return found
 
 

@@ -78,8 +78,8 @@ class KvCache:
     ) -> KvCache:
         """Returns a cache of the first `sink_tokens` tokens and the last `window` tokens of each sequence.
 
-        A step appends at most `ahead` tokens. Whatever the mask, a query reads only the sink tokens and the `window` tokens up to
-        its own. Positions are those of the whole sequence. Other arguments as in `KvCache`.
+        A step appends at most `ahead` tokens. Of the tokens up to its own, a query reads only the sink tokens and the last
+        `window` tokens, whatever the mask. A mask that allows later tokens, such as `full`, still allows those of the same step. Positions are those of the whole sequence. Other arguments as in `KvCache`.
         """
         self = cls.__new__(cls)
         sizes = {"window": window, "sink_tokens": sink_tokens, "ahead": ahead}
@@ -393,5 +393,5 @@ def _refuse_beside_plan(**given: Any) -> None:
 
 def _refuse_mask(mask: Any) -> TypeError:
     if type(mask).__name__ in ("Plan", "BoundMask", "Recognised"):
-        return TypeError(f"a {type(mask).__name__} is for one shape, and a step has its own: give the mask, or cache.plan(mask, heads, new)")
+        return TypeError(f"a {type(mask).__name__} is bound to one shape, and each step has another shape: give a mask, or the plan of the step, cache.plan(mask, heads, new)")
     return refuse_array(mask)

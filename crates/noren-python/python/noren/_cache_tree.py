@@ -22,10 +22,10 @@ def _trees(parents: Any, lengths: Sequence[int]) -> list[list[int]]:
     given = listed("parents", parents)
     one = not any(isinstance(part, (list, tuple, range)) or getattr(part, "shape", ()) for part in given)
     if one and not given:
-        raise Error("parents is empty: give the index of the parent of each guess, -1 for a root")
+        raise Error("`parents` is empty: give the index of the parent of each guess, -1 for a root")
     if not one and len(given) != len(lengths):
         raise Error(
-            f"parents has {len(given)} trees, but the cache has {len(lengths)} sequences: give one tree for each sequence, or one list for all"
+            f"`parents` has {len(given)} lists, but the cache has {len(lengths)} sequences: give one tree for each sequence, or one list for all"
         )
     trees = [_nodes("parents", given)] * len(lengths) if one else [_nodes(f"parents[{b}]", listed(f"parents[{b}]", nodes)) for b, nodes in enumerate(given)]
     for b, (length, nodes) in enumerate(zip(lengths, trees, strict=True)):

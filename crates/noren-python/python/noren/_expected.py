@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._hf_cache import given_cache
 from ._noren import Array, BoundMask, Facts, Mask, Shape, dense
 from .torch._masks import ignored
 
@@ -49,8 +50,8 @@ class Batch:
     @property
     def past(self) -> int:
         """Number of tokens in the cache."""
-        cache: Any = self.given.get("past_key_values")
-        return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+        cache = given_cache(self.given)
+        return 0 if cache is None else int(cache.get_seq_length())
 
     def ids(self, decoder: bool = False) -> Tensor | None:
         """Returns the token ids `[batch, length]`: those of the decoder if `decoder` is true, else the model's `input_ids`. None

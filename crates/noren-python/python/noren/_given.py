@@ -57,9 +57,9 @@ def whole(name: str, given: Any, least: int = 0) -> int:
     return value
 
 
-def listed(name: str, given: Any, most: int = 1 << 24) -> list[Any]:
+def listed(name: str, given: Any, most: int = 1 << 24, of: str = "whole numbers") -> list[Any]:
     """Returns the items of a list, tuple, range or array with one dimension or more. Raises TypeError for other types, and
-    `Error` for more than `most` items.
+    `Error` for more than `most` items. `of` is the expected type of the items, for the message.
     """
     try:
         items = given if isinstance(given, (list, tuple, range)) else given.tolist() if _shape(given) or len(given) == 0 else None
@@ -69,7 +69,7 @@ def listed(name: str, given: Any, most: int = 1 << 24) -> list[Any]:
     except Exception:  # tensors without content raise errors of several types
         items = None
     if items is None or isinstance(given, (str, bytes, Mapping)):
-        raise TypeError(f"{name} is {short(given)}: give a list of whole numbers")
+        raise TypeError(f"{name} is {short(given)}: give a list of {of}")
     if count > most:
         raise Error(f"{name} has more than {most} items: {short(given)}")
     return list(items)

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ._hf_cache import given_cache, returned_cache
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Spec
 from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
 from .torch._mask_call import Inputs, MaskCall, Own, Part
@@ -151,8 +152,9 @@ class Frame:
     def _cache(self) -> Any:
         frame: Frame | None = self
         while frame is not None and not _encodes(frame.model):
-            if frame.arguments.get("past_key_values") is not None:
-                return frame.arguments["past_key_values"]
+            cache = given_cache(frame.arguments)
+            if cache is not None:
+                return cache
             frame = frame.outer
         return None
 
@@ -367,7 +369,7 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         return args, rest
     known = {name: value for name, value in arguments.items() if name not in ARGUMENTS}
     frame = Frame(model, setting, outer, known, outer.uses if outer is not None and outer.setting is setting else [0])
-    tokens, cache = arguments.get("input_ids"), arguments.get("past_key_values")
+    tokens, cache = arguments.get("input_ids"), given_cache(arguments)
     if isinstance(tokens, Tensor) and cache is not None and not _encodes(model):
         record(cache, tokens)
     _FRAME.set(frame)
@@ -414,8 +416,8 @@ def _leave(model: nn.Module, _: Any, output: Any) -> None:
     _FRAME.set(frame.outer)
     if output is None:
         return  # the forward pass raised an exception
-    tokens, cache = frame.arguments.get("input_ids"), getattr(output, "past_key_values", None)
-    if frame.arguments.get("past_key_values") is None and cache is not None and isinstance(tokens, Tensor) and not _encodes(model):
+    tokens, cache = frame.arguments.get("input_ids"), returned_cache(output)
+    if given_cache(frame.arguments) is None and cache is not None and isinstance(tokens, Tensor) and not _encodes(model):
         record(cache, tokens, past=0)
     if (frame.outer is None or frame.outer.setting is not frame.setting) and frame.uses[0] == 0:
         raise Error(f"the noren mask was not used: no attention layer of {type(model).__name__} called noren in this forward pass")
@@ -425,8 +427,8 @@ def _leave(model: nn.Module, _: Any, output: Any) -> None:
 
 
 class _Recording:
-    """A cache of transformers that also stores the token ids of its keys. Methods that move batch rows of the cache move the
-    token ids too.
+    """A cache of transformers that also stores the token ids of its keys. Methods that move or remove keys of the
+    cache move or remove the token ids too.
     """
 
     noren_tokens: Tensor | None = None
@@ -445,6 +447,15 @@ class _Recording:
         cast(Any, super()).batch_select_indices(indices)
         if self.noren_tokens is not None:
             self.noren_tokens = self.noren_tokens[indices.to(self.noren_tokens.device)]
+
+    def crop(self, *args: Any, **kwargs: Any) -> None:
+        cast(Any, super()).crop(*args, **kwargs)
+        if self.noren_tokens is not None:
+            self.noren_tokens = self.noren_tokens[:, : int(cast(Any, self).get_seq_length())]
+
+    def reset(self) -> None:
+        cast(Any, super()).reset()
+        self.noren_tokens = None
 
 
 @lru_cache(maxsize=64)

@@ -157,6 +157,16 @@ def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray
     return np.pad(found, ((0, 0), (0, missing))) if missing > 0 else found
 
 
+PACKED = "packed_sequence_mask_function.<locals>.inner_mask"
+"""The name of the functions of transformers that separate packed sequences."""
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Returns the name of a function, with its module unless that is the module of transformers' masks."""
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return name.removeprefix("transformers.masking_utils.")
+
+
 class Reader:
     """Converts a tree of mask functions to one expression.
 
@@ -169,6 +179,7 @@ class Reader:
         self.q_offset, self.kv_offset, self.heads = q_offset, kv_offset, heads
         self.real: NDArray[np.bool_] | None = None
         self.packed = False
+        self._separated = False
         self.arrays: dict[str, Array] = {}
         self._remap: NDArray[np.int64] | None = None
 
@@ -177,9 +188,8 @@ class Reader:
 
         `top` is true if the function is not inside another function, or only inside intersections.
         """
-        name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         inside = _closure(function)
-        match name.removeprefix("transformers.masking_utils."):
+        match _name(function):
             case "causal_mask_function":
                 return causal()
             case "bidirectional_mask_function":
@@ -199,7 +209,7 @@ class Reader:
             case "blockwise_overlay.<locals>.inner_mask":
                 ids = self._by_position(inside["block_sequence_ids"])
                 return self._same(ids, ids >= 0)
-            case "packed_sequence_mask_function.<locals>.inner_mask":
+            case name if name == PACKED:
                 self.packed = True
                 return self._same(self._by_position(inside["packed_sequence_mask"]))
             case "remap_positions_for_packed_sequence.<locals>.inner_mask":
@@ -214,7 +224,13 @@ class Reader:
                 return self._evaluated(function)
 
     def _all(self, functions: Iterable[Callable[..., Any]], top: bool) -> Mask:
-        return _fold(full(), [self.read(part, top) for part in functions], lambda a, b: a & b)
+        """Returns the intersection of functions. If one of them separates packed sequences, the order of the functions is free."""
+        parts, before = list(functions), self._separated
+        self._separated = before or any(_name(part) == PACKED for part in parts)
+        try:
+            return _fold(full(), [self.read(part, top) for part in parts], lambda a, b: a & b)
+        finally:
+            self._separated = before
 
     def _positions(self) -> NDArray[np.int64]:
         """Returns, for each position of a query or key from 0, the index (`q_idx` or `kv_idx`) that mask functions of
@@ -243,7 +259,7 @@ class Reader:
     def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
         """Returns the mask of a function whose positions count from the beginning of each packed sequence."""
         ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
-        if not self.packed or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
+        if not self._separated or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
             return self._evaluated(function)
         self._remap = np.broadcast_to(ids, (self.batch, ids.shape[1]))
         try:

@@ -24,6 +24,8 @@ REASONS = {
     "mpt": _OWN,
     "inkling2": "its softmax has one sink for each query and head; noren has one for each head",
     "inkling2_text": "its softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_loop": "its softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_loop_text": "its softmax has one sink for each query and head; noren has one for each head",
     "t5gemma2": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
     "t5gemma2_decoder": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
 }

@@ -22,7 +22,7 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     given = {name: array for name, array in arrays.items() if array is not None}
     for name, array in given.items():
         if isinstance(array, type):
-            raise TypeError(f"{name} is the type {array.__name__}: give an array")
+            raise TypeError(f"{name} is the class {array.__name__}: give an array")
         check_strided(name, array)
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
@@ -49,8 +49,8 @@ def four(name: str, array: Any, sizes: Sizes) -> Any:
     elif len(shape) == 2:
         if shape == (batch, kv_len) and batch > 1 and batch == q_len:
             raise Error(
-                f"{name} has shape {list(shape)}, and there are {batch} batch rows and {q_len} queries: it is either [q_len, kv_len], "
-                f"then give {name}[None, None], or [batch, kv_len], then give {name}[:, None, None, :]"
+                f"{name} has shape {list(shape)}, and there are {batch} batch rows and {q_len} queries: the meaning is ambiguous. Give {name}[None, None] "
+                f"if the dimensions are [q_len, kv_len], or {name}[:, None, None, :] if they are [batch, kv_len]"
             )
         if shape == (batch, kv_len) and shape[0] not in (1, q_len):
             raise Error(f"{name} has shape {list(shape)}, which is [batch, kv_len]: give {name}[:, None, None, :], one row of keys for each batch row")
@@ -67,8 +67,8 @@ def _three(name: str, array: Any, batch: int, heads: int) -> Any:
     n, rows, keys = array.shape
     if n == batch and n == heads and n > 1:
         raise Error(
-            f"{name} has shape {list(array.shape)}, and there are {batch} batch rows and {heads} heads: it is either "
-            f"[batch, q_len, kv_len], then give {name}[:, None], or [heads, q_len, kv_len], then give {name}[None]"
+            f"{name} has shape {list(array.shape)}, and there are {batch} batch rows and {heads} heads: the meaning is "
+            f"ambiguous. Give {name}[:, None] if the dimensions are [batch, q_len, kv_len], or {name}[None] if they are [heads, q_len, kv_len]"
         )
     if n in (1, batch):
         return array[:, None]

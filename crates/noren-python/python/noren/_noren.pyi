@@ -1,6 +1,6 @@
 """The extension module, written in Rust: masks, facts, plans, attention, diagnosis, flow and partitions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, final
 
 import numpy as np
@@ -880,6 +880,15 @@ def fold_sequences(
     `tokens` has the token ids of all sequences one after another, as native 64-bit integers; `lengths` has the number of tokens of
     each sequence. Returns the runs of each row, each (first token, token after the last, parent run or -1, position of the first
     token, a sequence of the run), and for each sequence (row, ranges of its tokens in the row).
+    """
+
+def tile_function(
+    name: str, uses_batch: bool, uses_head: bool, evaluate: Callable[[int, int, int, int, int], tuple[bytes, bytes]]
+) -> Mask:
+    """Returns the mask of the cells that the function `evaluate` computes.
+
+    `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key) and returns two
+    byte strings, as described in `noren.maskmod._tiles`. Batch row and head are 0 where the cells do not depend on them.
     """
 
 _PRIVATE_KINDS: list[str]

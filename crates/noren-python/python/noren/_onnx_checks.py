@@ -107,7 +107,7 @@ def _mask(mask: NDArray[Any], sizes: tuple[int, int, int, int]) -> None:
     axes = tuple(mask.shape)
     fits = 1 <= len(axes) <= 4 and axes[-1] <= sizes[3] and axes[-1] > 0
     if not fits or any(n not in (1, size) for n, size in zip(reversed(axes[:-1]), reversed(sizes[:-1]), strict=False)):
-        raise Error(f"Attention: attn_mask has shape {axes}: attn_mask must broadcast to {sizes}, but the last dimension of attn_mask may be shorter")
+        raise Error(f"Attention: attn_mask has shape {axes}: give a shape that broadcasts to {sizes}; only the last dimension may be smaller")
 
 
 def _lengths(lengths: NDArray[Any], batch: int, kv_len: int) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _noren
-from ._noren import BoundMask, Error, Plan
+from ._given import check_strided, listed, short, whole
+from ._noren import BoundMask, Error, Plan, Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,15 +47,20 @@ def plot(
             "bind(...).select([(0, 1000)], [(0, 1000)]), or an overview by svg()"
         )
     for name, given, count in (("batch", batch, shape.batch), ("head", head, shape.heads)):
-        if not isinstance(given, int) or not 0 <= given < count:
+        if type(given) is not int or not 0 <= given < count:
             raise Error(f"{name} is {given!r}: give an index from 0 to {count - 1}")
+    names = _names(tokens, shape.q_len, shape.kv_len)
+    block = _tile(tiles, shape)
+    shown = None if weights is None else _weights(weights, bound, batch, head)
     if ax is None:
         ax = _pyplot().subplots()[1]
+    elif not (hasattr(ax, "imshow") and hasattr(ax, "set_xticks")):
+        raise TypeError(f"ax is {short(ax)}: give axes of matplotlib, such as matplotlib.pyplot.subplots()[1]")
     cells = bound.select_batch([batch]).dense()[0, head]
-    _draw(ax, cells, None if weights is None else _weights(weights, bound, batch, head))
-    if tiles is not False:
-        _outline(ax, bound, batch, head, (96, 64) if tiles is True else tiles)
-    queries, keys = _names(tokens, shape.q_len, shape.kv_len)
+    _draw(ax, cells, shown)
+    if block is not None:
+        _outline(ax, bound, batch, head, block)
+    queries, keys = names
     ax.set_xlabel("key")
     ax.set_ylabel("query")
     if keys is not None and len(keys) <= MOST_NAMES:
@@ -91,7 +97,13 @@ def _weights(given: Any, bound: BoundMask, batch: int, head: int) -> NDArray[np.
     import numpy as np
 
     shape = bound.shape
-    array = np.asarray(given.detach().cpu().float() if hasattr(given, "detach") else given, np.float64)
+    check_strided("weights", given)
+    if not (hasattr(given, "shape") or isinstance(given, (list, tuple))):
+        raise TypeError(f"weights is {short(given)}: give an array of numbers")
+    try:
+        array = np.asarray(given.detach().cpu().float() if hasattr(given, "detach") else given, np.float64)
+    except Exception:  # conversions of other libraries raise errors of several types
+        raise TypeError(f"weights is {short(given)}: give an array of numbers") from None
     if array.shape == (shape.q_len, shape.kv_len):
         return array
     if array.shape == (shape.batch, shape.heads, shape.q_len, shape.kv_len):
@@ -103,18 +115,25 @@ def _weights(given: Any, bound: BoundMask, batch: int, head: int) -> NDArray[np.
     )
 
 
+def _tile(tiles: Any, shape: Shape) -> tuple[int, int] | None:
+    """Returns the size (rows, keys) of the tiles to draw; None for no tiles."""
+    if tiles is True or tiles is False:
+        return (96, 64) if tiles else None
+    if not isinstance(tiles, (tuple, list)) or len(tiles) != 2:
+        raise TypeError(f"tiles is {short(tiles)}: give True, or two numbers above 0, (rows, keys)")
+    rows, keys = (whole("tiles", size, 1) for size in tiles)
+    if (shape.q_len // rows + 1) * (shape.kv_len // keys + 1) > 1 << 16:
+        raise Error(f"tiles of {rows} x {keys} cells are more than {1 << 16}: give larger tiles")
+    return rows, keys
+
+
 def _outline(ax: Any, bound: BoundMask, batch: int, head: int, block: tuple[int, int]) -> None:
     """Draws the outlines of full and mixed tiles."""
     import numpy as np
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
-    rows, keys = block
-    if not (isinstance(rows, int) and isinstance(keys, int) and rows > 0 and keys > 0):
-        raise Error(f"tiles is {block!r}: give True, or two numbers above 0, (rows, keys)")
-    shape = bound.shape
-    if (shape.q_len // rows + 1) * (shape.kv_len // keys + 1) > 1 << 16:
-        raise Error(f"tiles of {rows} x {keys} cells are more than {1 << 16}: give larger tiles")
+    (rows, keys), shape = block, bound.shape
     plan = bound.plan(reorder="never")
     pattern = _noren.patterns(plan)[1][batch * shape.heads + head]
     (down, across), kinds, _ = _noren.blocks(plan, pattern, (rows, keys), True)
@@ -131,15 +150,20 @@ def _names(tokens: Any, q_len: int, kv_len: int) -> tuple[list[str] | None, list
     """Returns the names of queries and of keys."""
     if tokens is None:
         return None, None
-    if isinstance(tokens, str):
-        raise TypeError("tokens is one text: give a list of names, one for each token")
     pair = isinstance(tokens, tuple) and len(tokens) == 2 and not any(isinstance(part, str) for part in tokens)
-    queries, keys = tokens if pair else (list(tokens)[-q_len:], tokens)
-    found = [str(name) for name in queries], [str(name) for name in keys]
+    queries, keys = (_listed(part) for part in (tokens if pair else (tokens, tokens)))
+    found = [str(name) for name in (queries if pair else queries[-q_len:])], [str(name) for name in keys]
     for what, names, count in (("queries", found[0], q_len), ("keys", found[1], kv_len)):
         if len(names) != count:
             raise Error(f"tokens has {len(names)} names of {what}, but the mask has {count} {what}")
     return found
+
+
+def _listed(names: Any) -> list[Any]:
+    """Returns a list of names."""
+    if isinstance(names, str):
+        raise TypeError("tokens is one text: give a list of names, one for each token")
+    return listed("tokens", names, of="names, one for each token")
 
 
 def explore(mask: Any, shape: Any, facts: Any = None) -> Any:

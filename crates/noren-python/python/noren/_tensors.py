@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
+from ._given import number
 from ._noren import Error
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -46,7 +47,7 @@ def check_added(name: str, x: Tensor) -> None:
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
-            f"{name} holds torch.bool, but its numbers change scores: give an array of allowed cells as a mask, "
+            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or as attn_mask of nt.sdpa'
         )
     if not x.is_floating_point():
@@ -77,6 +78,10 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
 
 def check_dropout(name: str, p: float) -> float:
     """Returns the dropout probability; raises an error unless the probability is at least 0 and less than 1."""
+    given = number(name, p)
+    if given is None:
+        raise TypeError(f"{name} is None: give a probability from 0.0 to less than 1.0")
+    p = given
     if not 0.0 <= p < 1.0:  # false for NaN too
         raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
     return p

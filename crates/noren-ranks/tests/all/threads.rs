@@ -71,7 +71,7 @@ fn a_rank_that_leaves_or_stalls_is_an_error_on_the_others() {
             let first = world.compute(&split, link).unwrap_err();
             // the link transports nothing after the failure
             let second = world.compute(&split, link).unwrap_err().to_string();
-            assert!(second.contains("an earlier exchange failed"), "{second}");
+            assert!(second.contains("an earlier exchange of messages failed"), "{second}");
             Some(first)
         });
         for error in errors.into_iter().flatten() {

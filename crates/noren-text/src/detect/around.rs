@@ -13,7 +13,7 @@ const LONGEST_WORD: usize = 32;
 /// Compiles a regular expression for folded texts. The letters of the expression are decomposed (NFKD), as in a folded
 /// text.
 pub(super) fn pattern(pattern: &str) -> Regex {
-    Regex::new(&pattern.nfkd().collect::<String>()).expect("a pattern that compiles")
+    Regex::new(&pattern.nfkd().collect::<String>()).expect("the fixed pattern is a valid regular expression")
 }
 
 /// Returns whether a letter or digit touches `range` on either side. Letters of scripts without spaces do not count.

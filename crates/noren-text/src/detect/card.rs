@@ -61,7 +61,7 @@ fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
 /// has no other groups.
 fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
-    let (last, first) = lens.split_last().expect("a card number has at least one group of digits");
+    let (last, first) = lens.split_last().expect("the pattern of a card number matches at least one group of digits");
     let long =
         first.iter().all(|len| *len >= SHORT_GROUP) && (*last >= SHORT_GROUP || first.iter().all(|len| *len == 4));
     let whole = groups == (0..run.groups.len());

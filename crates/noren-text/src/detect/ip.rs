@@ -9,9 +9,11 @@ use std::sync::LazyLock;
 
 /// The pattern of numbers with dots between them. A sequence of more than four numbers is matched as a whole, so that a
 /// part of `1.2.3.4.5` is not found as an address.
-static V4: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("a pattern that compiles"));
-static V6: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[0-9A-Fa-f:][0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*").expect("a pattern that compiles"));
+static V4: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("the fixed pattern is a valid regular expression"));
+static V6: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[0-9A-Fa-f:][0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*").expect("the fixed pattern is a valid regular expression")
+});
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let v4 = V4.find_iter(&folded.text).filter(|m| m.as_str().parse::<Ipv4Addr>().is_ok()).map(|m| m.range());

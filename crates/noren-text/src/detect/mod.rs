@@ -342,7 +342,7 @@ impl Detectors {
                         return Err(Error::detector(
                             "model",
                             format!(
-                                "it gave span {range:?} of kind {kind}: spans must begin and end between characters, kinds are counted from 0"
+                                "the model returned span {range:?} of kind {kind}: a span must begin and end between characters, and kinds count from 0"
                             ),
                         ));
                     }
@@ -403,7 +403,10 @@ pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
 fn own_name(name: &str) -> Result<Kind, Error> {
     let kind = kind_name(name)?;
     if BUILT_IN.contains(&name) || name == "all" {
-        return Err(Error::detector(name, "this name is taken: choose another for a detector of your own"));
+        return Err(Error::detector(
+            name,
+            "this name is taken by noren: choose another name for your own detector",
+        ));
     }
     Ok(kind)
 }
@@ -415,7 +418,10 @@ fn kind_name(name: &str) -> Result<Kind, Error> {
         return Err(Error::detector(short, "a name is 1 to 64 ASCII letters, digits, `_` or `-`"));
     }
     if name == PRIVATE {
-        return Err(Error::detector(name, "this name is taken: choose another for a detector of your own"));
+        return Err(Error::detector(
+            name,
+            "this name is taken by noren: choose another name for your own detector",
+        ));
     }
     Ok(Kind(name.into()))
 }

@@ -17,7 +17,10 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
         let word = word.as_ref();
         let plain = Folded::words(word, Invisible::Joins).text.trim().to_string();
         if plain.is_empty() {
-            return Err(Error::detector(name, format!("{word:?} is not a word: remove empty lines from the list")));
+            return Err(Error::detector(
+                name,
+                format!("{word:?} is not a word: remove empty lines from the list"),
+            ));
         }
         folded.push(plain);
     }
@@ -88,7 +91,7 @@ pub(super) fn find_spans(name: &str, spans: &[Range<usize>], text: &str) -> Resu
             true => Ok(borders[span.start]..borders[span.end]),
             false => {
                 let problem =
-                    format!("the text has {length} characters: spans count characters from 0, and a span ends before its second number");
+                    format!("the text has {length} characters: give a span as (start, end), counted in characters from 0, with an end of at most {length}");
                 Err(span_error(name, span, &problem))
             }
         })

@@ -20,7 +20,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     while let Some(caught) = FORMS.captures_at(&folded.text, at) {
         let (form, parted) = match (caught.name("parted"), caught.name("plain")) {
             (Some(form), _) => (form, true),
-            (None, form) => (form.expect("one of the two has matched"), false),
+            (None, form) => (form.expect("one of the two alternatives of the pattern has matched"), false),
         };
         let range = form.range();
         // An invalid number may overlap a valid one: `1 123-45-6789` after `001`.

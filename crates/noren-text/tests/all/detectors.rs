@@ -166,7 +166,7 @@ fn own_words_patterns_and_spans() {
     let error = spans.find("abc").unwrap_err().to_string();
     assert_eq!(
         error,
-        "span 3..4 of `mine`: the text has 3 characters: spans count characters from 0, and a span ends before its second number"
+        "span 3..4 of `mine`: the text has 3 characters: give a span as (start, end), counted in characters from 0, with an end of at most 3"
     );
 }
 

@@ -353,14 +353,14 @@ impl Attend<'_> {
     ) -> Result<Attention<T>, Error> {
         let refuse = |name, problem: &str| Error::Option {
             name,
-            given: "given together with a cache, for a decoding step".to_owned(),
+            given: "given together with a cache for a decoding step".to_owned(),
             problem: problem.to_owned(),
         };
         let Masking::Spec(spec) = &self.masking else {
             return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead of a plan"));
         };
         if self.query_offsets.is_some() {
-            return Err(refuse("query_offset", "the cache gives the positions of the queries: remove this setting"));
+            return Err(refuse("query_offset", "the cache gives the positions of the queries: remove `query_offset`"));
         }
         let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
         let [_, heads, new, _] = q.view().shape();
@@ -477,18 +477,18 @@ fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Er
             "k",
             k.shape(),
             [batch, kv_heads, kv_len, head_dim],
-            "the batch and head_dim of q require the shape [batch, kv_heads, kv_len, head_dim] =",
+            "k must have the batch rows and the head_dim of q, so the shape of k must be [batch, kv_heads, kv_len, head_dim] =",
         ),
         (
             "v",
             v.shape(),
             [batch, kv_heads, kv_len, v_dim],
-            "q and k require the shape [batch, kv_heads, kv_len, v_dim] =",
+            "v must have the batch rows, key-value heads and keys of k, so the shape of v must be [batch, kv_heads, kv_len, v_dim] =",
         ),
     ] {
         if given != expected {
             let expected = format!(
-                "{sizes} {expected:?}: give arrays with equal numbers of batch rows, and as many keys as values"
+                "{sizes} {expected:?}: give arrays with equal numbers of batch rows, and as many rows of v as of k"
             );
             return Err(Error::Shape { name, given: given.to_vec(), expected });
         }

@@ -1,8 +1,11 @@
 //! Conversions for arrays of the crate `ndarray`, with the feature `ndarray`.
 
 use super::input::{CowView, IntoView, IntoViewMut};
+use crate::view::Layout;
 use crate::{Attention, Element, Error, View, ViewMut};
-use ndarray::{Array4, ArrayBase, ArrayView, ArrayViewMut, Data, DataMut, Dimension};
+use ndarray::{
+    Array4, ArrayBase, ArrayView, ArrayView4, ArrayViewMut, ArrayViewMut4, Axis, Data, DataMut, Dimension, ShapeBuilder,
+};
 
 /// Returns `shape` as an array of four dimensions, or an error if there are not four.
 fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
@@ -73,6 +76,49 @@ impl<'a, T: Element, S: DataMut<Elem = T>, D: Dimension> IntoViewMut<'a> for &'a
     type Value = T;
     fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
         self.view_mut().into_view_mut()
+    }
+}
+
+/// Returns the strides without their signs, the index of the lowest element in memory, and the axes with negative strides.
+fn upwards(layout: &Layout) -> ([usize; 4], usize, impl Iterator<Item = Axis> + use<>) {
+    let Layout { shape, strides, offset } = *layout;
+    let negative = move |axis: &usize| strides[*axis] < 0 && shape[*axis] > 1;
+    let steps = strides.map(isize::unsigned_abs);
+    let below: usize = (0..4).filter(negative).map(|axis| (shape[axis] - 1) * steps[axis]).sum();
+    (steps, offset - below, (0..4).filter(negative).map(Axis))
+}
+
+impl<'a, T: Element> From<View<'a, T>> for ArrayView4<'a, T> {
+    /// Returns the view as an array of ndarray, with the same strides and without a copy.
+    ///
+    /// ```
+    /// use ndarray::ArrayView4;
+    /// use noren::View;
+    /// let view = View::strided(&[1f32, 2.0, 3.0], [1, 1, 3, 1], [0, 0, -1, 1], 2)?; // reversed
+    /// assert_eq!(ArrayView4::from(view).iter().copied().collect::<Vec<_>>(), [3.0, 2.0, 1.0]);
+    /// # Ok::<(), noren::Error>(())
+    /// ```
+    fn from(view: View<'a, T>) -> Self {
+        let (data, layout) = view.into_parts();
+        let (steps, lowest, negative) = upwards(&layout);
+        let shape = layout.shape.strides(steps);
+        let mut array =
+            ArrayView4::from_shape(shape, &data[lowest..]).expect("all elements of a view are inside its memory");
+        negative.for_each(|axis| array.invert_axis(axis));
+        array
+    }
+}
+
+impl<'a, T: Element> From<ViewMut<'a, T>> for ArrayViewMut4<'a, T> {
+    /// Returns the view as an array of ndarray that can be written, with the same strides and without a copy.
+    fn from(view: ViewMut<'a, T>) -> Self {
+        let (data, layout) = view.into_parts();
+        let (steps, lowest, negative) = upwards(&layout);
+        let shape = layout.shape.strides(steps);
+        let mut array = ArrayViewMut4::from_shape(shape, &mut data[lowest..])
+            .expect("no elements of a view share a place in memory");
+        negative.for_each(|axis| array.invert_axis(axis));
+        array
     }
 }
 

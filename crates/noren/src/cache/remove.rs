@@ -30,6 +30,9 @@ impl<T: Element> KvCache<T> {
 
     /// Removes all tokens of a sequence; its blocks return to the pool. The result is that of
     /// [`truncate`](Self::truncate) with `len` 0.
+    ///
+    /// # Errors
+    /// Returns the errors of [`truncate`](Self::truncate).
     pub fn clear(&mut self, sequence: usize) -> Result<(), Error> {
         self.truncate(sequence, 0)
     }

@@ -113,6 +113,10 @@ impl<T: Element> KvCache<T> {
 
     /// Plans a step as [`plan`](Self::plan) does, for sequences with different numbers of queries. The queries of
     /// sequence `b` are the tokens `cu_seqlens[b]..cu_seqlens[b + 1]` of all new tokens. The range may be empty.
+    ///
+    /// # Errors
+    /// Returns the errors of [`plan`](Self::plan), and an error if `cu_seqlens` does not ascend from 0 or does not
+    /// have one entry more than the number of sequences.
     pub fn plan_ragged(
         &self,
         mask: &Mask,
@@ -214,6 +218,9 @@ impl<T: Element> KvCache<T> {
 
     /// Runs [`plan`](Self::plan) without facts, then [`attention`](Self::attention). `q` is `[sequences, heads, new,
     /// head_dim]`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`plan`](Self::plan) and [`attention`](Self::attention).
     pub fn attend(&self, q: View<'_, T>, mask: &Mask, options: &Options<'_>) -> Result<Attention<T>, Error> {
         let [_, heads, new, _] = q.shape();
         self.attention(q, &self.plan(mask, &Facts::new(), heads, new)?, options)
@@ -235,6 +242,10 @@ impl<T: Element> KvCache<T> {
     }
 
     /// Computes [`attention`](Self::attention) and writes the result to the caller's memory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`attention`](Self::attention), and [`Error::Shape`] if the memory for an output has
+    /// another size than the output.
     pub fn attention_into(
         &self,
         q: View<'_, T>,
@@ -255,7 +266,8 @@ impl<T: Element> KvCache<T> {
             ("sequences", step.held.len(), self.sequences.len()),
         ] {
             if made != here {
-                let problem = format!("the plan was made for a cache with {made} {what}, but this cache has {here}");
+                let problem =
+                    format!("the plan was made for a cache with {made} {what}, but this cache has {here} {what}");
                 return refuse(format!("{problem}: make the plan with this cache"));
             }
         }
@@ -282,17 +294,17 @@ impl<T: Element> KvCache<T> {
             }
         };
         if q.shape() != expected {
-            let expected = format!("the plan and the cache require the shape {what} = {expected:?}");
+            let expected = format!("the plan and the cache require the shape {what} = {expected:?} for the queries");
             return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
         }
         options.check(shape)?;
         if let Some(dropout) = options.dropout {
-            let problem = "a cache does not support dropout, which is for training: omit it".to_owned();
+            let problem = "attention with a cache does not support dropout: omit the option".to_owned();
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
         if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {
             let problem = format!(
-                "the keys of the cache are stored for {}, and the option names another ISA: omit the option, or make a cache with the ISA of the option",
+                "the keys of the cache are stored for {}, but the option `isa` names another ISA: omit the option, or make a cache with the ISA of the option",
                 self.isa
             );
             return Err(Error::Isa { given: isa.to_string(), problem });
@@ -337,7 +349,7 @@ impl<T: Element> KvCache<T> {
                 out: SharedRows::of(outputs.out),
                 lse: lse.map(SharedRows::of),
             },
-            jobs,
+            jobs: &jobs,
             keys: Keys::Stored(stored.collect()),
             threads: options.threads.unwrap_or(threads).min(threads),
             cancel: &cancel,

@@ -106,6 +106,11 @@ impl Jobs {
 }
 
 impl Jobs {
+    /// Returns the cost of all jobs, as a number of cells.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
     /// Returns each job with the range of keys that the jobs of its group may read.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Range<usize>, &Job)> {
         self.groups
@@ -213,7 +218,7 @@ enum Step {
 /// A forward pass: all its jobs, to run on at most `threads` threads.
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: &'a Jobs,
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
     /// The signal by which the caller cancels the computation.

@@ -50,7 +50,7 @@ macro_rules! by_tile {
             (4, 4) if <$s>::VECTORS >= 4 => $f::<$s, $p, 4, 4>($($arg),*),
             (5, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 5 => $f::<$s, $p, 5, 4>($($arg),*),
             (6, 4) if <$s>::VECTORS >= 4 && <$s>::ROWS >= 6 => $f::<$s, $p, 6, 4>($($arg),*),
-            (rows, vectors) => unreachable!("no register tile has {rows} x {vectors} vectors"),
+            (rows, vectors) => unreachable!("there is no kernel for a register tile of {rows} rows x {vectors} vectors"),
         }
     };
 }
@@ -293,7 +293,7 @@ macro_rules! by_rows {
             4 => $f::<$s, $p, $t, 4, $n>($($arg),*),
             5 if <$s>::ROWS >= 5 => $f::<$s, $p, $t, 5, $n>($($arg),*),
             6 if <$s>::ROWS >= 6 => $f::<$s, $p, $t, 6, $n>($($arg),*),
-            rows => unreachable!("no register tile has {rows} rows"),
+            rows => unreachable!("there is no kernel for a register tile of {rows} rows"),
         }
     };
 }

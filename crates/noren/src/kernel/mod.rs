@@ -20,7 +20,7 @@ pub(crate) mod tile;
 /// Returns the number of threads that are used for a given number of multiplications: one thread, and one more for each
 /// 2^20 multiplications, but at most `threads`. With fewer multiplications per thread, starting a thread takes more
 /// time than it saves.
-fn worth_threads(threads: usize, multiplications: u64) -> usize {
+pub(crate) fn worth_threads(threads: usize, multiplications: u64) -> usize {
     const WORTH_A_THREAD: u64 = 1 << 20;
     threads.min((multiplications / WORTH_A_THREAD) as usize + 1)
 }

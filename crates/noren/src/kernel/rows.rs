@@ -9,6 +9,7 @@ use crate::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
 use half::{bf16, f16};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A view whose rows are read as `f32`.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,8 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// Threads that write at the same time must write different rows.
+            /// Threads that write at the same time must write different rows, also through other `SharedRows` of the same
+            /// array ([`narrow`](Self::narrow)).
             pub(crate) unsafe fn write(&self, at: [usize; 3], values: &[f32]) {
                 match self.data {
                     // SAFETY: pointer and layout come from one view. The caller guarantees that no other thread uses
@@ -117,7 +119,8 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// No other thread may [`write`](Self::write) this row at the same time.
+            /// No other thread may [`write`](Self::write) this row at the same time, also not through other `SharedRows`
+            /// of the same array.
             pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
                 match self.data {
                     // SAFETY: see `write`.
@@ -132,6 +135,14 @@ by_type! {
     f32, F32;
     bf16, Bf16;
     f16, F16;
+}
+
+impl SharedRows<'_> {
+    /// Returns the rows `rows` of the batch row `batch`, as an array with one batch row. The result and `self` write to
+    /// the same memory.
+    pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> SharedRows<'_> {
+        SharedRows { data: self.data, layout: self.layout.narrow(batch, rows), borrow: PhantomData }
+    }
 }
 
 impl<'a> Rows<'a> {

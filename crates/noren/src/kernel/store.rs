@@ -250,8 +250,10 @@ impl Store {
             let ((from_page, from_slot), (page, slot)) = (locate(self, from), locate(self, to));
             for head in 0..self.kv_heads {
                 self.read((from_page, head), from_slot, [&mut k, &mut v]);
-                let view =
-                    |row| View::strided(row, [1, 1, 1, row.len()], [0, 0, 0, 1], 0).expect("a row of this length");
+                let view = |row| {
+                    View::strided(row, [1, 1, 1, row.len()], [0, 0, 0, 1], 0)
+                        .expect("a slice always has the elements of a view of its own length")
+                };
                 self.write_run((page, head), slot, [&view(&k), &view(&v)], [0, 0], 0..1);
             }
         }
@@ -442,7 +444,10 @@ impl<'a> StoredHead<'a> {
     {
         let store = self.store;
         let Packing { words, word_bytes, .. } = store.packing;
-        assert!(store.packing.group() == group::<S, P>(), "keys must be packed for this processor path");
+        assert!(
+            store.packing.group() == group::<S, P>(),
+            "the keys of the cache are packed for another processor path"
+        );
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
         if word_bytes == 4 {

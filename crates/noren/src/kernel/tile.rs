@@ -522,7 +522,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 ($($len:literal)*) => {
                     match scores.len() {
                         $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm"));
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the arm of the match on the length has an array type of this length"));
                         })*
                         _ => row.weigh(s, word, scores),
                     }

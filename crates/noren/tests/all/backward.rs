@@ -474,7 +474,7 @@ fn what_does_not_fit_is_refused() {
     let said = refused(&Saved { out: k.view(), ..saved }, &|_| {});
     assert!(said.contains("out has shape [1, 2, 8, 16]"), "{said}");
     let said = refused(&saved, &|gradients| std::mem::swap(&mut gradients.dq, &mut gradients.dk));
-    assert!(said.contains("dq has shape [1, 2, 8, 16] but q is [1, 4, 8, 16]"), "{said}");
+    assert!(said.contains("dq has shape [1, 2, 8, 16] but the shape of q is [1, 4, 8, 16]"), "{said}");
     let said = refused(&saved, &|gradients| gradients.bias = vec![None, None]);
     assert!(said.contains("gradients of biases has shape [2] but options.bias has 1"), "{said}");
     let said = refused(&saved, &|gradients| gradients.sinks = Some(Box::leak(vec![0.0; 4].into())));

@@ -631,7 +631,7 @@ fn wrong_use_is_refused_by_name() {
             View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
             &[0, 4, 9]
         )),
-        "cache: cu_seqlens are [0, 4, 9]: 10 tokens are given: the last entry must be this number of tokens"
+        "cache: cu_seqlens are [0, 4, 9]: 10 new tokens are given: the last entry must be equal to this number"
     );
     assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: sequences are numbered from 0 to 1");
     assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");
@@ -640,7 +640,7 @@ fn wrong_use_is_refused_by_name() {
     assert!(cache.attention(q.view(), &plan, &Options::default()).is_ok());
     assert_eq!(
         message(cache.attention(one.view(), &plan, &Options::default()).map(drop)),
-        "q has shape [2, 2, 1, 4] but the plan and the cache require the shape [sequences, heads, new, head_dim] = [2, 4, 1, 4]"
+        "q has shape [2, 2, 1, 4] but the plan and the cache require the shape [sequences, heads, new, head_dim] = [2, 4, 1, 4] for the queries"
     );
     cache.append(one.view(), one.view()).unwrap();
     assert_eq!(
@@ -650,7 +650,7 @@ fn wrong_use_is_refused_by_name() {
     );
     assert!(
         message(cache.plan(&atoms::causal(), &Facts::new(), 3, 1).map(drop))
-            .contains("3 query heads over 2 key-value heads")
+            .contains("3 query heads and 2 key-value heads")
     );
     let other = if cache.isa() == Isa::Portable { return } else { Isa::Portable };
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();

@@ -19,3 +19,4 @@ mod scene;
 mod shapes;
 mod soak;
 mod stored;
+mod varlen;

@@ -1,8 +1,8 @@
 //! Arrays of the crate ndarray as inputs and outputs: in any order of axes, reversed, sliced with gaps, and broadcast.
 #![cfg(feature = "ndarray")]
 
-use ndarray::{Array4, ArrayD, ArrayViewMut4, Axis, Ix4, s};
-use noren::{Attend, Error, IntoView, attend};
+use ndarray::{Array4, ArrayD, ArrayView4, ArrayViewMut4, Axis, Ix4, s};
+use noren::{Attend, Error, IntoView, View, ViewMut, attend};
 
 fn array(shape: (usize, usize, usize, usize), seed: usize) -> Array4<f32> {
     Array4::from_shape_fn(shape, |(b, h, i, d)| {
@@ -77,4 +77,35 @@ fn other_shapes_are_refused() {
     assert!(matches!(attend(&empty, &x, &x, "causal"), Err(Error::View { .. })));
     let dynamic = x.clone().into_dyn().into_dimensionality::<Ix4>().unwrap();
     assert!(attend(&dynamic, &x, &x, "causal").is_ok());
+}
+
+/// Views of any strides become arrays of ndarray without a copy, and have the same elements.
+#[test]
+fn views_become_arrays_without_copies() {
+    let mut data: Vec<f32> = (0..200).map(|x| x as f32).collect();
+    for (shape, strides, offset) in [
+        ([2, 3, 4, 5], [60, 20, 5, 1], 0),
+        ([2, 3, 4, 5], [5, 10, 30, 1], 7),
+        ([2, 3, 4, 5], [60, 20, -5, 1], 15),
+        ([2, 3, 4, 5], [-60, -20, -5, -1], 119),
+        ([1, 1, 1, 1], [-9, 0, 1000, 1], 199),
+        ([2, 2, 3, 2], [80, 25, 7, 3], 20),
+    ] {
+        let view = View::strided(&data, shape, strides, offset).unwrap();
+        let array = ArrayView4::from(view);
+        assert_eq!(array.shape(), shape);
+        for ((b, h, i, d), value) in array.indexed_iter() {
+            assert_eq!(*value, view.get([b, h, i, d]), "{strides:?}");
+        }
+        let first = std::ptr::from_ref(&data[offset]);
+        assert_eq!(std::ptr::from_ref(&array[[0, 0, 0, 0]]), first);
+        let expected: Vec<f32> = array.iter().copied().collect();
+        let mut array = ArrayViewMut4::from(ViewMut::strided(&mut data, shape, strides, offset).unwrap());
+        assert_eq!(array.iter().copied().collect::<Vec<_>>(), expected);
+        array[[0, 0, 0, 0]] += 1000.0;
+        assert_eq!(data[offset], expected[0] + 1000.0);
+    }
+    // a broadcast view
+    let view = View::strided(&data, [2, 3, 4, 5], [0, 0, 5, 1], 0).unwrap();
+    assert_eq!(ArrayView4::from(view)[[1, 2, 3, 4]], data[19]);
 }

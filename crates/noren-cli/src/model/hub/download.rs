@@ -60,7 +60,9 @@ impl Hub {
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
         let list: serde_json::Value =
             serde_json::from_slice(&list).map_err(|e| format!("the list of files is not valid JSON: {e}"))?;
-        let files = list["siblings"].as_array().ok_or("the list of files has no field siblings")?;
+        let files = list["siblings"]
+            .as_array()
+            .ok_or("the list of the model's files is not valid: it has no field `siblings`")?;
         Ok(files.iter().filter_map(|file| file["rfilename"].as_str().map(str::to_owned)).collect())
     }
 
@@ -154,7 +156,11 @@ impl Hub {
             false => {
                 let text = String::from_utf8_lossy(&ended.stderr);
                 let text = text.trim().strip_prefix("curl: ").unwrap_or(text.trim());
-                Err(if text.is_empty() { format!("curl ended with {}", ended.status) } else { text.to_owned() })
+                Err(if text.is_empty() {
+                    format!("the program curl failed without a message ({})", ended.status)
+                } else {
+                    text.to_owned()
+                })
             }
         }
     }

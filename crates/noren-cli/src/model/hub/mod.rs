@@ -39,7 +39,8 @@ fn is_name(text: &str) -> bool {
 
 #[cfg(not(feature = "hub"))]
 fn named(_: &str, _: &[&str]) -> std::result::Result<PathBuf, String> {
-    Err("this program was built without downloads from the hub".to_owned())
+    Err("this program was built without the feature `hub`, so it cannot download models: give the folder of a model"
+        .to_owned())
 }
 
 #[cfg(feature = "hub")]

@@ -48,7 +48,7 @@ def audit(
 
     `model` is a transformers model, a module, or a function of tokens: `[batch, length]` ids below `vocab`, or `[batch, length,
     width]` floats. Parameters are recognised by name: `attention_mask` (1 = non-padding), `key_padding_mask` (true = padding),
-    `position_ids`, `segment_ids`, `past_key_values`. The output is `[batch, length, features]`, `[batch, features]`, or an
+    `position_ids`, `segment_ids`, `cache` or `past_key_values`. The output is `[batch, length, features]`, `[batch, features]`, or an
     output of transformers. Wrappers that pass their arguments on (DistributedDataParallel, DataParallel, `forward(**batch)`)
     are called directly; names and configuration come from the module inside. Code compiled by torch.compile runs uncompiled.
 

@@ -110,7 +110,7 @@ def _padding(lab: Lab, side: str) -> Trials:
         places = range(shift, shift + lab.length)
         yield Trial(f"the audit changed the ids of the padding tokens on the {side} side", first, second, {"main": Cells.same([0], places)}, broken("padding"))
     if not done:
-        raise Skip("the model takes no mask, so padding cannot be marked")
+        raise Skip("the model takes no attention mask, so the audit cannot mark padding tokens")
 
 
 def _name(lab: Lab, kind: int) -> str:
@@ -145,14 +145,14 @@ def mask_liveness(lab: Lab) -> Trials:
         said = f"{PADS} padding tokens behind the encoder's sequence are hidden by the mask; in the second pass, the mask hides no token"
         yield Trial(said, base, replace(base, all_real=True), cells, broken("the encoder's mask"), True)
     if not done:
-        raise Skip("the model takes no mask" if not names.masked else "no output reads a token that could be masked")
+        raise Skip("the model takes no attention mask" if not names.masked else "no output reads a token that could be masked")
 
 
 def redaction(lab: Lab) -> Trials:
     """Masks tokens out and changes their content; outputs of all other tokens must not change."""
     names, call = lab.subject.arguments, lab.call()
     if not names.masked and not names.source_masked:
-        raise Skip("the model takes no mask")
+        raise Skip("the model takes no attention mask")
     (change,) = lab.changes("redaction")
     gone, broken = tuple(change.tokens), change.broken
     if names.masked:
@@ -264,7 +264,7 @@ def chunks(lab: Lab) -> Trials:
 
 def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     if not lab.subject.caches:
-        raise Skip("the model has no known cache (past_key_values): give step= for a cache of another kind")
+        raise Skip("the model has no known cache (the parameter cache or past_key_values): give step= for a cache of another kind")
     if lab.ahead():
         raise Skip("the outputs read later tokens, so the outputs cannot be computed step by step")
     broken = CHECKS["cache"].sentence()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from .._hf_cache import cache_parameter, returned_cache
 from .._noren import Error
 from .precision import device_of, dtype_of, in_double
 from .wrappers import TOKENS, inside, parameters, passes_on
@@ -92,7 +93,7 @@ class Arguments:
     source_keep: str | None = None
     source_drop: tuple[str, ...] = ()
     source: str | None = None
-    cache: bool = False
+    cache: str | None = None
     use_cache: bool = False
 
     @staticmethod
@@ -102,7 +103,7 @@ class Arguments:
         If the function passes its arguments on, these are the parameters of `core`, the module inside the wrappers.
         """
         names = list(parameters(core if core is not None and passes_on(function) else function))
-        cache, use_cache = "past_key_values" in names, "use_cache" in names
+        cache, use_cache = cache_parameter(names), "use_cache" in names
 
         def first(candidates: Sequence[str]) -> str | None:
             return next((name for name in candidates if name in names), None)
@@ -163,7 +164,7 @@ class Subject:
 
     @property
     def caches(self) -> bool:
-        return self.step is not None or self.arguments.cache
+        return self.step is not None or self.arguments.cache is not None
 
     def run(self, call: Call, double: bool = False) -> Output:
         """Runs a call and returns its outputs. For float64, set `double` and call `run` within `exactly`."""
@@ -248,7 +249,7 @@ class Subject:
                     said.pop(self.arguments.source or "", None)
                     said["encoder_outputs"] = encoded
                 out = function(**said, **({self.arguments.tokens or "input_ids": tokens}))
-                state = out.past_key_values
+                state = returned_cache(out)
                 if call.source is not None:
                     encoded = (out.encoder_last_hidden_state,)
             yield self._read(out, call, size)
@@ -292,8 +293,8 @@ class Subject:
             if names.source_keep is not None:
                 said[names.source_keep] = source_real.long()
             said |= dict.fromkeys(names.source_drop, ~source_real)
-        if call.splits and self.step is None:
-            said |= {"past_key_values": state, "use_cache": True}
+        if call.splits and self.step is None and names.cache is not None:
+            said |= {names.cache: state, "use_cache": True}
         elif names.use_cache and (call.packing is None or "cache" not in call.packing):
             said["use_cache"] = False
         return said

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._arrays import Array
+from .._given import check_strided
 from .._noren import BoundMask, Error, Mask, Plan, Shape
 from ._input import TOKENS, Bools, Ints, as_tensors, column, counted, flags, ids, items, number
 
@@ -63,6 +64,8 @@ class Fold:
 
         Windows and chunks count along each sequence, as `sliding(window)` and `chunk(chunk)` do without folding.
         """
+        window = None if window is None else number("window", window, 1)
+        chunk = None if chunk is None else number("chunk", chunk, 1)
         trees = [
             _noren.tree([run[2] for run in runs], runs=[run[1] - run[0] for run in runs], window=window, chunk=chunk) for runs in self._runs
         ]
@@ -70,6 +73,8 @@ class Fold:
 
     def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
         """Returns the shape of the mask: one batch row for each row."""
+        heads = number("heads", heads, 1)
+        kv_heads = None if kv_heads is None else number("kv_heads", kv_heads, 1)
         return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
 
     def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
@@ -128,6 +133,7 @@ class Fold:
         `values` is an array or tensor `[rows, length, ...]`, such as hidden states. Gradients of tensors are kept: those of a shared
         token are the sums over its sequences.
         """
+        check_strided("values", values)
         shape = getattr(values, "shape", None)
         if shape is None or not hasattr(values, "__getitem__"):
             raise TypeError(f"values is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
@@ -208,7 +214,7 @@ def fold(
     lengths = tuple(row[-1][1] for row in runs)
     shape = (len(runs), max(lengths))
     if shape[0] * shape[1] > TOKENS:
-        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens have more than {TOKENS} tokens: give fewer sequences")
+        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens are larger than the limit of {TOKENS} tokens: give fewer sequences")
     input_ids = np.full(shape, number("pad_token_id", pad_token_id, 0, 2**63 - 1), np.int64)
     position_ids = np.zeros(shape, np.int64)
     parents = np.full(shape, -1, np.int64)

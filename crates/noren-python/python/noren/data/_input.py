@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._given import check_strided
 from .._noren import Error
 
 Ints = NDArray[np.int64]
@@ -50,6 +51,7 @@ def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 def items(name: str, values: Any, each: str) -> list[Any]:
     """Returns the entries of a list, array or data set. Raises TypeError for texts, mappings and objects without a length."""
+    check_strided(name, values)
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} is {_shown(values)}: give a list of {each}")
     try:

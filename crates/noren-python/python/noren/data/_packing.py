@@ -174,7 +174,8 @@ def pack(
 
     `labels` is `"given"` (the documents' own `labels`, one for each token and not shifted), `"causal"` (made from the token ids),
     `"none"` (`ignore_index` everywhere) or `"auto"` (`"given"` if the documents have labels, else `"causal"`). `causal=False`
-    gives the mask `documents`, in which a token reads its whole document.
+    gives the mask `documents`, in which a token reads its whole document, and each token's own id as its label: corrupt the tokens
+    (`TokenMasking`, or `PackingCollator(masking=...)`) before training. With `causal=True`, the first token of a document has no label.
 
     Raises TypeError for documents that are not token ids, and `noren.Error` if no token is left or the rows exceed 2**26 tokens.
 

@@ -123,14 +123,14 @@ def encode(
     listed = [texts] if single else _listed(texts)
     chats = [not isinstance(text, str) for text in listed]
     if any(chats) and not all(chats):
-        raise Error("texts has texts and chats: give either texts or chats")
+        raise Error("`texts` has both plain texts and chats: give only texts or only chats")
     if template and not all(chats):
-        raise TypeError(f"{', '.join(template)}: unknown arguments for texts; a chat template takes further arguments, a text does not")
+        raise TypeError(f"{', '.join(template)}: these arguments are for chat templates, but `texts` holds plain texts: leave the arguments out")
     special, prompt = flag("add_special_tokens", add_special_tokens), flag("add_generation_prompt", add_generation_prompt)
     first = [_written(tokenizer, text, prompt, template) for text in listed]
     second = None if pairs is None else check_texts("pairs", [pairs] if isinstance(pairs, str) else pairs)
     if second is not None and len(second) != len(first):
-        raise Error(f"pairs has {len(second)} texts, but there are {len(first)} first texts: give one for each")
+        raise Error(f"`pairs` has {len(second)} texts, but there are {len(first)} first texts: give one for each")
     most = None if max_length is None else whole("max_length", max_length)
     if most is not None and not 1 <= most <= MOST_TOKENS:
         raise Error(f"max_length is {most}: give a number of tokens from 1 to {MOST_TOKENS}, or None")
@@ -211,7 +211,7 @@ def _row(encoding: Any, most: int | None, side: str) -> _Row:
     if most is not None and len(known) > most:
         space = most - (len(known) - sum(kept))
         if space < 0:
-            raise Error(f"max_length is {most}, but the tokenizer adds {most - space} special tokens: give more")
+            raise Error(f"max_length is {most}, but the tokenizer adds {most - space} special tokens: give a larger max_length")
         kept = _shared(space, kept[0], kept[1])
     dropped = {at for text, count in zip(texts, kept, strict=True) for at in (text[count:] if side == "right" else text[: len(text) - count])}
     places = [at for at in known if at not in dropped]

@@ -129,7 +129,7 @@ class Recognizer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(_names("kinds", self.kinds)))
         if not callable(self.find):
-            raise TypeError(f"find is {short(self.find)}: give a function of a text that returns tuples (kind, start, end)")
+            raise TypeError(f"`find` is {short(self.find)}: give a function of a text that returns tuples (kind, start, end)")
 
     def _findings(self, text: str, first: int) -> list[tuple[int, int, int]]:
         """Returns (index of the kind, start, end); `first` is the index of the recognizer's first kind."""

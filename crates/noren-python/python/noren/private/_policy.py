@@ -35,7 +35,7 @@ class Policy(ABC):
         Raises `Error` for a text that is not a mask, and TypeError for anything else.
         """
         if not isinstance(base, (Mask, str)):
-            raise TypeError(f"base is {short(base)}: give a mask or its text")
+            raise TypeError(f"`base` is {short(base)}: give a mask or its text")
         return self._policy.mask(base)
 
     def facts(self, tokens: Tokens, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
@@ -56,7 +56,7 @@ class Policy(ABC):
         """Returns the query heads, of `count`, in which tokens may not read private tokens."""
         number = whole("count", count)
         if not 0 <= number <= MOST_HEADS:
-            raise Error(f"count is {number}: give a number of query heads from 0 to {MOST_HEADS}")
+            raise Error(f"`count` is {number}: give a number of query heads from 0 to {MOST_HEADS}")
         return list(range(number))
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
@@ -104,7 +104,7 @@ class Clearance(Policy):
         object.__setattr__(self, "levels", found)
         object.__setattr__(self, "reader", _level("reader", self.reader))
         if self.reader < 0:
-            raise Error(f"reader is {self.reader}: give 0 or more, because public tokens have level 0")
+            raise Error(f"`reader` is {self.reader}: give 0 or more, because public tokens have level 0")
         _ = self._policy
 
     def __hash__(self) -> int:
@@ -137,7 +137,7 @@ class Heads(Policy):
         several = isinstance(heads, Iterable) and not isinstance(heads, (range, str, bytes)) and getattr(heads, "ndim", 1) > 0
         parts = tuple(_heads(part) for part in (items("heads", heads) if several else [heads]))
         if not parts:
-            raise Error("heads is empty: give the query heads that do not read private tokens")
+            raise Error("`heads` is empty: give the query heads that do not read private tokens")
         object.__setattr__(self, "heads", parts)
 
     def denied_heads(self, count: int) -> list[int]:
@@ -154,7 +154,7 @@ def _heads(given: Any) -> int | range:
     part = given if isinstance(given, range) else whole("heads", given)
     ends = (part.start, part.stop - 1) if isinstance(part, range) else (part, part)
     if not 0 <= ends[0] <= ends[1] < MOST_HEADS or (isinstance(part, range) and part.step != 1):
-        raise Error(f"heads holds {given!r}: give heads from 0 to {MOST_HEADS - 1}, as an index, a range such as range(2), or a list of these")
+        raise Error(f"`heads` holds {given!r}: give heads from 0 to {MOST_HEADS - 1}, as an index, a range such as range(2), or a list of these")
     return part
 
 

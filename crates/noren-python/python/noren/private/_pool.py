@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from .._given import check_strided
 from .._noren import Error
 from ._policy import Hide, Policy, check_policy
 from ._tokens import Tokens, tokens_of
@@ -29,13 +28,14 @@ def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None)
     """
     import torch
 
+    from ..torch import mean_pool
+
     known = tokens_of(tokens)
     if not isinstance(states, torch.Tensor) or not states.is_floating_point():
         given: Any = states.dtype if isinstance(states, torch.Tensor) else type(states).__name__
-        raise TypeError(f"states is {given}: give floats [batch, length, width]")
+        raise TypeError(f"`states` is {given}: give floats [batch, length, width]")
+    check_strided("states", states)
     if states.dim() != 3 or tuple(states.shape[:2]) != known.shape:
-        raise Error(f"states has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
+        raise Error(f"`states` has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
     released = check_policy(Hide() if policy is None else policy).released(known)
-    marks = torch.from_numpy(released).to(states.device)
-    count = torch.from_numpy(np.maximum(released.sum(1), 1)).to(states.device, states.dtype)
-    return torch.where(marks[..., None], states, torch.zeros((), dtype=states.dtype, device=states.device)).sum(1) / count[:, None]
+    return mean_pool(states, torch.from_numpy(released).to(states.device))

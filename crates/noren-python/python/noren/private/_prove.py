@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -67,6 +68,7 @@ def prove(
     """
     test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), {} if inputs is None else inputs)
     _check_numbers(trials, seed, new_tokens)
+    trials, seed, new_tokens = index(trials), index(seed), index(new_tokens)
     swapped = test.replaced(trials, seed, choices) + test.given(others)
     if new_tokens:
         test.check_continuation(new_tokens)
@@ -180,14 +182,14 @@ class _Test:
         given text only in its secrets, and has them at the same positions.
         """
         if not isinstance(others, (list, tuple)) or not all(isinstance(other, Encoded) for other in others):
-            raise TypeError(f"others is {short(others)}: give a list of encoded texts, the results of nr.private.encode")
+            raise TypeError(f"`others` is {short(others)}: give a list of encoded texts, the results of nr.private.encode")
         found = []
         for at, other in enumerate(others):
             same = other.tokens.shape == self.tokens.shape and bool((self.policy.secret(other.tokens) == self.policy.secret(self.tokens)).all())
             if not same or not (other.ids == self.encoded.ids)[~self.secret].all() or not self._same_arguments(other):
-                raise Error(f"others[{at}] has other public tokens, or private tokens in other places: give texts whose secrets have the same number of tokens")
+                raise Error(f"`others[{at}]` has other public tokens, or private tokens in other places: give texts whose secrets have the same number of tokens")
             if (other.ids == self.encoded.ids).all():
-                raise Error(f"others[{at}] has the same tokens: give a text with other secrets")
+                raise Error(f"`others[{at}]` has the same tokens: give a text with other secrets")
             found.append((f"others[{at}]", torch.from_numpy(other.ids).to(self.ids.device, self.ids.dtype)))
         return found
 
@@ -408,7 +410,7 @@ def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
     most = (size or 1 << 31) - 1
     bad = next((id for id in listed if not 0 <= id <= most), None)
     if bad is not None or len(set(listed)) < 2:
-        raise Error(f"choices has {len(set(listed)) if bad is None else bad}: give at least two different tokens of the vocabulary, numbers from 0 to {most}")
+        raise Error(f"`choices` has {len(set(listed)) if bad is None else bad}: give at least two different tokens of the vocabulary, numbers from 0 to {most}")
     return np.unique(np.array(listed, np.int64))
 
 

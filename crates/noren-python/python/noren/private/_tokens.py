@@ -26,11 +26,11 @@ class Tokens:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, (tuple, list)) or not all(isinstance(row, _PrivateTokens) for row in self.rows):
-            raise TypeError("rows are not private tokens: call Tokens.of(kinds), nr.private.locate or nr.private.encode")
+            raise TypeError("`rows` holds no private tokens: give the result of Tokens.of(kinds), nr.private.locate or nr.private.encode")
         real = booleans("real", self.real)
         shape = (len(self.rows), real.shape[1])
         if real.shape != shape or any(len(row) != shape[1] for row in self.rows):
-            raise Error(f"real has shape {list(real.shape)}, but the rows have {sorted({len(row) for row in self.rows})} tokens: give [{len(self.rows)}, length]")
+            raise Error(f"`real` has shape {list(real.shape)}, but the rows have {sorted({len(row) for row in self.rows})} tokens: give [{len(self.rows)}, length]")
         object.__setattr__(self, "rows", tuple(self.rows))
         object.__setattr__(self, "real", real)
 
@@ -110,7 +110,7 @@ class Tokens:
         """Returns the batch in which only the private tokens that are true in `chosen`, `[batch, length]`, are private."""
         marks = booleans("chosen", chosen)
         if marks.shape != self.shape:
-            raise Error(f"chosen has shape {list(marks.shape)}: give [batch, length] = {list(self.shape)}")
+            raise Error(f"`chosen` has shape {list(marks.shape)}: give [batch, length] = {list(self.shape)}")
         rows = [
             _PrivateTokens.at(len(row), [(kind, [at for at in found if marks[index, at]]) for kind, found in row.kinds()])
             for index, row in enumerate(self.rows)
@@ -121,7 +121,7 @@ class Tokens:
         """Returns the `length` tokens from token `first` on; tokens after the end of the texts are public."""
         start, count = whole("first", first), whole("length", length)
         if not 0 <= start <= MOST_TOKENS or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
-            raise Error(f"first is {start} and length {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
+            raise Error(f"`first` is {start} and `length` is {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
         real = np.ones((self.shape[0], count), np.bool_)
         kept = self.real[:, start : start + count]
         real[:, : kept.shape[1]] = kept
@@ -226,6 +226,6 @@ def _rows_of(found: Any) -> list[tuple[Found, ...]]:
     for entry in items("found", found):
         pair = entry if isinstance(entry, (tuple, list)) else (entry,)
         if not 1 <= len(pair) <= 2 or not all(isinstance(part, Found) for part in pair):
-            raise TypeError(f"found holds {type(entry).__name__}: give the results of nr.private.find, one for each row")
+            raise TypeError(f"`found` holds {type(entry).__name__}: give the results of nr.private.find, one for each row")
         rows.append(tuple(pair))
     return rows

@@ -7,6 +7,13 @@
 """
 
 from ._dynamic import Handle as Handle, MaskFunction as MaskFunction, Replace as Replace, mask_inputs as mask_inputs
+from ._flash import (
+    flash_attn_func as flash_attn_func,
+    flash_attn_kvpacked_func as flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func as flash_attn_qkvpacked_func,
+    flash_attn_varlen_kvpacked_func as flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func as flash_attn_varlen_qkvpacked_func,
+)
 from ._function import attention as attention
 from ._losses import (
     TokenMeanLoss as TokenMeanLoss,
@@ -23,3 +30,8 @@ from ._pooling import (
     mean_pool as mean_pool,
 )
 from ._sdpa import sdpa as sdpa
+from ._varlen import (
+    flash_attn_varlen_func as flash_attn_varlen_func,
+    varlen_attn as varlen_attn,
+    varlen_attn_out as varlen_attn_out,
+)

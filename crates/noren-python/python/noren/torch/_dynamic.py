@@ -31,7 +31,10 @@ MOST_PLANS = 512
 
 @dataclass(frozen=True)
 class Replace:
-    """A result of a mask function that replaces the layer's own mask. Padding and unwritten cache slots stay hidden."""
+    """A result of a mask function that replaces the layer's own mask.
+
+    Padding, unwritten cache slots, and cells that `keep=`, `drop=` and `additive=` of `noren.torch.attention` hide stay hidden.
+    """
 
     mask: Mask | BoundMask | Recognised | Plan | str
 
@@ -79,6 +82,8 @@ def _expression(what: str, found: Mask | Spec) -> Mask:
 
 
 def _described(given: Any) -> str:
+    if isinstance(given, Tensor) and given.is_nested:
+        return "a nested tensor"
     if isinstance(given, Tensor) or (hasattr(given, "dtype") and hasattr(given, "shape")):
         return f"an array of {given.dtype} with shape {list(given.shape)}"
     text = repr(given)

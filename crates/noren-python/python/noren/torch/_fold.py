@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
+from .._tensors import check_strided
 
 if TYPE_CHECKING:
     from ..data import Fold
@@ -53,6 +54,7 @@ def _on(logits: Tensor, array: Any) -> Tensor:
 def _check(fold: Fold, logits: Any) -> None:
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         raise TypeError(f"logits is a {type(logits).__name__}: give a tensor of floats [rows, length, vocabulary]")
+    check_strided("logits", logits)
     if logits.dim() != 3 or tuple(logits.shape[:2]) != fold.input_ids.shape:
         raise Error(f"logits has shape {tuple(logits.shape)}: give [rows, length, vocabulary], with {fold.input_ids.shape} rows and tokens")
     most = int(fold.input_ids.max())

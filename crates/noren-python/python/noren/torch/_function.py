@@ -17,6 +17,7 @@ from .. import _call, _noren
 from .._attention import Masking, _sizes, _table, parsed, plan_of, plan_with_arrays
 from .._masking import four, given_arrays
 from .._call import Call, Extras
+from .._given import listed, numbers, short
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import check_added, check_dropout, check_floats, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
@@ -329,9 +330,9 @@ def attention(
     `engine` selects the kernels: "noren" [default, "auto"], or "flex" for PyTorch's FlexAttention with the exact `BlockMask` and
     score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and keeps none of noren's guarantees.
     """
-    if engine not in ("auto", "noren", "flex"):
-        raise Error(f"engine is {engine!r}: give \"auto\", \"noren\" or \"flex\"")
-    biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else list(bias)
+    if not isinstance(engine, str) or engine not in ("auto", "noren", "flex"):
+        raise Error(f"engine is {short(engine)}: give \"auto\", \"noren\" or \"flex\"")
+    biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else listed("bias", bias, of="tensors")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
     others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
@@ -339,7 +340,8 @@ def attention(
         if array is not None:
             check_added(what, array)
     seed = new_seed() if check_dropout("dropout", dropout) > 0 else None
-    slopes = None if alibi is None else tuple(alibi)
+    found = numbers("alibi", alibi)
+    slopes = None if found is None else tuple(found)
     q, k, v = lower(q, k, v)
     given = given_arrays(keep=keep, drop=drop, additive=additive)
     by_distance = relative is not None or alibi is not None

@@ -255,7 +255,9 @@ class MaskCall:
         blocks with equal scores, those with the first keys are taken. Blocks with the score -inf or NaN are not taken.
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise Error(f"count is {count!r}: give the number of blocks, 0 or more")
+            raise Error(f"`count` is {count!r}: give the number of blocks, 0 or more")
+        if isinstance(scores, Tensor):
+            check_dense("the argument of call.top_blocks", scores)
         expected = (self.batch, self.heads, *self._block_counts(block))
         if not isinstance(scores, Tensor) or not scores.is_floating_point() or tuple(scores.shape) != expected:
             given = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
@@ -354,6 +356,8 @@ def _unknown(name: str) -> Error:
 
 def _booleans(name: str, array: Any) -> Tensor:
     if isinstance(array, np.ndarray):
+        if array.dtype != np.bool_:
+            raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans, for scores a comparison such as scores > 0")
         array = torch.from_numpy(np.ascontiguousarray(array))
     check_dense(f"the argument of call.{name}", array)
     if array.dtype != torch.bool:

@@ -12,6 +12,7 @@ from torch.nn.functional import linear, pad
 
 from .._attention import parsed
 from .._call import Call, Extras
+from .._given import flag
 from .._noren import Error, Facts, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
@@ -65,9 +66,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        need_weights, is_causal = flag("need_weights", need_weights), is_causal is not None and flag("is_causal", is_causal)
+        average_attn_weights = flag("average_attn_weights", average_attn_weights)
         if is_causal and attn_mask is None:
             raise RuntimeError("is_causal is a hint about attn_mask: give attn_mask too, for example attn_mask=\"causal\"")
         for name, x in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
             if x.is_nested:
                 raise Error(f"{name} is a nested tensor: give padded tensors and key_padding_mask (enable_nested_tensor=False)")
             if x.dim() not in (2, 3) or x.dim() != query.dim():
@@ -289,6 +294,8 @@ def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
     >>> with nt.set_mask(model, lambda call: "causal" if call.layer == 0 else "causal & window(left=2)"):
     ...     out = model(torch.randn(1, 5, 8))
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}: give a module of PyTorch with MultiheadAttention of noren")
     given = check_given("mask", mask)
     decodes = any(isinstance(child, nn.TransformerDecoderLayer) for child in model.modules())
     counts: dict[Part, int] = {}

@@ -8,6 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .. import _noren
 from .._call import Call, Extras
+from .._given import flag, number
 from .._noren import Error
 from .._tensors import check_dropout, check_floats, check_mask
 from ._function import lower, new_seed, number_of, operator, run
@@ -36,6 +37,7 @@ def sdpa(
 
     Raises `noren.Error`, TypeError and RuntimeError for inputs that PyTorch rejects, and for integer masks.
     """
+    is_causal, enable_gqa, scale = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), number("scale", scale)
     if attn_mask is not None and is_causal:
         raise RuntimeError("sdpa: attn_mask and is_causal cannot be given together: put the causal part into attn_mask")
     check_dropout("dropout_p", dropout_p)

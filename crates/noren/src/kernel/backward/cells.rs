@@ -268,7 +268,7 @@ impl<S: Simd> Maker<'_, '_, S> {
             ($($len:literal)*) => {
                 match scores.len() {
                     $($len => {
-                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has the length of this match arm");
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the arm of the match on the length has an array type of this length");
                         row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("there is one gradient for each score"));
                     })*
                     _ => row.weigh(s, scores, grads),

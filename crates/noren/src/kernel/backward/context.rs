@@ -1,5 +1,6 @@
 //! The data that all items of a backward pass read, and functions that divide ranges of rows or keys into parts.
 
+use crate::View;
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
 use crate::kernel::simd::{Product, Simd};
@@ -18,8 +19,8 @@ pub(crate) struct Context<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) out: Rows<'a>,
     pub(crate) dout: Rows<'a>,
-    /// The log-sum-exp of each row, `[batch, heads, q_len]`.
-    pub(crate) lse: &'a [f32],
+    /// The log-sum-exp of each row, `[batch, heads, q_len, 1]`.
+    pub(crate) lse: View<'a>,
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,

@@ -39,11 +39,11 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
         let (mut out, mut dout) = (vec![0.0; v_dim], vec![0.0; v_dim]);
         for (n, stats) in slices[i].lock().unwrap_or_else(PoisonError::into_inner).iter_mut().enumerate() {
             let row = i * ROWS + n;
-            let lse = context.lse[row];
+            let at = [row / q_len / heads, row / q_len % heads, row % q_len];
+            let lse = context.lse.value([at[0], at[1], at[2], 0]);
             if lse == f32::NEG_INFINITY {
                 continue;
             }
-            let at = [row / q_len / heads, row / q_len % heads, row % q_len];
             *stats = RowStats { base: 0.0, factor: 1.0, delta: 0.0, careful: lse.abs() > CAREFUL };
             if lse.is_finite() && stats.careful && !context.partial {
                 continue;

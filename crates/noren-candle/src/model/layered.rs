@@ -1,0 +1,35 @@
+//! [`layered_mask`]: the mask of a stack whose layers have different windows.
+
+use noren::noren_mask::{Mask, Selector, atoms};
+
+/// Returns the mask of all layers as one expression. `windows` holds the window of each layer in tokens (`None` for a
+/// layer without a window), and `of` returns the mask of a layer from its window.
+pub(crate) fn layered_mask(windows: &[Option<usize>], of: impl Fn(Option<usize>) -> Mask) -> Mask {
+    let mut kinds = windows.iter().fold(Vec::new(), |mut kinds, window| {
+        if !kinds.contains(window) {
+            kinds.push(*window);
+        }
+        kinds
+    });
+    if let [one] = kinds[..] {
+        return of(one);
+    }
+    // Rarer kinds are listed, and the most frequent one is `else`.
+    kinds.sort_by_key(|kind| windows.iter().filter(|window| *window == kind).count());
+    let rest = kinds.pop().flatten();
+    let named: Vec<(Selector, Mask)> = kinds.into_iter().map(|kind| (layers_of(windows, kind), of(kind))).collect();
+    atoms::layers(named.into_iter().chain([(Selector::Else, of(rest))]))
+}
+
+/// Returns the selector of all layers whose window is `kind`, for the expression `layers(...)`. `kind` is in tokens;
+/// `None` stands for layers without a window. The selector is "every n" if the distances between these layers are equal
+/// up to the last layer, otherwise a list of layers.
+fn layers_of(windows: &[Option<usize>], kind: Option<usize>) -> Selector {
+    let at: Vec<u64> = (0..).zip(windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
+    let step = if at.len() > 1 { at[1] - at[0] } else { windows.len() as u64 };
+    let every = (at[0]..windows.len() as u64).step_by(step as usize);
+    match at.len() > 1 && every.eq(at.iter().copied()) {
+        true => Selector::Every { step, from: at[0] },
+        false => Selector::Spans(at.into_iter().map(Into::into).collect()),
+    }
+}

@@ -1,0 +1,167 @@
+//! Functions as atoms: `Mask::from_tiles`, and bounds of `Mask::from_fn`.
+
+use noren_mask::atom::verify;
+use noren_mask::atoms::{self, TileCells, TileFunction};
+use noren_mask::{Facts, Mask, Shape};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Cells by arithmetic; `calls` counts the calls of `cells`.
+struct Sums {
+    uses: (bool, bool),
+    calls: Arc<AtomicUsize>,
+}
+
+fn allowed(batch: usize, head: usize, q: i64, k: i64) -> bool {
+    let far = q - k > 200;
+    (far || (q * 3 + k * 5 + batch as i64 + 2 * head as i64) % 7 < 3) && k <= q
+}
+
+impl TileFunction for Sums {
+    fn name(&self) -> String {
+        "sums".into()
+    }
+
+    fn uses_batch(&self) -> bool {
+        self.uses.0
+    }
+
+    fn uses_head(&self) -> bool {
+        self.uses.1
+    }
+
+    fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if keys_end > 1000 {
+            return Err(format!("{keys_end} keys: give at most 1000"));
+        }
+        let side = TileCells::SIDE as i64;
+        let mut cells = TileCells::new(queries.clone(), keys_end);
+        for (row, first) in (queries.start..queries.end).step_by(TileCells::SIDE).enumerate() {
+            for tile in 0..(keys_end + side - 1) / side {
+                let mut bits = [0; TileCells::SIDE];
+                let mut full = true;
+                for (word, q) in bits.iter_mut().zip(first..queries.end) {
+                    for (bit, k) in (tile * side..keys_end.min(tile * side + side)).enumerate() {
+                        let cell = allowed(batch, head, q, k);
+                        *word |= u64::from(cell) << bit;
+                        full &= cell;
+                    }
+                }
+                let tile = tile as u32;
+                let added = match bits.iter().any(|word| *word != 0) {
+                    _ if full => cells.full(row, tile..tile + 1),
+                    true => cells.mixed(row, tile, bits),
+                    false => Ok(()),
+                };
+                added.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(cells)
+    }
+}
+
+fn sums(uses: (bool, bool)) -> (Mask, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    (Mask::from_tiles(Sums { uses, calls: calls.clone() }), calls)
+}
+
+#[test]
+fn they_are_planned_exactly() {
+    let (mask, _) = sums((true, true));
+    let shapes = [
+        Shape::square(1),
+        Shape::square(63).batch(2),
+        Shape::square(300).batch(2).heads(3),
+        Shape::cross(70, 200).heads(2),
+        Shape::cached(500, 37),
+    ];
+    for shape in shapes {
+        verify(&mask, &shape, &Facts::new()).unwrap();
+        let combined = atoms::window(90, 3) & !mask.clone() | mask.clone() & atoms::keys(5);
+        verify(&combined, &shape, &Facts::new()).unwrap();
+        let bound = mask.bind(&shape, &Facts::new()).unwrap();
+        let mut count = 0;
+        for batch in 0..shape.batch_len() {
+            for head in 0..shape.head_count() {
+                for row in 0..shape.q_len() {
+                    for key in 0..shape.kv_len() {
+                        let expected = allowed(batch, head, row as i64 + shape.query_offset(batch), key as i64);
+                        assert_eq!(bound.allowed(batch, head, row, key), expected);
+                        count += u128::from(expected);
+                    }
+                }
+            }
+        }
+        assert_eq!(bound.plan().stats().allowed, count);
+    }
+    let ring = Facts::new().positions([vec![64, 65, 2, 3, 4, -1]]);
+    verify(&mask, &Shape::new(2, 6, 64), &ring).unwrap();
+}
+
+#[test]
+fn they_are_called_once_for_each_place_and_shape() {
+    for (uses, calls_of) in [((false, false), 1), ((true, false), 3), ((false, true), 2), ((true, true), 6)] {
+        let (mask, calls) = sums(uses);
+        let shape = Shape::square(100).batch(3).heads(2);
+        let bound = mask.bind(&shape, &Facts::new()).unwrap();
+        assert!(!bound.allowed(2, 1, 3, 90));
+        bound.plan();
+        assert_eq!(calls.load(Ordering::Relaxed), calls_of, "{uses:?}");
+        assert_eq!(bound.pattern_count(), calls_of);
+        // a smaller shape reads the same cells
+        mask.bind(&Shape::square(80), &Facts::new()).unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), calls_of);
+    }
+}
+
+#[test]
+fn they_are_refused_with_their_own_reason() {
+    let (mask, _) = sums((false, false));
+    let error = |shape: Shape| (atoms::causal() & mask.clone()).bind(&shape, &Facts::new()).unwrap_err().to_string();
+    assert_eq!(error(Shape::square(1001)), "`function(sums)`: 1001 keys: give at most 1000");
+    let before = error(Shape::new(4, 4, -2));
+    assert!(before.contains("query row 0 of batch row 0 has position -2"), "{before}");
+    assert_eq!(mask, mask.clone());
+    assert_ne!(mask, sums((false, false)).0);
+    assert!(mask.to_string().parse::<Mask>().is_err());
+}
+
+#[test]
+fn tiles_are_checked() {
+    let mut cells = TileCells::new(0..100, 130);
+    cells.full(0, 0..2).unwrap();
+    cells.mixed(1, 2, [0b11; TileCells::SIDE]).unwrap_err(); // queries 100 to 127 do not exist
+    let mut bits = [0; TileCells::SIDE];
+    bits[..36].fill(0b11);
+    cells.mixed(1, 2, bits).unwrap();
+    for (row, tiles, reason) in [(2, 0..1, "rows of"), (1, 3..4, "tiles"), (1, 2..3, "later tile"), (0, 2..3, "later tile")] {
+        let error = cells.full(row, tiles).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    bits[0] = 0b100;
+    assert!(TileCells::new(0..100, 130).mixed(0, 2, bits).unwrap_err().to_string().contains("beyond"));
+    assert!(cells.allowed(99, 129) && !cells.allowed(100, 129) && !cells.allowed(99, 130) && !cells.allowed(-1, 0));
+    assert!(cells.allowed(63, 127) && !cells.allowed(63, 128) && cells.bytes() < 1000);
+}
+
+#[test]
+fn bounds_of_a_function_are_checked() {
+    let near = |_: usize, _: usize, q: usize, k: usize| q.abs_diff(k) < 5;
+    let good = |_: usize, _: usize, rows: Range<usize>| {
+        (vec![(rows.start as u32).saturating_sub(4)..rows.end as u32 + 4], Vec::new())
+    };
+    let shape = Shape::square(40).batch(2);
+    let mask = Mask::from_fn(near).with_bounds(good).unwrap();
+    mask.check_bounds(&shape, 5000).unwrap();
+    verify(&mask, &shape, &Facts::new()).unwrap();
+    let narrow = Mask::from_fn(near).with_bounds(|_, _, rows| (vec![rows.start as u32..rows.end as u32], Vec::new()));
+    let error = narrow.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
+    assert!(error.contains("wrong bounds") && error.contains("reads the key, which is not among"), "{error}");
+    let wide = Mask::from_fn(near).with_bounds(|_, _, _| (vec![0..40], vec![0..40]));
+    let error = wide.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
+    assert!(error.contains("does not read the key"), "{error}");
+    assert!(Mask::from_fn(near).check_bounds(&shape, 10).unwrap_err().to_string().contains("not a function with bounds"));
+    assert!(atoms::causal().with_bounds(good).unwrap_err().to_string().contains("only the mask of a function"));
+}

@@ -1,0 +1,191 @@
+"""Block lists of flash-attention 4 (CuTe): `BlockSparseTensors` for the forward and the backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _noren
+from .._noren import BoundMask, Error, ExportError
+from ._source import Bools, Exported, Ints, Source, found, read, refuse
+from .dense import Known, Sizes
+
+EMPTY, FULL = -1, -2
+MOST_ENDPOINTS = 1 << 28
+"""Maximum number of entries of the endpoints of a mask."""
+
+
+@dataclass(frozen=True)
+class Fa4Blocks:
+    """The block lists of flash-attention 4 for both passes, and the cells of partial blocks. All arrays hold int32.
+
+    `B` is the number of batch rows or 1, `H` the number of heads or 1; `M` and `N` are the numbers of query blocks and key blocks.
+    A list holds block indices in ascending order; the entries after the first `cnt` are 0 and are not read.
+    """
+
+    mask_block_cnt: Ints
+    """`[B, H, M]`: the number of partial key blocks of each query block."""
+    mask_block_idx: Ints
+    """`[B, H, M, N]`: the partial key blocks of each query block."""
+    full_block_cnt: Ints
+    """`[B, H, M]`: the number of full key blocks of each query block."""
+    full_block_idx: Ints
+    """`[B, H, M, N]`: the full key blocks of each query block."""
+    backward_mask_block_cnt: Ints
+    """`[B, H, N]`: the number of partial query blocks of each key block."""
+    backward_mask_block_idx: Ints
+    """`[B, H, N, M]`: the partial query blocks of each key block."""
+    backward_full_block_cnt: Ints
+    """`[B, H, N]`: the number of full query blocks of each key block."""
+    backward_full_block_idx: Ints
+    """`[B, H, N, M]`: the full query blocks of each key block."""
+    dq_write_order: Ints
+    """`[B, H, N, M]`, for each entry of `backward_mask_block_idx`: the place of the key block among all key blocks of this query block,
+    counted from 0 in ascending order."""
+    dq_write_order_full: Ints
+    """`[B, H, N, M]`, for each entry of `backward_full_block_idx`: the place of the key block, as in `dq_write_order`."""
+    block_size: tuple[int, int]
+    """The sizes of a block (queries, keys)."""
+    endpoints: Ints
+    """`[B, H, q_len, 2 * runs]`: for each query, its runs of keys as (first key, key after the last). A `mask_mod` allows a key of a
+    partial block if one of the runs of its query contains the key. Unused runs are (0, 0)."""
+    kv_len: int
+    """Number of keys."""
+
+    def forward(self) -> dict[str, Any]:
+        """Returns the fields of FA4's `BlockSparseTensorsTorch` for the forward pass, as NumPy arrays."""
+        names = ("mask_block_cnt", "mask_block_idx", "full_block_cnt", "full_block_idx")
+        return {**{name: getattr(self, name) for name in names}, "block_size": self.block_size}
+
+    def backward(self) -> dict[str, Any]:
+        """Returns the fields of FA4's `BlockSparseTensorsTorch` for the backward pass, with the order of a deterministic one."""
+        names = ("mask_block_cnt", "mask_block_idx", "full_block_cnt", "full_block_idx")
+        lists = {name: getattr(self, f"backward_{name}") for name in names}
+        orders = {"dq_write_order": self.dq_write_order, "dq_write_order_full": self.dq_write_order_full, "spt": False}
+        return {**lists, "block_size": self.block_size, **orders}
+
+    def tensors(self, device: Any = "cuda") -> tuple[dict[str, Any], dict[str, Any], Any]:
+        """Returns (`forward()`, `backward()`, endpoints) with PyTorch tensors on `device`.
+
+        `BlockSparseTensorsTorch(**fields)` makes FA4's own type; the endpoints are a tensor for `aux_tensors` of a `mask_mod`.
+        """
+        import torch
+
+        def moved(value: Any) -> Any:
+            return torch.from_numpy(np.ascontiguousarray(value)).to(device) if isinstance(value, np.ndarray) else value
+
+        first, second = ({name: moved(value) for name, value in fields.items()} for fields in (self.forward(), self.backward()))
+        return first, second, moved(self.endpoints)
+
+    def dense(self) -> Bools:
+        """Returns the cells `[B, H, q_len, kv_len]` as booleans: all cells of full blocks, and of partial blocks the cells in `endpoints`.
+
+        Raises `Error` for lists that name a block twice or a block that does not exist, and `ExportError` if the lists of the
+        backward pass describe other blocks than those of the forward pass.
+        """
+        forward = _kinds(self.forward(), "the forward lists", (self._counts[0], self._counts[1]))
+        backward = _kinds(self.backward(), "the backward lists", (self._counts[1], self._counts[0])).swapaxes(2, 3)
+        differ = np.argwhere(forward != backward)
+        if len(differ):
+            b, h, m, n = differ[0].tolist()
+            names = {0: "empty", 1: "partial", 2: "full"}
+            raise ExportError(
+                f"FA4's block lists contradict each other at query block {m}, key block {n} (batch row {b}, head {h}): the block is "
+                f"{names[int(forward[b, h, m, n])]} in the forward pass and {names[int(backward[b, h, m, n])]} in the backward pass"
+            )
+        q_len = self.endpoints.shape[2]
+        kinds = forward.repeat(self.block_size[0], 2).repeat(self.block_size[1], 3)[:, :, :q_len, : self.kv_len]
+        keys = np.arange(self.kv_len)
+        inside = np.zeros((*self.endpoints.shape[:3], self.kv_len), np.bool_)
+        for run in range(0, self.endpoints.shape[3], 2):
+            inside |= (keys >= self.endpoints[..., run, None]) & (keys < self.endpoints[..., run + 1, None])
+        cells: Bools = (kinds == 2) | (kinds == 1) & inside
+        return cells
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        """The numbers of (query blocks, key blocks)."""
+        return -(-self.endpoints.shape[2] // self.block_size[0]), -(-self.kv_len // self.block_size[1])
+
+
+def _kinds(fields: dict[str, Any], name: str, counts: tuple[int, int]) -> NDArray[np.int8]:
+    """Returns the kind of each block, `[B, H, *counts]`: 0 empty, 1 partial, 2 full."""
+    out = np.zeros((*fields["mask_block_cnt"].shape[:2], *counts), np.int8)
+    for kind, prefix in ((1, "mask"), (2, "full")):
+        lists, numbers = fields[f"{prefix}_block_idx"], fields[f"{prefix}_block_cnt"]
+        if numbers.shape != out.shape[:3] or lists.shape[:3] != out.shape[:3]:
+            raise Error(f"{name} have {prefix}_block_cnt {numbers.shape} and {prefix}_block_idx {lists.shape}, but the sizes and blocks need {out.shape[:3]}")
+        if (numbers < 0).any() or (numbers > lists.shape[3]).any():
+            raise Error(f"{name} have a {prefix}_block_cnt outside of 0 to {lists.shape[3]}, the number of entries of a list")
+        listed = np.arange(lists.shape[3]) < numbers[..., None]
+        at = np.argwhere(listed)
+        blocks = lists[listed]
+        wrong = np.flatnonzero((blocks < 0) | (blocks >= counts[1]))
+        if len(wrong):
+            raise Error(f"{name} hold block {blocks[wrong[0]]} in {prefix}_block_idx, but there are {counts[1]} blocks")
+        where = (at[:, 0], at[:, 1], at[:, 2], blocks)
+        times = np.zeros(out.shape, np.int32)
+        np.add.at(times, where, 1)
+        if (times > 1).any() or out[times > 0].any():
+            raise Error(f"{name} name a block twice: a block would be counted twice")
+        out[where] = kind
+    return out
+
+
+def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (128, 128)) -> Fa4Blocks:
+    """Converts a mask to flash-attention 4's `BlockSparseTensors`, for sequences of one length (not packed by `cu_seqlens`).
+
+    `block` is (queries, keys): the keys are FA4's `tile_n`, the queries a multiple of `tile_m`, of 2 * `tile_m` on Blackwell (256, 128).
+    Blocks at the end of the queries or keys that are cut off are partial. FA4 takes a `mask_mod` in its own language (CuTe):
+    `Fa4Blocks.endpoints` holds the cells for this function. Raises `ExportError` for masks with more than 2**28 endpoints.
+    """
+    source = read(mask, shape, facts, "FA4's block lists")
+    if min(block) < 1:
+        raise Error(f"block is {block}: give sizes of 1 or more")
+    tiles = [_noren.blocks(source.plan, pattern, block, False) for pattern in range(source.count)]
+    rows, columns = tiles[0][0]
+    slots = np.stack([np.frombuffer(slot, np.int32).reshape(rows, columns) for _, slot, _ in tiles])[source.patterns]
+    partial, full = slots >= 0, slots == FULL
+    turned, turned_full = partial.swapaxes(2, 3), full.swapaxes(2, 3)
+    either = partial | full
+    place = (np.cumsum(either, -1) - either).astype(np.int32).swapaxes(2, 3)
+    lists = [_listed(which) for which in (partial, full, turned, turned_full)]
+    order, order_full = (
+        np.where(np.arange(rows) < count[..., None], np.take_along_axis(place, index.astype(np.int64), 3), 0).astype(np.int32)
+        for count, index in lists[2:]
+    )
+    (mask_cnt, mask_idx), (full_cnt, full_idx), (back_cnt, back_idx), (back_full_cnt, back_full_idx) = lists
+    return Fa4Blocks(
+        mask_cnt, mask_idx, full_cnt, full_idx, back_cnt, back_idx, back_full_cnt, back_full_idx,
+        order, order_full, block, _endpoints(source), source.shape.kv_len,
+    )  # fmt: skip
+
+
+def _listed(which: Bools) -> tuple[Ints, Ints]:
+    """Returns, for each row of booleans, the number of true entries, and their indices followed by zeros."""
+    counts = which.sum(-1, dtype=np.int32)
+    indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
+    return counts, np.where(np.arange(which.shape[-1]) < counts[..., None], indices, 0).astype(np.int32)
+
+
+def _endpoints(source: Source) -> Ints:
+    rows = source.all_rows()
+    most = max(1, *(row.most for row in rows))
+    if source.patterns.size * source.shape.q_len * 2 * most > MOST_ENDPOINTS:
+        refuse(source.target, f"rows with {most} runs of keys at {source.shape.q_len} queries", "use FlexAttention, whose mask can be bits: to_flex(form=\"bits\")")
+    tables = np.stack([row.table(most, 0).reshape(source.shape.q_len, 2 * most) for row in rows]).astype(np.int32)
+    return np.ascontiguousarray(tables[source.patterns])
+
+
+def from_fa4(blocks: Fa4Blocks) -> BoundMask:
+    """Returns the mask of flash-attention 4's block lists.
+
+    Raises `ExportError` if the lists of the forward and the backward pass describe different blocks.
+    """
+    return found(blocks.dense(), "the block lists")
+
+
+__all__ = ["Fa4Blocks", "from_fa4", "to_fa4"]

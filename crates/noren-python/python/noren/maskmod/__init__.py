@@ -1,0 +1,11 @@
+"""Functions `mask_mod` and `score_mod` of FlexAttention, NumPy or plain Python as masks and biases of noren.
+
+`_trace` records the operations of a function as an expression (`_nodes`), `_recognise` finds the expression of noren that has the same
+cells, `_evaluate` calls the function for many cells, and `_tiles` computes full tiles, empty tiles and the bits of mixed tiles. `_score`
+finds the numbers that a score function adds.
+"""
+
+from ._mask import MaskMod, describe_mask_mod, from_mask_mod
+from ._score import ScoreMod, from_score_mod
+
+__all__ = ["MaskMod", "ScoreMod", "describe_mask_mod", "from_mask_mod", "from_score_mod"]

@@ -1,0 +1,201 @@
+"""Evaluates a mask function for many cells: with tensors of PyTorch, with torch.vmap, with arrays of NumPy, or one cell at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._given import short
+from .._noren import Error
+
+Function = Callable[..., Any]
+Cells = NDArray[np.bool_]
+Positions = NDArray[np.int64]
+
+
+class Refused(Exception):
+    """A result that is not a boolean for each cell; the message describes it."""
+
+
+class _Absent:
+    """In the place of an index that a function seems not to use: every use raises an exception."""
+
+    def _used(self, *_: Any, **__: Any) -> NoReturn:
+        raise LookupError("the function uses this index only for some cells")
+
+    __getattr__ = __bool__ = __index__ = __int__ = __float__ = __len__ = __iter__ = __array__ = _used  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _used  # type: ignore[assignment]
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _used
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _used
+
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> NoReturn:
+        raise LookupError("the function uses this index only for some cells")
+
+
+class Evaluator:
+    """A mask function and the arguments with which it is called; `read` converts its results, and `what` names its kind in errors.
+
+    `mode` is "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy" (arrays that broadcast) or "scalar" (whole numbers, one
+    cell at a time). `reasons` says why modes before it were not used. `uses_batch` and `uses_head` are false if the function did not
+    use the index in a test.
+    """
+
+    def __init__(
+        self, function: Function, name: str, read: Callable[[Any, tuple[int, ...]], Any] | None = None, what: str = "mask function"
+    ) -> None:
+        self.function, self.name = function, f"{what} {name}"
+        self.read = booleans if read is None else read
+        self.uses_batch = self.uses_head = True
+        self.reasons: list[str] = []
+        refused: Refused | None = None
+        failed: list[Exception] = []
+        for self.mode in _modes(function):
+            try:
+                self._try_mode()
+                break
+            except Refused as error:
+                refused = refused or error
+                self.reasons.append(f"{self.mode}: {error}")
+            except Exception as error:  # the function may fail in any way on arguments of a type
+                self.reasons.append(f"{self.mode}: {type(error).__name__}: {_line(error)}")
+                failed.append(error)
+        else:
+            if refused is not None:
+                raise Error(f"the {self.name} {refused}") from refused.__cause__
+            # a function of tensors or arrays fails on numbers because of their type
+            last = failed[0] if isinstance(failed[-1], (AttributeError, TypeError)) else failed[-1]
+            raise Error(
+                f"the {self.name} raises an exception for the first queries and keys, {type(last).__name__}: {_line(last)}"
+            ) from last
+        self._find_uses()
+
+    def _try_mode(self) -> None:
+        for sides in ((3, 4), (1, 1)):
+            q, k = np.arange(sides[0]), np.arange(sides[1])
+            try:
+                found = self.raw(0, 0, q, k)
+            except IndexError:
+                if sides == (1, 1):
+                    raise
+                continue
+            break
+        if self.mode == "scalar":
+            return
+        try:
+            alone = np.array([[self.one(0, 0, int(i), int(j)) for j in k] for i in q])
+        except Refused:
+            raise
+        except Exception:  # a function may need arrays
+            return
+        if (alone != found).any():
+            raise Refused(
+                "gives other results for many cells than for one cell: it depends on random numbers, on state that changes, or on which "
+                "cells are evaluated together"
+            )
+
+    def _find_uses(self) -> None:
+        if self.mode == "scalar":  # a function of numbers may use an index in some cells only
+            return
+        for name in ("uses_batch", "uses_head"):
+            setattr(self, name, False)
+            try:
+                self.raw(0, 0, np.arange(1), np.arange(1))
+            except Exception:  # an index that is used raises errors of several types
+                setattr(self, name, True)
+
+    def cells(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
+        """Returns the cells `[queries, keys]`. Raises `Error`, with the function's exception as the cause."""
+        try:
+            return self.raw(batch, head, q, k)
+        except Refused as error:
+            raise Error(f"the {self.name} {error}") from error.__cause__
+        except Exception as error:  # the function of the caller may raise anything
+            where = f"batch row {batch}, head {head}, queries {q[0]} to {q[-1]}, keys {k[0]} to {k[-1]}"
+            raise Error(
+                f"the {self.name} raises {type(error).__name__} for {where}: {_line(error)}{_advice(error)}"
+            ) from error
+
+    def one(self, batch: int, head: int, q: int, k: int) -> Any:
+        """Returns one cell, evaluated alone."""
+        if self.mode in ("torch", "vmap"):
+            import torch
+
+            arguments: tuple[Any, ...] = tuple(torch.tensor(i) for i in (batch, head, q, k))
+        else:
+            arguments = tuple(np.int64(i) for i in (batch, head, q, k))
+        return self.read(self.function(*arguments), ()).item()
+
+    def raw(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
+        """Returns the cells `[queries, keys]`. Raises `Refused`, or the exception of the function."""
+        shape = (len(q), len(k))
+        if self.mode == "scalar":
+            rows = [[self.read(self.function(batch, head, i, j), ()) for j in k.tolist()] for i in q.tolist()]
+            return np.array(rows).reshape(shape)
+        if self.mode == "numpy":
+            at = (np.int64(batch), np.int64(head))
+            return self.read(self.function(*self._indices(*at), q[:, None], k[None, :]), shape)
+        import torch
+
+        b, h = self._indices(torch.tensor(batch), torch.tensor(head))
+        queries, keys = torch.from_numpy(q), torch.from_numpy(k)
+        if self.mode == "torch":
+            return self.read(self.function(b, h, queries[:, None], keys[None, :]), shape)
+        by_key = torch.vmap(lambda i, j: self.function(b, h, i, j), (None, 0))
+        return self.read(torch.vmap(by_key, (0, None))(queries, keys), shape)
+
+    def _indices(self, batch: Any, head: Any) -> tuple[Any, Any]:
+        return batch if self.uses_batch else _Absent(), head if self.uses_head else _Absent()
+
+
+def _modes(function: Function) -> list[str]:
+    """Returns the modes to try, in order: NumPy before PyTorch for a function that refers to NumPy and not to PyTorch."""
+    code = getattr(function, "__code__", None)
+    names = getattr(code, "co_names", ())
+    known = getattr(function, "__globals__", {})
+    held = [known[name] for name in names if name in known]
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # a variable without a value
+            continue
+    places = {(getattr(part, "__module__", None) or type(part).__module__ or "") for part in held if not isinstance(part, type(sys))}
+    places |= {part.__name__ for part in held if isinstance(part, type(sys))}
+    kinds = {place.split(".")[0] for place in places}
+    tensors = ["torch", "vmap"] if "torch" in sys.modules else []
+    return ["numpy", *tensors, "scalar"] if "numpy" in kinds and "torch" not in kinds else [*tensors, "numpy", "scalar"]
+
+
+def _line(error: BaseException | None) -> str:
+    text = str(error).strip().split("\n")[0]
+    return text if len(text) <= 200 else f"{text[:196]} ..."
+
+
+def _advice(error: Exception) -> str:
+    """Returns the fix for usual exceptions, to be added to a message."""
+    if isinstance(error, IndexError):
+        return ": the function reads captured data beyond its end; bind the mask to the length of the data"
+    if isinstance(error, LookupError) and "only for some cells" in str(error):
+        return ": use batch row and head for all cells, for example by `& (h >= 0)`"
+    return ""
+
+
+def booleans(result: Any, shape: tuple[int, ...]) -> Cells:
+    """Returns a result as booleans of `shape`. Raises `Refused` for other types, and for shapes that do not broadcast."""
+    if hasattr(result, "detach"):
+        result = result.detach().cpu().numpy() if "bfloat16" not in str(result.dtype) else result.detach().float().numpy()
+    if not isinstance(result, (bool, np.ndarray, np.generic)):
+        raise Refused(f"returns {short(result)}: a mask function returns booleans, true where the query may read the key")
+    made = np.asarray(result)
+    if made.dtype != np.bool_:
+        kind = "numbers that are added to scores" if made.dtype.kind == "f" else "numbers"
+        fix = "give a function with scores to nr.from_score_mod" if made.dtype.kind == "f" else "add a comparison, such as `!= 0`"
+        raise Refused(f"returns {made.dtype} ({kind}), not booleans: {fix}")
+    try:
+        return np.broadcast_to(made, shape)
+    except ValueError:
+        raise Refused(f"gives an array of shape {list(made.shape)} for {list(shape)} cells") from None

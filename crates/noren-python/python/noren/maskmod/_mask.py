@@ -1,0 +1,209 @@
+"""`from_mask_mod`: a mask function of FlexAttention, NumPy or plain Python as a mask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._given import short
+from .._noren import Error, Mask, Shape, tile_function
+from ._evaluate import Evaluator
+from ._nodes import Node, evaluate, nodes
+from ._recognise import Unknown, recognise
+from ._tiles import Bounds, Tiler
+from ._trace import Trace, Untraceable, trace
+
+COMPARED = 160
+"""Number of queries and keys for which a trace and an expression are compared with the function, where it can be evaluated there."""
+
+
+@dataclass(frozen=True)
+class MaskMod:
+    """What `describe_mask_mod` found out about a mask function.
+
+    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length; otherwise it is an atom
+    whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
+    are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
+    (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` says why a simpler or faster
+    form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
+    compared with the function itself.
+    """
+
+    mask: Mask
+    recognised: bool
+    traced: bool
+    evaluated_as: str
+    reasons: tuple[str, ...]
+    compared: int
+
+    @property
+    def established(self) -> str:
+        """What is known about the mask, as a sentence."""
+        if self.recognised:
+            return (
+                f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded operations of the "
+                f"function, and compared with the function in {self.compared} cells"
+            )
+        if self.traced:
+            return (
+                "no expression was found; the cells are computed for each shape from the recorded operations of the function, which were "
+                f"compared with the function in {self.compared} cells; random cells of each shape are compared too"
+            )
+        return "no expression was found; the function itself computes the cells of each shape, and random cells are computed twice"
+
+    def __repr__(self) -> str:
+        reasons = "".join(f"; {reason}" for reason in self.reasons)
+        return f"<{self.mask}: {self.established}{reasons}>"
+
+
+def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> Mask:
+    """Returns the mask of a function `mask_mod(b, h, q_idx, kv_idx)`, which returns true where the query may read the key.
+
+    The function may use PyTorch, NumPy or plain Python, and captured tensors, arrays and lists. It gets positions: those of
+    `nr.Shape.square` and `nr.Shape.cross` are the indices of FlexAttention; in `nr.Shape.cached(past, new)`, query 0 has position
+    `past`. It must be pure: captured data must not change later.
+
+    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length.
+    Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
+    mixed tiles are stored as bits. `describe_mask_mod` returns what was found out.
+
+    `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of (first
+    key, key after the last): the keys that at least one of the queries `first` to before `end` reads, and the keys that all of them
+    read. Random cells are compared with the bounds.
+
+    Raises TypeError if the function is not callable, and `Error` if it raises an exception (which is the cause), returns something
+    else than booleans, or depends on random numbers. An atom raises the same errors when it is bound.
+    """
+    return describe_mask_mod(function, bounds=bounds, name=name).mask
+
+
+def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> MaskMod:
+    """Returns the mask of `from_mask_mod`, and what was established about the mask. Arguments and errors are the same."""
+    if not callable(function):
+        raise TypeError(f"the mask function is {short(function)}: give a function of (b, h, q_idx, kv_idx)")
+    if bounds is not None and not callable(bounds):
+        raise TypeError(f"bounds is {short(bounds)}: give a function of (b, h, first, end)")
+    named = _name(function) if name is None else name
+    evaluator = Evaluator(function, named)
+    reasons = []
+    recorded: Trace | None = None
+    compared = 0
+    try:
+        recorded = trace(function)
+        compared = _compare(evaluator, recorded.result)
+        used = recorded.result.variables | recorded.fails.variables
+        evaluator.uses_batch, evaluator.uses_head = "b" in used, "h" in used
+    except Untraceable as error:
+        reasons.append(f"its operations cannot be recorded, because it {error}")
+    except _Contradicts as error:
+        reasons.append(f"its recorded operations differ from its results for {error}")
+        recorded = None
+    if recorded is not None:
+        try:
+            found = _shorter(recognise(recorded.result))
+            _check_limits(recorded)
+            _compare_expression(found, recorded.result)
+            return MaskMod(found, True, True, evaluator.mode, tuple(evaluator.reasons), compared)
+        except Unknown as error:
+            reasons.append(f"no expression for {error}")
+    tiler = Tiler(evaluator, recorded, bounds, named)
+    mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
+    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Returns the name of a function, as the text of its mask contains it."""
+    found = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return re.sub(r"[^\w.]", "", found.replace("<locals>.", "")) or "function"
+
+
+def _shorter(mask: Mask) -> Mask:
+    simple = mask.simplify()
+    return simple if len(str(simple)) < len(str(mask)) else mask
+
+
+class _Contradicts(Exception):
+    """A result of a function differs from its recorded operations; the message names the cell."""
+
+
+def _compare(evaluator: Evaluator, node: Node) -> int:
+    """Compares recorded operations with the function, and returns the number of compared cells.
+
+    The cells are those of the first queries and keys and, where the function can be evaluated there, random cells far away. Raises
+    `_Contradicts`.
+    """
+    count = 0
+    rng = np.random.default_rng(0)
+    for batch, head in ((0, 0), (0, 1), (1, 0)):
+        side = COMPARED if (batch, head) == (0, 0) and evaluator.mode != "scalar" else 24
+        while side:
+            q = np.arange(side, dtype=np.int64)
+            try:
+                count += _equal(evaluator, node, (batch, head), q, q)
+                break
+            except _Failed:
+                side //= 2
+    for reach in (300, 5000, 200_000):
+        q, k = (np.sort(rng.integers(0, reach, 16 if evaluator.mode != "scalar" else 4)) for _ in range(2))
+        try:
+            count += _equal(evaluator, node, (int(rng.integers(3)), int(rng.integers(3))), q, k)
+        except _Failed:
+            continue
+    return count
+
+
+class _Failed(Exception):
+    """The function cannot be evaluated for the chosen cells, for example because captured data is shorter."""
+
+
+def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: Any) -> int:
+    """Returns the number of compared cells. Raises `_Failed`, or `_Contradicts` if a cell differs."""
+    try:
+        truth = Evaluator.raw(evaluator, *place, q, k)
+    except Exception as error:  # the function may fail in any way outside of its data
+        raise _Failed from error
+    found = evaluate(node, _at(place, q, k))
+    wrong = np.argwhere(np.broadcast_to(found, truth.shape) != truth)
+    if len(wrong):
+        at = (int(q[wrong[0][0]]), int(k[wrong[0][1]]))
+        raise _Contradicts(f"batch row {place[0]}, head {place[1]}, query {at[0]}, key {at[1]}")
+    return int(truth.size)
+
+
+def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:
+    return {"b": np.asarray(place[0], np.int64), "h": np.asarray(place[1], np.int64), "q": q[:, None], "k": k[None, :]}
+
+
+def _check_limits(recorded: Trace) -> None:
+    """Raises `Unknown` if the function reads captured data that its result does not contain: the expression would not raise its error
+    for longer sequences.
+    """
+    held = {(id(node.value)) for node in nodes(recorded.result) if node.op == "table"}
+    read = [node for node in nodes(recorded.fails) if node.op == "table"]
+    if (recorded.fails.op != "const" and not held) or any(id(node.value) not in held for node in read):
+        raise Unknown("captured data that has no effect on its result")
+
+
+def _compare_expression(mask: Mask, node: Node) -> None:
+    """Compares an expression with the recorded operations, at the length of captured data or at `COMPARED`.
+
+    Raises `Unknown` if they differ, so that the operations are used instead.
+    """
+    lengths = {table.value.shape[-1] for table in nodes(node) if table.op == "table" and table.args[-1].variables & {"q", "k"}}
+    rows = {table.value.shape[0] for table in nodes(node) if table.op == "table" and table.args[0].variables == {"b"}}
+    length = min(min(lengths, default=COMPARED), 1024)
+    if lengths and max(lengths) > length:
+        return
+    shape = Shape.square(length, batch=max(rows, default=1))
+    try:
+        cells = mask.dense(shape)
+    except Error as error:
+        raise Unknown(f"the shape of its captured data ({error})") from error
+    for row in range(shape.batch):
+        at = np.arange(length, dtype=np.int64)
+        if (np.broadcast_to(evaluate(node, _at((row, 0), at, at)), (length, length)) != cells[row, 0]).any():
+            raise Unknown(f"its cells: the expression {mask} differs from the function")

@@ -1,0 +1,250 @@
+"""`from_score_mod`: an additive `score_mod` of FlexAttention as a bias, slopes of ALiBi, a table by distance, or a mask."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._given import short
+from .._noren import Error, Mask, Shape, full
+from ._evaluate import Evaluator, Refused
+from ._mask import _name, from_mask_mod
+
+SCORES = (0.0, 1.0, -2.5, 8.0)
+"""Scores at which a function is evaluated in each cell. The bias is its result for the first one."""
+TOLERANCE = 1e-5
+"""Maximum difference between `function(score)` and `score + bias`, relative to 1 plus both numbers."""
+ROWS = 64
+MOST_CELLS = 1 << 28
+"""Maximum number of entries of a bias."""
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ScoreMod:
+    """An additive score function as arguments of attention.
+
+    `arguments` are keyword arguments of `nr.attention` and `nt.attention`: `{}` (nothing is added), `{"alibi": slopes}`,
+    `{"relative": table}` (`[heads, 2 * reach + 1]`, by key position minus query position), or `{"bias": array}` (`[batch or 1, heads
+    or 1, q_len, kv_len]`). `mask` has the cells in which the function returns -inf hidden, and is `full` if there are none.
+    `shape` is the shape for which this was established, in `cells` cells at the scores of `SCORES`.
+    """
+
+    arguments: dict[str, Any]
+    mask: Mask
+    shape: Shape
+    cells: int
+
+    @property
+    def established(self) -> str:
+        """What is known about the function, as a sentence."""
+        kind = next(iter(self.arguments), "no change of scores")
+        return (
+            f"additive ({kind}) for {self.shape}: score + bias was compared with the function in {self.cells} cells at the scores "
+            f"{', '.join(map(str, SCORES))}; other scores and lengths were not evaluated"
+        )
+
+    def __repr__(self) -> str:
+        return f"<ScoreMod: {self.established}>"
+
+
+def from_score_mod(function: Callable[..., Any], shape: Shape | int, *, name: str | None = None) -> ScoreMod:
+    """Returns the bias of a function `score_mod(score, b, h, q_idx, kv_idx)` that adds a number to the score, for one shape.
+
+    The number must not depend on the score: the function is evaluated in every cell at several scores. A function that adds -slope *
+    |q_idx - kv_idx| becomes slopes of ALiBi, one that depends on head and distance a table, others an array `[batch or 1, heads or 1,
+    q_len, kv_len]`. Cells with -inf become a mask. Indices are positions, as in `from_mask_mod`.
+
+    Raises `Error` if the function is not additive, with the modifier that noren has instead (`softcap`, `scale`) where it is one; if it
+    raises an exception (the cause), or returns NaN or something else than floats. Raises TypeError if the function is not callable.
+    """
+    if not callable(function):
+        raise TypeError(f"the score function is {short(function)}: give a function of (score, b, h, q_idx, kv_idx)")
+    sizes = shape if isinstance(shape, Shape) else Shape.square(shape)
+    named = _name(function) if name is None else name
+    source = _Source(function, sizes, named)
+    hidden = False
+    reduced = _Reduced(source)
+    for place, q, bias in source.blocks(check=True):
+        hidden = hidden or bool(np.isneginf(bias).any())
+        reduced.add(place, q, bias)
+    mask = full()
+    if hidden:
+        mask = from_mask_mod(_finite(function), name=named)
+    return ScoreMod(reduced.arguments(), mask, sizes, source.cells)
+
+
+class _Source:
+    """A score function and the cells in which it is evaluated."""
+
+    def __init__(self, function: Callable[..., Any], shape: Shape, name: str) -> None:
+        self.shape, self.name = shape, name
+        self.at = [Evaluator(_at_score(function, score), name, _numbers, "score function") for score in SCORES]
+        by_batch = any(each.uses_batch for each in self.at) or len(set(shape.query_offsets)) > 1
+        self.batch = shape.batch if by_batch else 1
+        self.heads = shape.heads if any(each.uses_head for each in self.at) else 1
+        self.cells = self.batch * self.heads * shape.q_len * shape.kv_len
+        if self.cells > MOST_CELLS:
+            raise Error(
+                f"the score function {name} has {self.cells} cells for {shape}, and at most {MOST_CELLS} are evaluated: give a smaller "
+                "shape, or the slopes, the table or the bias themselves"
+            )
+        offsets = list(shape.query_offsets)
+        self.offsets = offsets if len(offsets) == shape.batch else offsets * shape.batch
+
+    def blocks(self, check: bool) -> Iterator[tuple[tuple[int, int], NDArray[np.int64], Numbers]]:
+        """Yields ((batch row, head), positions of queries, numbers that are added `[queries, keys]`). Raises `Error` if the function is
+        not additive there; `check` is false for cells that were checked before.
+        """
+        k = np.arange(self.shape.kv_len, dtype=np.int64)
+        for batch in range(self.batch):
+            for head in range(self.heads):
+                for start in range(0, self.shape.q_len, ROWS):
+                    q = np.arange(start, min(start + ROWS, self.shape.q_len), dtype=np.int64) + self.offsets[batch]
+                    bias = self.at[0].cells(batch, head, q, k)
+                    if check:
+                        self._check((batch, head), q, k, bias)
+                    yield (batch, head), q, bias
+
+    def _check(self, place: tuple[int, int], q: NDArray[np.int64], k: NDArray[np.int64], bias: Numbers) -> None:
+        for score, each in zip((*SCORES, SCORES[0]), (*self.at, self.at[0]), strict=True):
+            found = each.cells(*place, q, k)
+            hidden = np.isneginf(bias)
+            with np.errstate(invalid="ignore"):
+                wrong = np.abs(found - (bias + score)) > TOLERANCE * (1 + abs(score) + np.abs(bias))
+            wrong = np.where(hidden | np.isneginf(found), hidden != np.isneginf(found), wrong)
+            if wrong.any():
+                row, key = (int(i) for i in np.argwhere(wrong)[0])
+                raise Error(self._reason(place, q[row : row + 1], k[key : key + 1], score == SCORES[0]))
+
+    def _reason(self, place: tuple[int, int], q: NDArray[np.int64], k: NDArray[np.int64], again: bool) -> str:
+        """Returns the reason why the function is not additive in a cell."""
+        cell = f"batch row {place[0]}, head {place[1]}, query {q[0]}, key {k[0]}"
+        start = f"the score function {self.name}"
+        if again:
+            return f"{start} gives different results for the same score in {cell}: it depends on random numbers or on state that changes"
+        function = self.at[0].function.function  # type: ignore[attr-defined]
+        given = (*SCORES, 1e9, -1e9, -8.0)
+        made = [Evaluator.raw(_like(self.at[0], _at_score(function, score)), *place, q, k).item() for score in given]
+        start = f"{start} is not additive: in {cell}, it returns {made[0]:.6g} for the score 0 and {made[3]:.6g} for the score 8"
+        top, bottom, middle = made[4], made[5], made[0]
+        cap = (top - bottom) / 2
+        if math.isfinite(cap) and 0 < cap < 1e8:
+            tanh = [cap * math.tanh(score / cap) for score in given]
+            shift = middle
+            if all(abs(found - one - shift) <= 1e-4 * (1 + cap) for found, one in zip(made, tanh, strict=True)):
+                more = "" if abs(shift) < 1e-6 else ", and give the number that it adds after the softcap as a bias"
+                return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})){more}"
+        factor = made[1] - made[0]
+        if all(abs(found - middle - factor * score) <= 1e-4 * (1 + abs(factor * score)) for found, score in zip(made, given, strict=True)):
+            return f"{start}. It multiplies the score by {factor:.6g}: multiply scale= by this number, and give the number that it adds as a bias"
+        return f"{start}. noren adds numbers to scores, and has softcap, scale and soft weights as its other modifiers"
+
+
+def _like(evaluator: Evaluator, function: Callable[..., Any]) -> Evaluator:
+    """Returns an evaluator of another function that calls it in the same mode."""
+    made = object.__new__(Evaluator)
+    made.__dict__.update(evaluator.__dict__, function=function)
+    return made
+
+
+class _AtScore:
+    """A score function at one score, as a function of (b, h, q_idx, kv_idx)."""
+
+    def __init__(self, function: Callable[..., Any], score: float) -> None:
+        self.function, self.score = function, score
+
+    def __call__(self, b: Any, h: Any, q: Any, k: Any) -> Any:
+        if isinstance(q, (int, np.integer)):
+            return self.function(self.score, b, h, q, k)
+        if isinstance(q, np.ndarray):
+            return self.function(np.full(np.broadcast_shapes(q.shape, k.shape), self.score), b, h, q, k)
+        torch = sys.modules["torch"]
+        sizes = torch.broadcast_shapes(q.shape, k.shape)
+        return self.function(torch.full(sizes, self.score, dtype=torch.float64), b, h, q, k)
+
+
+def _at_score(function: Callable[..., Any], score: float) -> Callable[..., Any]:
+    return _AtScore(function, score)
+
+
+def _finite(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the mask function of the cells in which a score function does not return -inf."""
+    at_zero = _AtScore(function, 0.0)
+
+    def finite(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return at_zero(b, h, q, k) != -math.inf
+
+    return finite
+
+
+def _numbers(result: Any, shape: tuple[int, ...]) -> Any:
+    """Returns the result of a score function as float64. Raises `Refused` for other types, NaN and +inf."""
+    if hasattr(result, "detach"):
+        result = result.detach().double().cpu().numpy() if result.is_floating_point() else result.detach().cpu().numpy()
+    if isinstance(result, bool) or not isinstance(result, (int, float, np.ndarray, np.generic)):
+        raise Refused(f"returns {short(result)}: a score function returns floats, the changed scores")
+    made = np.asarray(result)
+    if made.dtype.kind == "b" or made.dtype.kind not in "fiu":
+        raise Refused(f"returns {made.dtype}, not floats: give a function with booleans to nr.from_mask_mod")
+    made = made.astype(np.float64)
+    if np.isnan(made).any() or np.isposinf(made).any():
+        raise Refused("returns NaN or +inf")
+    try:
+        return np.broadcast_to(made, shape)
+    except ValueError:
+        raise Refused(f"gives an array of shape {list(made.shape)} for {list(shape)} cells") from None
+
+
+class _Reduced:
+    """The numbers that a function adds, in the smallest form that holds all of them: by distance, or as an array."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        shape = source.shape
+        last = max(shape.q_len - 1 + max(source.offsets), shape.kv_len - 1)
+        self._reach = last
+        self._table = np.full((source.heads, 2 * last + 1), np.nan)
+        self._by_distance = True
+        self._dtype: Any = np.float32
+
+    def add(self, place: tuple[int, int], q: NDArray[np.int64], bias: Numbers) -> None:
+        """Adds the numbers of some queries. Numbers of hidden cells (-inf) have no meaning."""
+        if not self._by_distance:
+            return
+        distance = np.arange(self._source.shape.kv_len) - q[:, None] + self._reach
+        seen = ~np.isneginf(bias)
+        row = self._table[place[1]]
+        at, values = distance[seen], bias[seen]
+        new = np.isnan(row[at])
+        row[at[new]] = values[new]
+        self._by_distance = bool((np.abs(row[at] - values) <= 1e-9 * (1 + np.abs(values))).all())
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns keyword arguments of attention."""
+        heads = self._source.shape.heads
+        if self._by_distance:
+            table = np.broadcast_to(np.nan_to_num(self._table), (heads, self._table.shape[1]))
+            if not table.any():
+                return {}
+            known = ~np.isnan(np.broadcast_to(self._table, table.shape))
+            distance = np.abs(np.arange(table.shape[1]) - self._reach)
+            far = np.where(known, distance, 0).argmax(1)
+            slopes = -table[np.arange(heads), far] / np.maximum(distance[far], 1)
+            straight = np.abs(table + slopes[:, None] * distance) <= 1e-6 * (1 + np.abs(table))
+            if (straight | ~known).all():
+                return {"alibi": slopes.tolist()}
+            return {"relative": np.ascontiguousarray(table, np.float32)}
+        source = self._source
+        whole = np.empty((source.batch, source.heads, source.shape.q_len, source.shape.kv_len), np.float32)
+        for (batch, head), q, bias in source.blocks(check=False):
+            start = int(q[0]) - source.offsets[batch]
+            whole[batch, head, start : start + len(q)] = np.where(np.isneginf(bias), 0, bias)
+        return {"bias": whole}

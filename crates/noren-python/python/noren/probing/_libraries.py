@@ -1,0 +1,204 @@
+"""Arrays and gradients of NumPy, PyTorch and JAX."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._call import Unprepared, Unusable
+from ._reference import Floats
+
+
+class Library(Protocol):
+    """Conversion of arrays and computation of gradients with one array library."""
+
+    name: str
+
+    def floats(self, x: Floats, dtype: str) -> Any:
+        """Returns `x` as an array of this library with numbers of type `dtype`."""
+        ...
+
+    def plain(self, x: Any) -> Any:
+        """Returns an array of booleans or integers as an array of this library."""
+        ...
+
+    def numpy(self, x: Any) -> Floats:
+        """Returns an array of this library as float64. Raises `Unusable` if `x` is no array of numbers."""
+        ...
+
+    def run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        """Returns the output, the log-sum-exp (or None) and the gradients of `arrays` (empty without a cotangent)."""
+        ...
+
+
+def checked(x: Any) -> Floats:
+    """Returns an array as float64. Raises `Unusable` if it holds no real floating-point numbers."""
+    try:
+        array = np.asarray(x)
+        if array.dtype == object:
+            raise Unusable(f"the function returned {type(x).__name__}, not an array of floating-point numbers")
+        if array.dtype.kind in "USMmVcbiu" and array.dtype.name != "bfloat16":
+            raise Unusable(f"the function returned an array of {array.dtype}, not of floating-point numbers")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise Unusable(f"the function returned {type(x).__name__}, not an array of floating-point numbers") from error
+
+
+class NumpyLibrary:
+    """Arrays of NumPy, without gradients."""
+
+    name = "numpy"
+
+    def floats(self, x: Floats, dtype: str) -> Any:
+        if dtype == "bfloat16":
+            try:
+                import ml_dtypes
+            except ImportError as error:
+                raise Unprepared("NumPy has no bfloat16; the package ml_dtypes has it and is not installed") from error
+            return x.astype(ml_dtypes.bfloat16)
+        return x.astype(dtype)
+
+    def plain(self, x: Any) -> Any:
+        return np.ascontiguousarray(x)
+
+    def numpy(self, x: Any) -> Floats:
+        return checked(x)
+
+    def run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        return (*pick(function(*arrays)), ())
+
+
+class TorchLibrary:
+    """Tensors of PyTorch on a device."""
+
+    name = "torch"
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def floats(self, x: Floats, dtype: str) -> Any:
+        import torch
+
+        return self._placed(torch.from_numpy(np.array(x, order="C")).to(getattr(torch, dtype)))
+
+    def plain(self, x: Any) -> Any:
+        import torch
+
+        return self._placed(torch.from_numpy(np.array(x, order="C")))
+
+    def _placed(self, tensor: Any) -> Any:
+        try:
+            return tensor.to(self.device)
+        except Exception as error:
+            raise Unprepared(f"the device {self.device!r} cannot be used: {str(error).strip().splitlines()[0]}") from error
+
+    def numpy(self, x: Any) -> Floats:
+        import torch
+
+        if not isinstance(x, torch.Tensor):
+            return checked(x)
+        if not x.is_floating_point():
+            raise Unusable(f"the function returned a tensor of {x.dtype}, not of floating-point numbers")
+        return np.asarray(x.detach().to("cpu", torch.float64).numpy(), np.float64)
+
+    def run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        with _compiled_always():
+            return self._run(function, pick, arrays, cotangent)
+
+    def _run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        import torch
+
+        if cotangent is None:
+            with torch.no_grad():
+                return (*pick(function(*arrays)), ())
+        leaves = tuple(array.requires_grad_() for array in arrays)
+        out, lse = pick(function(*leaves))
+        if not isinstance(out, torch.Tensor):
+            raise Unusable(f"the function returned {type(out).__name__}, not a tensor")
+        return out, lse, torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
+
+
+@contextmanager
+def _compiled_always() -> Iterator[None]:
+    """Returns a context in which compiled functions are compiled again for each new shape and mask.
+
+    After PyTorch's limit of recompilations, they would run uncompiled, and a probe would observe another implementation.
+    """
+    config = getattr(sys.modules.get("torch._dynamo"), "config", None)
+    names = [name for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)]
+    if config is None:
+        yield
+        return
+    with config.patch(dict.fromkeys(names, 1 << 16)):
+        yield
+
+
+class JaxLibrary:
+    """Arrays of JAX."""
+
+    name = "jax"
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
+    def _placed(self, array: Any) -> Any:
+        import jax
+
+        try:
+            return jax.device_put(array, jax.devices(self.device)[0])
+        except RuntimeError as error:
+            raise Unprepared(f"the device {self.device!r} cannot be used: {str(error).strip().splitlines()[0]}") from error
+
+    def floats(self, x: Floats, dtype: str) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        if dtype == "float64" and not jax.config.jax_enable_x64:
+            raise Unprepared("JAX computes in float64 only with jax_enable_x64")
+        wide = np.float64 if dtype == "float64" else np.float32
+        return self._placed(jnp.asarray(x.astype(wide)).astype(dtype))
+
+    def plain(self, x: Any) -> Any:
+        import jax.numpy as jnp
+
+        return self._placed(jnp.asarray(x))
+
+    def numpy(self, x: Any) -> Floats:
+        return checked(x)
+
+    def run(
+        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
+    ) -> tuple[Any, Any, tuple[Any, ...]]:
+        if cotangent is None:
+            return (*pick(function(*arrays)), ())
+        import jax
+
+        out, back = jax.vjp(lambda *given: pick(function(*given))[0], *arrays)
+        return out, None, back(cotangent)
+
+
+def library(name: str, device: str) -> Library:
+    """Returns the array library `name`: `"numpy"`, `"torch"` or `"jax"`."""
+    if name == "torch":
+        return TorchLibrary(device)
+    if name == "jax":
+        return JaxLibrary(device)
+    if name == "numpy":
+        if device != "cpu":
+            raise Unprepared(f"NumPy has no device {device!r}")
+        return NumpyLibrary()
+    from .._noren import Error
+
+    raise Error(f'library={name!r} is unknown: give "numpy", "torch" or "jax"')

@@ -1,0 +1,141 @@
+"""`python -m noren probe`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .._noren import Error
+from ._known import COMPILED, TARGETS
+from ._probe import probe
+from ._report import Entry, Report, Verdict, table
+
+BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
+
+_EPILOG = f"""\
+targets: {", ".join(TARGETS)}; another name is an attn_implementation of transformers; module:function is a function of queries, keys and
+values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m noren probe", description="Finds out what attention functions really compute.", epilog=_EPILOG
+    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="an attention function, by name or as module:function")
+    parser.add_argument("--all", action="store_true", help="all known targets, those that compile in the first dtype only")
+    parser.add_argument("--mask", action="append", default=None, help="a mask as text, instead of the default masks; may be repeated")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=NAME", help="a field of the signature, such as keep=attn_mask")
+    parser.add_argument("--dtypes", default="float32", help="number types, separated by commas [default: float32]")
+    parser.add_argument("--device", default="cpu", help="the device of the arrays [default: cpu]")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of all content [default: 0]")
+    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="[default: text]")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="writes to a file instead of the standard output")
+    parser.add_argument("--entries", type=Path, metavar="FILE", help="appends each entry to a file as a line of JSON, as soon as it is known")
+    parser.add_argument("--into", type=Path, metavar="FILE", help=f"replaces the lines between {BEGIN} and {END} of a file by the table")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command and returns the exit status: 0 without faults, 1 with faults, 2 for wrong arguments."""
+    parser = _parser()
+    try:
+        given = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    targets = [*given.targets, *(TARGETS if given.all else ())]
+    if not targets:
+        print("python -m noren probe needs a target, or --all", file=sys.stderr)
+        return 2
+    reports = []
+    try:
+        for target in targets:
+            print(f"probing {target}", file=sys.stderr)
+            dtypes = given.dtypes.split(",")
+            if given.all and target in COMPILED:
+                dtypes = dtypes[:1]
+            reports.append(_probed(target, dtypes, given) if len(targets) == 1 else _in_process(target, dtypes, given))
+        if given.into is not None:
+            _replace(given.into, table(reports))
+        elif given.output is not None:
+            given.output.write_text(_text(reports, given.format) + "\n", encoding="utf-8")
+        else:
+            print(_text(reports, given.format))
+    except (Error, OSError) as error:
+        print(f"python -m noren probe: {error}", file=sys.stderr)
+        return 2
+    return 1 if any(report.faults for report in reports) else 0
+
+
+def _probed(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Report:
+    """Returns the report of a target. Its entries are also appended to the file of `--entries`."""
+
+    def progress(entry: Entry) -> None:
+        if given.entries is not None:
+            with given.entries.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry.to_dict()) + "\n")
+
+    masks = None if given.mask is None else list(given.mask)
+    return probe(target, masks, dtypes=dtypes, device=given.device, seed=given.seed, progress=progress, **_fields(given.set))
+
+
+def _in_process(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Report:
+    """Returns the report of a target that is probed in a process of its own. If the process crashes, the report has the entries so far.
+
+    Raises `Error` if the process refuses its arguments.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        output, entries = Path(folder, "report"), Path(folder, "entries")
+        command = [sys.executable, "-m", "noren", "probe", target, "--dtypes", ",".join(dtypes), "--device", given.device, "--seed", str(given.seed)]
+        command += [part for mask in given.mask or () for part in ("--mask", mask)] + [part for text in given.set for part in ("--set", text)]
+        command += ["--format", "json", "--output", str(output), "--entries", str(entries)]
+        start = time.perf_counter()
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if output.exists():
+            return Report.from_json(json.dumps(json.loads(output.read_text(encoding="utf-8"))[0]))
+        last = done.stderr.strip().splitlines()[-1:] or [""]
+        if done.returncode == 2:
+            raise Error(last[0].removeprefix("python -m noren probe: "))
+        lines = entries.read_text(encoding="utf-8").splitlines() if entries.exists() else []
+        found = [Entry.from_dict(json.loads(line)) for line in lines]
+        after = f" after the question {found[-1].title!r}" if found else ""
+        text = f"the process crashed with status {done.returncode}{after}: {last[0][:160]}"
+        found.append(Entry("further questions" if found else "attention", "", dtypes[0], Verdict.NOT_ESTABLISHED, text))
+    calls = sum(entry.calls for entry in found)
+    return Report(target, tuple(found), {}, given.device, given.seed, tuple(dtypes), (), calls, time.perf_counter() - start)
+
+
+def _fields(given: Sequence[str]) -> dict[str, Any]:
+    """Returns the fields of the signature from texts `FIELD=NAME`. Raises `Error` for a text without an equals sign."""
+    fields: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise Error(f"--set {text}: give a field and a name, such as --set keep=attn_mask")
+        fields[name] = value
+    return fields
+
+
+def _text(reports: Sequence[Report], form: str) -> str:
+    """Returns the reports in the given form: text, JSON (a list of reports) or one table in Markdown."""
+    if form == "json":
+        return json.dumps([json.loads(report.to_json()) for report in reports], indent=1)
+    if form == "markdown":
+        return table(reports, details=len(reports) == 1)
+    return "\n\n".join(str(report) for report in reports)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replaces the lines between the two markers of a file. Raises `Error` if a marker is missing."""
+    page = path.read_text(encoding="utf-8")
+    start, end = page.find(BEGIN), page.find(END)
+    if start < 0 or end < start:
+        raise Error(f"{path} has no lines {BEGIN} and {END}: add them where the table belongs")
+    path.write_text(page[: start + len(BEGIN)] + "\n" + text + page[end:], encoding="utf-8")

@@ -1,0 +1,83 @@
+"""Attention over sequences under `torch.compile`: one opaque operator, which refers to its options by a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._noren import Error
+from ._function import NO_SECOND
+from ._varlen_core import FLASH, TORCH, Layout, Options, Piece, attend, derive, masks_of, pieces_of
+
+_OPTIONS: list[Options] = []
+_NUMBERS: dict[Options, int] = {}
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def number_of(flash: bool, window: tuple[int, int], mask: Any, scale: float | None, softcap: float | None, dropout: float) -> int:
+    """Returns the number by which compiled graphs refer to these options. `flash` is true for the names of flash-attention.
+
+    Options are never removed, because PyTorch keeps its graphs.
+    """
+    if dropout > 0:
+        raise Error("under torch.compile, dropout of packed sequences is not supported: call the function outside of the compiled function")
+    options = Options(FLASH if flash else TORCH, window, masks_of(mask), scale, softcap)
+    number = _NUMBERS.setdefault(options, len(_OPTIONS))
+    if number == len(_OPTIONS):
+        _OPTIONS.append(options)
+    return number
+
+
+def _pieces(q: Tensor, k: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: int) -> list[Piece]:
+    options = replace(_OPTIONS[source], most_q=most_q, most_k=most_k)
+    return pieces_of(options, Layout(*layout), q, k, slopes, None)
+
+
+@torch.library.custom_op("noren::varlen_attention", mutates_args=())
+def operator(
+    q: Tensor, k: Tensor, v: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: int
+) -> tuple[Tensor, Tensor]:
+    return attend(_pieces(q, k, layout, slopes, most_q, most_k, source), q, k, v)
+
+
+@operator.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+
+
+@torch.library.custom_op("noren::varlen_attention_backward", mutates_args=())
+def _backward_operator(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int,
+    most_k: int, source: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return derive(_pieces(q, k, layout, slopes, most_q, most_k, source), q, k, v, (out, lse, dout))
+
+
+@_backward_operator.register_fake
+def _(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    made = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
+    return made[0], made[1], made[2]
+
+
+def _setup(ctx: Any, inputs: Any, output: Any) -> None:
+    q, k, v, layout, slopes, *ctx.rest = inputs
+    ctx.count, ctx.sloped = len(layout), slopes is not None
+    ctx.save_for_backward(q, k, v, *output, *layout, *([] if slopes is None else [slopes]))
+
+
+def _derive(ctx: Any, dout: Tensor, _: Any) -> Any:
+    q, k, v, out, lse, *others = ctx.saved_tensors
+    slopes = others[ctx.count] if ctx.sloped else None
+    grads = _backward_operator(dout, q, k, v, out, lse, others[: ctx.count], slopes, *ctx.rest)
+    return (*grads, [None] * ctx.count, None, None, None, None)
+
+
+def _refuse(ctx: Any, *_: Any) -> Any:
+    raise RuntimeError(NO_SECOND)
+
+
+operator.register_autograd(_derive, setup_context=_setup)
+_backward_operator.register_autograd(_refuse)

@@ -1,0 +1,105 @@
+//! Masks whose cells a function of Python computes in tiles (`noren.maskmod`).
+
+use crate::classes::PyMask;
+use noren::Mask;
+use noren::noren_mask::atoms::{TileCells, TileFunction};
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// The number in place of the index of bits that marks full tiles.
+const FULL: u32 = u32::MAX;
+
+thread_local! {
+    /// The last exception of a function, and its message. `raise` gives it to the error that contains the message.
+    static RAISED: RefCell<Option<(String, PyErr)>> = const { RefCell::new(None) };
+}
+
+/// A function of Python that computes tiles, with the inputs on which its cells depend.
+struct Function {
+    name: String,
+    uses_batch: bool,
+    uses_head: bool,
+    evaluate: Py<PyAny>,
+}
+
+impl TileFunction for Function {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn uses_batch(&self) -> bool {
+        self.uses_batch
+    }
+
+    fn uses_head(&self) -> bool {
+        self.uses_head
+    }
+
+    fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+        Python::attach(|py| {
+            let arguments = (batch, head, queries.start, queries.end, keys_end);
+            let made = self.evaluate.bind(py).call1(arguments).and_then(|made| read(&made, queries, keys_end));
+            made.map_err(|error| {
+                let message = error.value(py).to_string();
+                RAISED.set(Some((message.clone(), error)));
+                message
+            })
+        })
+    }
+}
+
+/// Reads tiles from two byte strings: runs of tiles as 32-bit numbers (row of tiles, first tile, tile after the last, index of bits or
+/// `FULL`), and bits as 64-bit numbers, 64 for each mixed tile.
+fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult<TileCells> {
+    let (runs, bits): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = made.extract()?;
+    let words: Vec<u64> = bits.as_bytes().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let (tiles, _) = words.as_chunks::<{ TileCells::SIDE }>();
+    let numbers: Vec<u32> = runs.as_bytes().as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    let wrong = |problem: String| PyValueError::new_err(problem);
+    let mut cells = TileCells::new(queries, keys_end);
+    for [row, start, end, slot] in numbers.as_chunks().0 {
+        let row = *row as usize;
+        if *slot == FULL {
+            cells.full(row, *start..*end).map_err(|error| wrong(error.to_string()))?;
+            continue;
+        }
+        for (tile, slot) in (*start..*end).zip(*slot as usize..) {
+            let bits = tiles.get(slot).ok_or_else(|| wrong(format!("tile {slot} has no bits")))?;
+            cells.mixed(row, tile, *bits).map_err(|error| wrong(error.to_string()))?;
+        }
+    }
+    Ok(cells)
+}
+
+/// Returns the exception for the error message `text` if a function raised an exception with this message on this thread: an
+/// interrupt unchanged, `None` for other messages. `error` is the exception that is raised otherwise; the function's exception
+/// becomes its cause.
+pub(crate) fn explained(text: &str, error: PyErr) -> PyErr {
+    let Some((message, raised)) = RAISED.take() else { return error };
+    if !text.contains(&message) {
+        return error;
+    }
+    Python::attach(|py| {
+        if !raised.is_instance_of::<PyException>(py) {
+            return raised; // Ctrl-C
+        }
+        let cause = match raised.is_instance_of::<crate::error::Error>(py) {
+            true => raised.cause(py),
+            false => Some(raised),
+        };
+        error.set_cause(py, cause);
+        error
+    })
+}
+
+/// Returns the mask of the cells that the function `evaluate` computes.
+///
+/// `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key) and returns two
+/// byte strings, as described in `noren.maskmod._tiles`. Batch row and head are 0 where the cells do not depend on them.
+#[pyfunction]
+pub(crate) fn tile_function(name: String, uses_batch: bool, uses_head: bool, evaluate: Py<PyAny>) -> PyMask {
+    PyMask(Mask::from_tiles(Function { name, uses_batch, uses_head, evaluate }))
+}

@@ -1,0 +1,191 @@
+"""Facts of batches: `nr.facts_from`."""
+
+import numpy as np
+import pytest
+import torch
+
+import noren as nr
+
+T = torch.tensor
+
+
+def cells(batch, **arguments):
+    """The mask cells of a batch, `[batch, length, length]`."""
+    found = nr.facts_from(batch, **arguments)
+    rows = next(np.asarray(value) for name, value in batch.items() if np.ndim(value) == 2)
+    return found.mask.dense(nr.Shape.square(rows.shape[1], batch=len(rows)), found)[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "facts", "mask"),
+    [
+        ({"attention_mask": T([[1, 1, 1, 0], [1, 1, 0, 0]])}, {"lengths": [3, 2]}, "padding"),
+        ({"attention_mask": [[False, True], [True, True]]}, {"lengths": [1, 2], "side": "left"}, "padding"),
+        ({"attention_mask": np.ones((1, 3), np.float32)}, {"lengths": [3]}, "padding"),
+        ({"attention_mask": T([[1, 1, 2, 2, 0]])}, {"lengths": [4], "documents": [[2, 2]]}, "documents & padding"),
+        ({"position_ids": T([[0, 1, 2, 0, 1]])}, {"documents": [[3, 2]]}, "documents"),
+        ({"position_ids": T([0, 1, 0])}, {"documents": [[2, 1]]}, "documents"),
+        ({"position_ids": T([[0, 1, 2]])}, {}, "full"),
+        (
+            {"position_ids": T([[0, 1, 0, 0, 0]]), "attention_mask": T([[1, 1, 1, 0, 0]])},
+            {"lengths": [3], "documents": [[2, 1]]},
+            "documents & padding",
+        ),
+        (
+            {"position_ids": T([[1, 1, 0, 1, 0]]), "attention_mask": T([[0, 0, 1, 1, 1]])},
+            {"lengths": [3], "side": "left", "documents": [[2, 1]]},
+            "documents & padding",
+        ),
+        ({"segment_ids": T([[1, 1, 2, 0]])}, {"lengths": [3], "documents": [[2, 1]]}, "documents & padding"),
+        ({"segment_ids": T([[4, 4, 2]])}, {"documents": [[2, 1]]}, "documents"),
+        ({"segment_ids": T([[0, 0, 1, -1]])}, {"lengths": [3], "documents": [[2, 1]]}, "documents & padding"),
+        (
+            {"segment_ids": T([[0, 0, 1, 1]]), "attention_mask": T([[1, 1, 1, 1]])},
+            {"lengths": [4], "documents": [[2, 2]]},
+            "documents & padding",
+        ),
+        (
+            {"segment_ids": T([[0, 0, 1, 1]]), "attention_mask": T([[0, 0, 1, 1]])},
+            {"lengths": [2], "side": "left", "documents": [[2]]},
+            "documents & padding",
+        ),
+        ({"seq_idx": T([[0, 0, 1]], dtype=torch.int32)}, {"documents": [[2, 1]]}, "documents"),
+        ({"cu_seqlens": T([0, 3, 5])}, {"documents": [[3, 2]]}, "documents"),
+        ({"cu_seqlens": T([0, 3, 5]), "attention_mask": T([[1, 1, 1], [1, 1, 0]])}, {"lengths": [3, 2]}, "padding"),
+        (
+            {"attention_mask": T([[1, 1], [1, 0]]), "overflow_to_sample_mapping": T([0, 0])},
+            {"lengths": [2, 1]},
+            "padding",
+        ),
+        ({"token_type_ids": T([[0, 0]]), "attention_mask": T([[1, 1]])}, {"lengths": [2]}, "padding"),
+    ],
+)
+def test_what_is_recognised(batch, facts, mask):
+    found = nr.facts_from(batch)
+    assert dict(found) == facts and str(found.mask) == mask
+    assert found.facts == nr.Facts(**facts)
+    assert set(found.found) | set(found.ignored) == set(batch)
+    assert all(name in found.explanation for name in batch)
+
+
+def test_keywords_decide():
+    ids = {"segment_ids": T([[0, 0, 1, 1]])}
+    assert dict(nr.facts_from(ids, segment_padding=None)) == {"documents": [[2, 2]]}
+    assert dict(nr.facts_from(ids, segment_padding=0)) == {"lengths": [2], "side": "left", "documents": [[2]]}
+    assert dict(nr.facts_from({"input_ids": T([[5, 6, 0], [7, 0, 0]])}, pad_id=0)) == {"lengths": [2, 1]}
+    pairs = {"token_type_ids": T([[0, 0, 1]]), "attention_mask": T([[1, 1, 1]])}
+    assert str(nr.facts_from(pairs, token_types="sentences").mask) == "padding"
+    images = {"token_type_ids": T([[0, 1, 1, 0, 1]])}
+    expected = np.tri(5, dtype=bool)
+    expected[1:3, 1:3] = True
+    found = nr.facts_from(images, token_types="images")
+    assert np.array_equal(found.mask.dense(5)[0, 0], expected)
+    assert found["labels"] == {"images": [[1, 2, 4]]} and "2 in all" in found.explanation
+    suffix = nr.facts_from({"token_type_ids": T([[0, 0, 1], [0, 1, 1]])}, token_types="suffix")
+    assert str(suffix.mask) == "causal | prefix([2, 1])"
+
+
+def test_padding_inside_of_rows():
+    batch = {"segment_ids": T([[1, 0, 1, 2, 2], [1, 1, 1, 0, 0]])}
+    got = cells(batch)
+    ids = batch["segment_ids"].numpy()
+    real = ids != 0
+    expected = (ids[:, :, None] == ids[:, None]) & real[:, None] & real[:, :, None]
+    assert np.array_equal(got & real[:, :, None], expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_of_random_batches_agree(seed):
+    """A packed batch in each of its forms gives the same cells among tokens."""
+    rng = np.random.default_rng(seed)
+    rows, length = int(rng.integers(1, 4)), int(rng.integers(4, 20))
+    left = rng.random() < 0.5
+    ids, positions = np.zeros((rows, length), np.int64), np.zeros((rows, length), np.int64)
+    for row in range(rows):
+        place, number = 0, 1
+        count = int(rng.integers(1, length + 1))
+        start = length - count if left else 0
+        while place < count:
+            size = min(int(rng.integers(1, 8)), count - place)
+            ids[row, start + place : start + place + size] = number
+            positions[row, start + place : start + place + size] = np.arange(size)
+            place, number = place + size, number + 1
+    real = ids != 0
+    expected = (ids[:, :, None] == ids[:, None]) & real[:, None]
+    forms = [
+        {"segment_ids": ids, "attention_mask": real},
+        {"attention_mask": real, "position_ids": positions},
+        {"attention_mask": real, "position_ids": positions, "segment_ids": np.where(real, ids - 1, -1)},
+    ]
+    if ids.max() > 1:
+        forms.append({"attention_mask": ids})
+    if rows == 1:
+        lengths = np.bincount(ids[real])[1:]
+        forms.append({"attention_mask": real, "cu_seqlens": np.cumsum([0, *lengths]), "position_ids": positions})
+    for form in forms:
+        found = nr.facts_from(form)
+        mask = found.mask if "documents" in found else nr.padding()
+        got = mask.dense(nr.Shape.square(length, batch=rows), found)[:, 0]
+        assert np.array_equal(got & real[:, :, None], expected & real[:, :, None]), (form, found)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"segment_ids": T([[0, 0, 1, 1]])}, "segment_ids has two readings: .*padding .*or the first document"),
+        ({"position_ids": T([[0, 1, 0, 0]])}, "can be padding or documents of one token"),
+        ({"position_ids": T([[4, 5]])}, "two readings: a step with a cache .*or padding"),
+        ({"token_type_ids": T([[0, 1]])}, 'several readings: give token_types="sentences"'),
+        ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 1, 3])}, r"cu_seqlens contradicts position_ids: .*\[1, 2\] by cu_seqlens and \[2, 1\]"),
+        ({"position_ids": T([[0, 1, 0]]), "segment_ids": T([[1, 2, 2]])}, "position_ids contradicts segment_ids"),
+        ({"attention_mask": T([[1, 1, 0]]), "segment_ids": T([[1, 2, 2]]), "seq_idx": T([[0, 0, 0]])}, "contradicts segment_ids"),
+        ({"attention_mask": T([[1, 1, 0]]), "segment_ids": T([[1, -1, -1]])}, "segment_ids contradicts attention_mask: key 1"),
+        ({"cu_seqlens_q": T([0, 2]), "cu_seqlens_k": T([0, 4])}, "give different documents"),
+        ({"cu_seqlens": T([0, 2]), "attention_mask": T([[1, 1, 1]])}, "ends at 2, but attention_mask has 3 tokens"),
+        ({"cu_seqlens": T([1, 2])}, "begins with 1"),
+        ({"attention_mask": T([[1, 0, 5]])}, "count from 1; give other ids as segment_ids"),
+        ({"attention_mask": T([[0.0, -1e9]])}, "give them as additive="),
+        ({"attention_mask": torch.ones(1, 1, 3, 3)}, "give it as keep="),
+        ({"position_ids": torch.zeros(3, 1, 4, dtype=torch.long)}, "several dimensions"),
+        ({"attention_mask": T([[1, 1]]), "position_ids": T([[0, 1, 2]])}, "give entries of one batch"),
+        ({"attention_mask": [[1, 1], [1]]}, "pad the batch first"),
+        ({"segment_ids": T([[1, 2, 1]])}, "returns to id 1"),
+        ({"input_ids": T([[1, 2]]), "labels": T([[1, 2]])}, r"says nothing about a mask \(it has input_ids, labels\)"),
+        ({}, "it has no entries"),
+        ({"attention_mask": T([[1]]), "overflow_to_sample_mapping": T([0, 1])}, "2 entries, but attention_mask has 1 rows"),
+        ({"attention_mask": torch.zeros(0, 4)}, "at least one row"),
+    ],
+)
+def test_refused_batches(batch, message):
+    with pytest.raises(nr.Error, match=message):
+        nr.facts_from(batch)
+
+
+def test_arrays_without_a_name():
+    assert dict(nr.facts_from(T([[1, 1, 0]]))) == {"lengths": [2]}
+    assert dict(nr.facts_from(T([[0, 1, 2, 0, 1]]))) == {"documents": [[3, 2]]}
+    assert dict(nr.facts_from(T([0, 5, 32]))) == {"documents": [[5, 27]]}
+    assert dict(nr.facts_from([[1, 1, 2, 2]])) == {"documents": [[2, 2]]}
+    for array in (T([[0, 0, 1, 1]]), T([0, 1, 2, 3]), T([[0, 1, 1]])):
+        with pytest.raises(nr.Error, match="several readings"):
+            nr.facts_from(array)
+    with pytest.raises(nr.Error, match="the array gives no facts"):
+        nr.facts_from(T([[9, 7, -3]]))
+    with pytest.raises(TypeError, match="give a dict of arrays"):
+        nr.facts_from(5)
+
+
+def test_collators_and_tokenizers():
+    transformers = pytest.importorskip("transformers")
+    collate = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
+    packed = collate([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    found = nr.facts_from(packed)
+    assert found["documents"] == [[3, 2]] and {"position_ids", "cu_seq_lens_q"} <= set(found.found)
+    encoding = transformers.BatchEncoding({"input_ids": [[5, 6, 0]], "attention_mask": [[1, 1, 0]]})
+    assert dict(nr.facts_from(encoding)) == {"lengths": [2]}
+    from noren.data import PackingCollator
+
+    batch = PackingCollator(length=8)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    assert nr.facts_from({name: batch[name] for name in ("position_ids",)} | {"attention_mask": T([[1] * 5 + [0] * 3])})["documents"] == [
+        [3, 2]
+    ]
