@@ -1,4 +1,4 @@
-"""Published mask functions, written anew from their descriptions. Each is a mask_mod(b, h, q_idx, kv_idx) for up to `LENGTH` tokens.
+"""Published mask functions, written again from their descriptions. Each is a mask_mod(b, h, q_idx, kv_idx) for up to `LENGTH` tokens.
 
 `PUBLISHED` has (name, function, true if noren finds an expression). Names are those of attention-gym, of transformers, and of the papers.
 """

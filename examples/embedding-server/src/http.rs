@@ -80,17 +80,25 @@ pub fn routes(embedder: Arc<Embedder>, queue: Queue) -> Router {
 }
 
 /// Refuses a request, before its body is read, if too many requests are in work.
-async fn admit(State(service): State<Service>, request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+async fn admit(
+    State(service): State<Service>,
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> Response {
     match service.requests.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => {
-            let problem = format!("the server is overloaded: {MOST_REQUESTS} requests are in work. Send the request again later");
+            let problem =
+                format!("the server is overloaded: {MOST_REQUESTS} requests are in work. Send the request again later");
             Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
         }
     }
 }
 
-async fn embed(State(service): State<Service>, request: Result<Json<Request>, JsonRejection>) -> Result<Json<Answer>, Failure> {
+async fn embed(
+    State(service): State<Service>,
+    request: Result<Json<Request>, JsonRejection>,
+) -> Result<Json<Answer>, Failure> {
     let Json(Request { texts }) = request.map_err(|rejection| Failure(rejection.status(), rejection.body_text()))?;
     let refuse = |problem: String| Err(Failure(StatusCode::BAD_REQUEST, problem));
     if texts.is_empty() || texts.len() > MOST_TEXTS {
@@ -100,7 +108,9 @@ async fn embed(State(service): State<Service>, request: Result<Json<Request>, Js
         return refuse(format!("texts[{at}] is empty: give a text with at least one character"));
     }
     let embedder = Arc::clone(&service.embedder);
-    let encode = move || texts.iter().map(|text| embedder.encode(text).map_err(|e| e.to_string())).collect::<Result<Vec<_>, _>>();
+    let encode = move || {
+        texts.iter().map(|text| embedder.encode(text).map_err(|e| e.to_string())).collect::<Result<Vec<_>, _>>()
+    };
     let lost = |_| Failure(StatusCode::INTERNAL_SERVER_ERROR, "the computation ended without a result".to_owned());
     let encoded = tokio::task::spawn_blocking(encode).await.map_err(|_| lost(()))?;
     let encoded = encoded.map_err(|problem| Failure(StatusCode::BAD_REQUEST, problem))?;

@@ -60,7 +60,11 @@ async fn serve(embedder: Arc<Embedder>, arguments: &Arguments) -> Result<(), Box
     Ok(())
 }
 
-async fn compare(embedder: &Arc<Embedder>, arguments: &Arguments, clients: usize) -> Result<(), Box<dyn std::error::Error>> {
+async fn compare(
+    embedder: &Arc<Embedder>,
+    arguments: &Arguments,
+    clients: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
     let load = Load { clients, requests: 4, words: 400 };
     let tokens = arguments.batch_tokens as usize;
     println!("{clients} parallel clients, 4 requests each, texts of 3 to 400 words, passes of at most {tokens} tokens");
@@ -72,7 +76,12 @@ async fn compare(embedder: &Arc<Embedder>, arguments: &Arguments, clients: usize
             let ms = |part| latencies.percentile(part).as_secs_f64() * 1e3;
             let rate = latencies.sorted.len() as f64 / latencies.total.as_secs_f64();
             if round > 0 {
-                println!("{:<8} {:>9.0} {:>9.0} {rate:>12.1}", format!("{batching:?}").to_lowercase(), ms(0.5), ms(0.99));
+                println!(
+                    "{:<8} {:>9.0} {:>9.0} {rate:>12.1}",
+                    format!("{batching:?}").to_lowercase(),
+                    ms(0.5),
+                    ms(0.99)
+                );
             }
         }
     }

@@ -74,13 +74,17 @@ pub async fn run(embedder: &Arc<Embedder>, batching: Batching, batch_tokens: usi
     sorted.sort_unstable();
     server.abort();
     queue.close();
-    tokio::task::spawn_blocking(move || thread.join()).await.map_err(Error::other)?.map_err(|_| Error::other("the queue's thread panicked"))?;
+    tokio::task::spawn_blocking(move || thread.join())
+        .await
+        .map_err(Error::other)?
+        .map_err(|_| Error::other("the queue's thread panicked"))?;
     Ok(Latencies { sorted, total })
 }
 
 /// Returns the text number `number`: words of a fixed list, from 3 to `most` words.
 pub fn text(number: usize, most: usize) -> String {
-    const WORDS: [&str; 12] = ["the", "mask", "of", "a", "query", "reads", "keys", "in", "its", "document", "and", "no"];
+    const WORDS: [&str; 12] =
+        ["the", "mask", "of", "a", "query", "reads", "keys", "in", "its", "document", "and", "no"];
     // a multiplicative hash spreads the lengths over the requests
     let hash = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let part = (hash >> 11) as f64 / (1u64 << 53) as f64;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 /// The form of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Batching {
-    /// The texts stand one after another in one row, and no text reads another text.
+    /// The texts are stored one after another in one row, and no text reads another text.
     Packed,
     /// Each text has its own row, filled with padding tokens up to the length of the longest text.
     Padded,
@@ -51,7 +51,10 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Full { waiting, limit } => {
-                write!(f, "the server is overloaded: {waiting} tokens wait, and the limit is {limit}. Send the request again later")
+                write!(
+                    f,
+                    "the server is overloaded: {waiting} tokens wait, and the limit is {limit}. Send the request again later"
+                )
             }
             Refused::Closing => write!(f, "the server is shutting down: send the request to another server"),
         }
@@ -250,7 +253,9 @@ fn answer(embedder: &Embedder, shared: &Shared, jobs: Vec<Job>) {
             jobs.iter().map(|job| Ok(vectors.by_ref().take(job.texts.len()).collect())).collect()
         }
         Err(problem) if jobs.len() == 1 => vec![Err(problem)],
-        Err(_) => jobs.iter().map(|job| compute(embedder, &job.texts.iter().collect::<Vec<_>>(), &shared.limits)).collect(),
+        Err(_) => {
+            jobs.iter().map(|job| compute(embedder, &job.texts.iter().collect::<Vec<_>>(), &shared.limits)).collect()
+        }
     };
     shared.state().counts.computed += jobs.len() as u64;
     for (job, result) in jobs.into_iter().zip(results) {

@@ -488,7 +488,8 @@ fn tables_of_another_length_than_the_keys_are_refused() {
             assert!(mask.bind(&Shape::cross(6, 3), &facts).is_ok(), "{json}");
             for keys in [2, 4, 6] {
                 let error = mask.bind(&Shape::cross(3, keys), &facts).unwrap_err().to_string();
-                let expected = format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
+                let expected =
+                    format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
                 assert!(error.starts_with(&expected), "{error}");
             }
         }

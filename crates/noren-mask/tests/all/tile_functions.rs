@@ -136,7 +136,9 @@ fn tiles_are_checked() {
     let mut bits = [0; TileCells::SIDE];
     bits[..36].fill(0b11);
     cells.mixed(1, 2, bits).unwrap();
-    for (row, tiles, reason) in [(2, 0..1, "rows of"), (1, 3..4, "tiles"), (1, 2..3, "later tile"), (0, 2..3, "later tile")] {
+    for (row, tiles, reason) in
+        [(2, 0..1, "rows of"), (1, 3..4, "tiles"), (1, 2..3, "later tile"), (0, 2..3, "later tile")]
+    {
         let error = cells.full(row, tiles).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
@@ -162,6 +164,8 @@ fn bounds_of_a_function_are_checked() {
     let wide = Mask::from_fn(near).with_bounds(|_, _, _| (vec![0..40], vec![0..40]));
     let error = wide.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
     assert!(error.contains("does not read the key"), "{error}");
-    assert!(Mask::from_fn(near).check_bounds(&shape, 10).unwrap_err().to_string().contains("not a function with bounds"));
+    assert!(
+        Mask::from_fn(near).check_bounds(&shape, 10).unwrap_err().to_string().contains("not a function with bounds")
+    );
     assert!(atoms::causal().with_bounds(good).unwrap_err().to_string().contains("only the mask of a function"));
 }

@@ -403,10 +403,7 @@ pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
 fn own_name(name: &str) -> Result<Kind, Error> {
     let kind = kind_name(name)?;
     if BUILT_IN.contains(&name) || name == "all" {
-        return Err(Error::detector(
-            name,
-            "this name is taken by noren: choose another name for your own detector",
-        ));
+        return Err(Error::detector(name, "this name is taken by noren: choose another name for your own detector"));
     }
     Ok(kind)
 }
@@ -418,10 +415,7 @@ fn kind_name(name: &str) -> Result<Kind, Error> {
         return Err(Error::detector(short, "a name is 1 to 64 ASCII letters, digits, `_` or `-`"));
     }
     if name == PRIVATE {
-        return Err(Error::detector(
-            name,
-            "this name is taken by noren: choose another name for your own detector",
-        ));
+        return Err(Error::detector(name, "this name is taken by noren: choose another name for your own detector"));
     }
     Ok(Kind(name.into()))
 }

@@ -17,10 +17,7 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
         let word = word.as_ref();
         let plain = Folded::words(word, Invisible::Joins).text.trim().to_string();
         if plain.is_empty() {
-            return Err(Error::detector(
-                name,
-                format!("{word:?} is not a word: remove empty lines from the list"),
-            ));
+            return Err(Error::detector(name, format!("{word:?} is not a word: remove empty lines from the list")));
         }
         folded.push(plain);
     }

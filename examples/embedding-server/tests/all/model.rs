@@ -32,7 +32,8 @@ fn folder() -> PathBuf {
     *positions = Tensor::from_vec(numbers, (POSITIONS, width), &Device::Cpu).unwrap();
     candle_core::safetensors::save(&weights, folder.join("model.safetensors")).unwrap();
     let words = ["[UNK]", "the", "mask", "of", "a", "query", "reads", "keys", "in", "its", "document", "and", "no"];
-    let vocab: serde_json::Map<_, _> = words.iter().enumerate().map(|(i, word)| ((*word).to_owned(), i.into())).collect();
+    let vocab: serde_json::Map<_, _> =
+        words.iter().enumerate().map(|(i, word)| ((*word).to_owned(), i.into())).collect();
     let tokenizer = serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
         "pre_tokenizer": { "type": "Whitespace" }, "post_processor": null, "decoder": null,
