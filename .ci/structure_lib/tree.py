@@ -7,7 +7,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-ROOTS = ("crates", "benches", "fuzz", ".ci", "docs")
+ROOTS = ("crates", "examples", "benches", "fuzz", ".ci", "docs")
 SUFFIXES = (".rs", ".py", ".pyi", ".js", ".mjs", ".css", ".html", ".toml", ".md")
 SKIPPED = {"target", "node_modules", "__pycache__", "testdata"}
 SHEBANG = b"#!/usr/bin/env python3"
