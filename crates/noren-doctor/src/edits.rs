@@ -64,7 +64,7 @@ pub(crate) enum Edit {
     /// Uses the slot of each key as its position. If `queries` is true, the slot of each query is used as its position
     /// too.
     SlotOrder { queries: bool },
-    /// Makes cache slots visible that are not written yet.
+    /// Allows queries to read cache slots that are not written yet.
     Unwritten,
     /// Hides the keys of the new tokens, as a mask does that was not extended when the cache grew.
     Stale,

@@ -195,7 +195,7 @@ struct Part {
     slots: Range<usize>,
     /// The token before the first token of the part, as an index in the row; `None` at the start of the sequence.
     parent: Option<usize>,
-    /// The number of tokens that the sequence shares with the sequences before it.
+    /// The position of the first token of the part in its sequence. The tokens before it are shared with an earlier sequence.
     position: usize,
     sequence: usize,
 }

@@ -337,7 +337,8 @@ impl Simplified {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {
-    /// The atom gives no data: its cells depend on more than positions, or change at too many positions.
+    /// The atom cannot be compared at every length: its cells depend on more than the two positions, or there are too many
+    /// positions at which its cells change.
     Unknown,
     /// The positions and distances at which the atom's cells change, for example from allowed to denied.
     Places(Places),

@@ -118,12 +118,12 @@ pub enum Reorder {
     Always,
     /// Queries and keys sorted by position modulo the given number, for every mask. The number is at most 4096.
     Residues(u32),
-    /// Keys in two orders, for masks that combine a stride with other masks. Each cell is read in one of the two orders:
+    /// Keys in two orders, for masks such as `window(64) | stride(128)`. Each allowed cell is read in one of the two orders:
     ///
-    /// 1. The order of indices, for the cells that the mask without its largest stride allows.
-    /// 2. The order of residue classes, for all other allowed cells.
+    /// 1. The order of indices, for the cells that the mask still allows if its largest stride is removed from the expression.
+    /// 2. The order of residue classes of that stride, for all other allowed cells.
     ///
-    /// Both orders are used even if no cost is saved. A mask without a stride is not reordered.
+    /// Both orders are used even if this saves no cost. A mask without a stride is not reordered.
     Copies,
 }
 

@@ -256,8 +256,8 @@ fn in_order(join: Join, mut operands: Vec<Mask>) -> Mask {
 }
 
 /// Returns the sort key (class, rank) of an operand. The class is 0 for a plain operand, 1 for a complement and 2 for a
-/// combination. The rank of an atom is the number of its [`Family`]; larger ranks are for `batch`, `heads`, `layers`
-/// and all other operands, in this order.
+/// combination. The rank of an atom is the index of its [`Family`] among the families. Operands that are no atoms have
+/// larger ranks: `batch`, then `heads`, then `layers`, then all others.
 fn reading_order(mask: &Mask) -> (u8, u8) {
     let class = match mask.node() {
         Node::Not(_) => 1,

@@ -126,7 +126,8 @@ impl Given {
     }
 }
 
-/// One mask with a shape and facts, read by the verifier. The cells of the mask are computed on request.
+/// The masks of all batch rows and heads: one expression with a shape and facts, read by the verifier. Cells are computed when
+/// they are requested.
 #[derive(Debug)]
 pub struct Masks {
     frames: Vec<Frame>,

@@ -1,4 +1,4 @@
-//! The number of positions of a batch row, for atoms that list positions.
+//! Counts the positions of each batch row. An atom that lists positions, such as document lengths, must list this many.
 
 use crate::Error;
 use crate::facts::{Facts, RealTokens};

@@ -1,4 +1,5 @@
-//! [`Places`] and [`Sizes`]: the properties of an atom with which masks are compared at every length.
+//! [`Places`], the positions at which the cells of an atom change, and [`Sizes`], the lengths at which the atom can be bound. A
+//! comparison of two masks at every sequence length reads both.
 
 use crate::set::Span;
 use std::ops::Range;

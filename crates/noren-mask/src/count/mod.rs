@@ -138,7 +138,8 @@ impl Counting<'_> {
 /// The form in which a pattern lists its allowed cells. The variants are in ascending order of cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// No atom of the pattern lists single cells. Its atoms are ranges of keys, distances, and lists of a few positions.
+    /// No atom of the pattern has to be evaluated cell by cell. All atoms are ranges of keys, ranges of distances, or short lists
+    /// of positions.
     No,
     /// At least one atom of the pattern gives its cells as words of 64 bits, one bit for each of 64 consecutive keys.
     Words,

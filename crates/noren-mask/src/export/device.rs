@@ -165,9 +165,10 @@ struct Piece {
     is_real: bool,
 }
 
-/// Appends the runs of keys of a tile of query rows to `out`. `lists` has the keys of each row, `any` the keys that at
-/// least one row reads, and `all` the keys that every row reads. Blocks of keys begin at multiples of the block size
-/// from `origin`.
+/// Divides the keys of a tile of query rows into blocks, and appends (first key, key after the last, index of the cells in
+/// `words`) to `out`: one entry for each mixed block, and one, with the index [`DevicePlan::FULL`], for consecutive blocks
+/// that all rows read. `lists` has the key ranges of each row, `any` those that at least one row reads, and `all` those that
+/// every row reads. Blocks begin at `origin` plus a multiple of the block size.
 pub(super) fn row_runs(
     out: &mut Vec<[i32; 3]>,
     words: &mut Words,
