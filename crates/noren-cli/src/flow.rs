@@ -28,7 +28,7 @@ pub(crate) struct FlowArgs {
     /// level(0)'
     #[arg(long, value_name = "FROM -> TO")]
     deny: Vec<String>,
-    /// Pairs of tokens that no rule denies
+    /// An exception from the rules, written like a rule: pairs of tokens that stay allowed
     #[arg(long, value_name = "FROM -> TO")]
     allow: Vec<String>,
     /// Index of a token: list the tokens that can influence its output, layer by layer [default: the last token]

@@ -34,7 +34,7 @@ const EXAMPLES: &str = "\
 Keys of the configuration, with their defaults:
   model           model_type, hidden_size, ...: a config.json; required (vocab_size comes from the tokenizer)
   steps 1000, rows 16, row_len 256, accumulate 1: updates, rows per batch, tokens per row, batches per update
-  learning_rate 0.001, warmup 50, floor 0.1: rises over warmup steps, then falls along a cosine to the share floor
+  learning_rate 0.001, warmup 50, floor 0.1: the rate rises over 50 steps, then falls along a cosine to 0.1 of its maximum
   weight_decay 0.1, betas [0.9, 0.98], clip 1.0, seed 0
   separator \"\\n\\n\" between documents, held_out 20: every 20th row is for validation
   validate_every 100 steps (a checkpoint is also written), validate_rows 64

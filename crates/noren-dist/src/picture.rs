@@ -184,8 +184,8 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// The grid rows, or the grid columns, of the picture that a step overlaps. Each is a pair: the index of the grid row
-/// or column, and the number of queries or keys of the step in it.
+/// The part of a picture that one step of a rank covers, along one axis: for each row (or column) of the picture's grid, its
+/// index and the number of the step's queries (or keys) in it.
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {

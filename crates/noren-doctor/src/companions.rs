@@ -179,7 +179,8 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
 }
 
-/// Checks that documents begin at the same tokens in `ends`, the values of `cu_seqlens`, and in the segment numbers.
+/// Compares the document borders of `cu_seqlens`, whose values are `ends`, with those of the segment numbers. Returns a
+/// finding if a document begins at another token.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();

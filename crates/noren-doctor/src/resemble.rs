@@ -107,7 +107,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
         parts.push("documents apart".to_string());
     }
     if intent.k_positions.is_some() {
-        parts.push("keys compared by their declared positions instead of their slots".to_string());
+        parts.push("keys at their declared positions, not at their indices in the cache".to_string());
     }
     if intent.past.iter().any(|past| *past != 0) {
         parts.push(format!("query 0 at position {}", listed(&intent.past)));

@@ -326,8 +326,8 @@ impl Scope<'_> {
         open(self.training == Some(true), "evaluation mode");
         open(self.training == Some(false), "training mode");
         open(self.training == Some(true), "dropout");
-        open(self.training.is_some(), "single heads that read too few tokens");
-        open(self.heads > 1, "single heads that read tokens which only another head may read");
+        open(self.training.is_some(), "one head that reads too few tokens, if another head reads them");
+        open(self.heads > 1, "one head that reads tokens that the intent allows to another head only");
         open(!self.layers, "the keys that each layer reads");
         open(self.compiled, "the code that torch.compile makes of the model (the audit ran the model uncompiled)");
         open(!self.padding, "padding (the model takes no mask)");

@@ -129,8 +129,8 @@ impl ResolvedRef {
         by_piece(frame, |keys| self.0.bounds(queries.clone(), keys))
     }
 
-    /// Returns the bounds of query rows that are not consecutive, as key indices, or `None` if the atom does not give
-    /// them.
+    /// Returns the keys that at least one of the query rows may read, and the keys that all of them may read. The rows
+    /// need not be consecutive. Returns `None` if the atom does not compute such bounds.
     pub(crate) fn bounds_of(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Option<Bounds> {
         let queries: SmallVec<[i64; 64]> = rows.map(|row| frame.query(row)).collect();
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))

@@ -286,7 +286,7 @@ def test_a_length_too_short_is_refused_by_name() -> None:
 
 
 def test_what_single_heads_may_read_is_said_to_be_open() -> None:
-    said = "single heads that read tokens which only another head may read"
+    said = "one head that reads tokens that the intent allows to another head only"
     for heads in (1, 2):
         intent = Intent.of("causal", heads=heads)
         assert (said in nr.audit(Plain(causal=True), intent, vocab=99, checks=["prefix"]).not_tested) == (heads > 1)

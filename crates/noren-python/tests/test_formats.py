@@ -145,7 +145,7 @@ REFUSED: list[tuple[Any, tuple[Any, Any], dict[str, Any], str]] = [
     (nr.to_llama_cpp, ("causal + alibi", 2200), {}, "cannot express the distance 2049 between query and key for alibi"),
     (nr.to_llama_cpp, ("causal + alibi(slopes=[0.25])", 4), {}, "cannot express `alibi(slopes=[0.25])`"),
     (nr.to_cudnn, SCORES, {}, "cuDNN's endpoints cannot express the score"),
-    (nr.to_cudnn, HOLES, {"nfunc": 3}, "cuDNN's endpoints cannot express 9 endpoints of a query with nfunc=3"),
+    (nr.to_cudnn, HOLES, {"nfunc": 3}, "cuDNN's endpoints cannot express a query row that needs 9 endpoints, more than nfunc=3"),
     (nr.to_flashmask, HOLES, {}, "FlashMask cannot express a key that is masked for more than three runs"),
     (nr.to_flashmask, ("full - (keys(0..1) & queries([1, 3, 5]))", 8), {}, "FlashMask cannot express key 0"),
     (nr.to_flashmask, ("causal", nr.Shape.cached(2, 3)), {}, "FlashMask cannot express 3 queries and 5 keys"),

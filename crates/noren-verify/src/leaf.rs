@@ -38,9 +38,9 @@ impl Tree {
                 let mut parents = Vec::new();
                 for (run, &parent) in given.parents.iter().enumerate() {
                     let parent = match usize::try_from(parent) {
-                        Ok(parent) => *ends
-                            .get(parent)
-                            .ok_or_else(|| format!("`tree`: run {run} with the parent {parent}, which is not a run"))?,
+                        Ok(parent) => *ends.get(parent).ok_or_else(|| {
+                            format!("`tree`: the parent of run {run} is {parent}, but no run has this index")
+                        })?,
                         Err(_) => -1,
                     };
                     let first = parents.len() as i128;

@@ -251,8 +251,8 @@ impl<'a> World<'a> {
                 let given = format!("arm {at}, which applies to none of the {total} {what}");
                 let least = (total..total + 4096).find(|&index| taken_by(index) == Some(at));
                 let expected = match least {
-                    Some(index) => format!("a shape with at least {} {what}, or a mask without this arm", index + 1),
-                    None => "a mask without this arm".into(),
+                    Some(index) => format!("a shape with at least {} {what}, or a mask without arm {at}", index + 1),
+                    None => format!("a mask without arm {at}"),
                 };
                 return Err(wrong(field, given, expected));
             }

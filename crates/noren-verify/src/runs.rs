@@ -27,7 +27,7 @@ pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
     list.iter().map(|run| run.1 - run.0).sum()
 }
 
-/// Returns true if `at` is a member of the set `list`.
+/// Returns true if `at` is in one of the runs of `list`, each (first number, number after the last).
 pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
     let next = list.partition_point(|run| run.1 <= at);
     list.get(next).is_some_and(|run| run.0 <= at)

@@ -180,8 +180,9 @@ fn add(linear: &Linear, read: &Tensor, x: &Tensor, drop: (Mode, f32)) -> Result<
 }
 
 impl ModernHead {
-    /// Makes the head of the configuration, with parameters from `vb`. `words` is the embedding table of tokens, which
-    /// is also the weight of the masked-LM head unless the checkpoint has a separate weight.
+    /// Returns the head that the configuration names, with parameters from `vb`; `None` for an encoder without a head.
+    /// `words` is the embedding table of tokens, which is also the weight of the masked-LM head unless the checkpoint has
+    /// a separate weight.
     fn new(config: &ModernBertConfig, words: &Tensor, vb: &VarBuilder<'_>) -> Result<Option<Self>> {
         let ModernBertConfig { hidden, vocab, biases, .. } = *config;
         let classes = |classes: &Classes| {

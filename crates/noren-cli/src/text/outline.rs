@@ -66,7 +66,7 @@ pub(super) struct Proof<'a> {
     trials: usize,
     /// Number of values that were compared in each run: all output values of the tokens that are not hidden.
     compared: usize,
-    /// The indices of the tokens that are not hidden and whose output changed in at least one run.
+    /// The tokens to which hidden text leaks, as indices from 0: visible tokens whose output changed in at least one run.
     leaks: &'a [usize],
     /// Number of hidden tokens whose own output changed in the runs with other secrets. A number above 0 shows that the
     /// secrets were replaced.

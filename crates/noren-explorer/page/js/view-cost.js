@@ -24,7 +24,7 @@ export function mount(root, ctx) {
       const cost = await ctx.api.cost(bound.id, { signal });
       paintFigures(figures, cost);
       paintTiles(tiles, cost, bound);
-      status.textContent = `${allowedOf(cost).count} of ${number(cost.cells)} cells allowed. Predicted ${seconds(cost.seconds)}, dense ${seconds(cost.dense_seconds)}.`;
+      status.textContent = `${allowedOf(cost).count} of ${number(cost.cells)} cells allowed. Predicted time: ${seconds(cost.seconds)}; with a dense mask ${seconds(cost.dense_seconds)}.`;
       const curve = await ctx.api.curve(scene, null, { signal });
       paintCurves(curves, curve, bound.kv_len);
       curves.classList.remove("stale");

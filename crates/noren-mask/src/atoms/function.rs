@@ -107,8 +107,10 @@ impl Mask {
             let holds = |list: &[Range<u32>]| list.iter().any(|keys| keys.contains(&(key as u32)));
             let allowed = (closure.allowed)(batch, head, row, key);
             let problem = match (allowed, holds(&some), holds(&every)) {
-                (true, false, _) => "reads the key, which is not among the keys that some row reads",
-                (false, _, true) => "does not read the key, which is among the keys that every row reads",
+                (true, false, _) => "reads the key, but the bounds state that no row of the range reads this key",
+                (false, _, true) => {
+                    "does not read the key, but the bounds state that every row of the range reads this key"
+                }
                 _ => continue,
             };
             return Err(Error::atom(

@@ -11,7 +11,7 @@ use crate::set::Set;
 /// The parameters of the atom `keys`: the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys(
-    /// The set of positions or the label.
+    /// The keys: positions, or a label whose positions the facts give.
     pub Set,
 );
 

@@ -58,7 +58,9 @@ impl Tree {
         self
     }
 
-    /// Sets the number of nodes of each run; the parents are then parents of runs.
+    /// Sets the number of nodes of each run, a chain in which each node is the parent of the next one. The parents that were
+    /// given to [`new`](Self::new) are then indices of runs: the first node of a run has the last node of the parent run as its
+    /// parent.
     pub fn runs(mut self, runs: impl Into<Vec<u64>>) -> Self {
         self.runs = runs.into();
         self

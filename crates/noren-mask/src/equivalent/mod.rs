@@ -120,7 +120,7 @@ impl Comparison<'_> {
             (true, _) => {
                 "the masks differ, whichever cells these atoms allow, but no facts were found that fit both masks"
             }
-            (false, false) => "the answer depends on these atoms, which no finite comparison can decide",
+            (false, false) => "the answer depends on these atoms, whose cells cannot be compared at every length",
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }

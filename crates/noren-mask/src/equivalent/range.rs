@@ -31,8 +31,8 @@ impl Lengths {
     }
 }
 
-/// Returns whether the mask reads the lengths of the facts. Facts with lengths may have padding on the left or on the
-/// right.
+/// Returns true if the mask reads the fact `lengths`, the numbers of tokens of the batch rows. Its comparison then covers
+/// padding on the left and on the right.
 pub(super) fn reads_padding(mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }

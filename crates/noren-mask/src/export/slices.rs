@@ -80,8 +80,8 @@ impl Plan {
 }
 
 impl Runs {
-    /// Returns the allowed cells as slices (rectangles and trapezoids of cells), if list `i` has the keys that query
-    /// row `i` reads. Each allowed cell is in exactly one slice. The slices are built greedily from the first query row
+    /// Returns the allowed cells as slices (rectangles and trapezoids of cells). The runs must be those of query rows: list `i`
+    /// has the keys that query row `i` reads. Each allowed cell is in exactly one slice. The slices are built greedily from the first query row
     /// on, so their number may not be the minimum.
     ///
     /// ```

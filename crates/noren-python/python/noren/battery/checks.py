@@ -304,7 +304,7 @@ class Test:
     title: str
     trials: Callable[[Lab], Trials] | None
     likely: str
-    """The usual cause of a failure, with the names of the doctor's classes."""
+    """The usual cause of a failure, as a text that names the classes of mistakes of `noren.check`."""
 
 
 _TRIALS: dict[str, Callable[[Lab], Trials] | None] = {

@@ -58,7 +58,7 @@ class Call:
     backend: str | None = None
     """The attention implementation; None: the model's own choice."""
     packing: str | None = None
-    """The arguments that define documents (see `Intent.documents`); None without packed documents."""
+    """The name of the form in which documents are given to the model, as in `Intent.documents`, such as "position_ids"; None without packed documents."""
     all_real: bool = False
     """True to pass an attention mask in which all tokens are non-padding, although some are padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Arguments:
 
     @property
     def masked(self) -> bool:
-        """Whether the model takes a mask for padding in the main stream."""
+        """True if the model takes a padding mask for its own tokens, those of the decoder if it also has an encoder."""
         return self.keep is not None or self.drop is not None
 
     @property

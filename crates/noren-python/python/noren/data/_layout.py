@@ -45,7 +45,7 @@ def places(lengths: Sequence[int], length: int | None, method: str, long: str) -
     if length is None:
         length = max(1, sum(lengths))
         if length > TOKENS:
-            raise Error(f"the documents have {length} tokens: give a length, or at most {TOKENS} tokens at once")
+            raise Error(f"the documents have {length} tokens, more than {TOKENS} in one row: give `length`, the number of tokens of a row, or fewer documents")
     length = number("length", length, 1, TOKENS)
     count = sum(-(-tokens // length) for tokens in lengths)
     if count > PIECES:

@@ -309,8 +309,8 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
 def _refuse_slopes(source: Source, score: Score) -> None:
     """Raises `ExportError` for slopes other than those that ggml derives from `max_bias` = 8.
 
-    For a power of two of heads, these are the usual slopes. For any other number of heads, take the next lower power of two: the
-    slopes are those of that power, followed by every second slope of twice the power.
+    With `heads` a power of two, these are the default slopes of ALiBi. Otherwise let `p` be the largest power of two below `heads`: the
+    slopes are the default slopes of `p` heads, then the first, third, fifth, ... default slope of `2 * p` heads.
     """
     heads = source.shape.heads
     power = 1 << (heads.bit_length() - 1)

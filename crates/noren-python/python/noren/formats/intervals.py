@@ -32,7 +32,7 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
     if width % 2 == 0 or width < 1:
         raise Error(f"nfunc is {width}: give an odd number, 1 or more")
     if needed > width:
-        source.refuse(f"{needed} endpoints of a query with nfunc={width}", f"give nfunc={needed}, or leave out nfunc=")
+        source.refuse(f"a query row that needs {needed} endpoints, more than nfunc={width}", f"give nfunc={needed}, or leave out nfunc=")
     wide = np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1])), mode="edge") for table in tables])
     by_pair = np.broadcast_to(source.patterns, (source.shape.batch, source.patterns.shape[1]))
     planes = wide[by_pair]  # [batch, heads, q_len, nfunc]

@@ -14,7 +14,8 @@ use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
 /// The number of query rows in a *phase*: rows whose cells are all computed before the cells are added to gradients. A
-/// phase may have one row more. All tables of a phase share the nearest caches.
+/// phase may have one row more. The number is small enough that the scores and gradients of a phase stay in the first two
+/// cache levels together.
 pub(super) const PHASE: usize = 48;
 
 /// The quantity for which the tables of cells hold gradients.

@@ -71,13 +71,13 @@ impl Pattern {
     }
 }
 
-/// The turn of an item: its place among the items that add to the gradients of a part's queries. These items add one
-/// after another.
+/// The turn of a work item: its place in the fixed order in which items add to the gradients of the same queries. The
+/// queries of an item are divided into parts, and each part has a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// The number of items that add to the gradients of the part's queries before this item.
+    /// The number of items that add to the gradients of these queries before this item.
     before: u32,
-    /// Whether no item adds to the gradients of the part's queries after this item.
+    /// True if no item adds to the gradients of these queries after this item.
     last: bool,
 }
 
