@@ -121,7 +121,8 @@ pub fn prove_texts(
             changed.iter_mut().enumerate().for_each(|(at, changed)| *changed |= bits(&own[at]) != bits(&other[at]));
         }
     }
-    let proof = |((ids, private), (own, changed)): (&(&[u32], &PrivateTokens), (&Rows, &Vec<bool>))| {
+    let proof = |text: usize| {
+        let ((ids, private), own, changed) = (texts[text], &own[text], &changed[text]);
         let released: Vec<usize> = (0..ids.len()).filter(|at| policy.released(private, *at)).collect();
         let secret = (0..ids.len()).filter(|at| policy.secret(private, *at));
         Proof {
@@ -131,7 +132,7 @@ pub fn prove_texts(
             secret_changed: secret.filter(|at| changed[*at]).count(),
         }
     };
-    Ok(texts.iter().zip(own.iter().zip(&changed)).map(proof).collect())
+    Ok((0..texts.len()).map(proof).collect())
 }
 
 /// The outputs of one text: one row of numbers for each token.

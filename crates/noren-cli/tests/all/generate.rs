@@ -114,7 +114,7 @@ fn classes_of_a_text_that_begins_with_a_secret_are_withheld() {
     let run = |text: &str| {
         let output = noren(&["run", "--model", model.to_str().unwrap(), text, "--word", "w7", "--json"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()["classes"].clone()
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["labels"].clone()
     };
     assert!(run("w7 w8 w9").is_array(), "the first token is [CLS]");
     let tokenizer = model.join("tokenizer.json");
