@@ -37,8 +37,8 @@ class HfAdapter:
         named = set(inspect.signature(self.function).parameters)
         everything = implementation in ("sdpa", "flex_attention")
         takes |= {feature for feature, name in _EXTRAS.items() if everything or name in named}
-        if implementation not in ("sdpa", "flex_attention", "eager"):
-            takes -= {"additive"}
+        if implementation not in ("sdpa", "eager"):
+            takes -= {"additive"}  # flex_attention takes a BlockMask; with an array on the CPU, PyTorch 2.15 ends the process
         self.takes = frozenset(takes)
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:

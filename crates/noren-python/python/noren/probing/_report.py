@@ -132,7 +132,7 @@ class Report:
     def conditions(self) -> str:
         """Returns the versions, the device, the seed and the number of calls in one line."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        return f"{versions}; device {self.device}; {', '.join(self.dtypes)}; seed {self.seed}; {self.calls} calls, {self.seconds:.1f} s"
+        return f"{versions or 'no version'}; device {self.device}; {', '.join(self.dtypes)}; seed {self.seed}; {self.calls} calls, {self.seconds:.1f} s"
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {'no fault found' if self.ok else _count(self.faults)}", self.conditions()]
@@ -172,12 +172,14 @@ def _rows(report: Report) -> Iterator[tuple[str, list[tuple[list[str], Entry]]]]
 def table(reports: Iterable[Report], details: bool = False) -> str:
     """Returns a table in Markdown with one row for each question and one column for each report.
 
-    If `details` is true, the cells have the whole texts of the entries; otherwise details of the verdicts "applied", "refused" and
-    "no argument" are left out.
+    If `details` is true, the cells have the whole texts of the entries; otherwise the details of refusals, of hidden content that is read, and
+    long details of the verdict "applied" are left out.
     """
     listed = list(reports)
     columns = [dict(_rows(report)) for report in listed]
     titles = list(dict.fromkeys(title for column in columns for title in column))
+    features = list(dict.fromkeys(title.partition(":")[0] for title in titles))
+    titles.sort(key=lambda title: features.index(title.partition(":")[0]))
     lines = ["| question | " + " | ".join(_escaped(report.name) for report in listed) + " |", "|---" * (len(listed) + 1) + "|"]
     for title in titles:
         lines.append(f"| {_escaped(title)} | " + " | ".join(_cell(column.get(title), details) for column in columns) + " |")
@@ -190,10 +192,11 @@ def _cell(row: Any, details: bool) -> str:
     """Returns the text of a cell, with the dtypes where their texts differ."""
     if row is None:
         return ""
-    brief = (Verdict.APPLIED, Verdict.REFUSED, Verdict.ABSENT)
+    brief = (Verdict.APPLIED, Verdict.REFUSED, Verdict.ABSENT, Verdict.READ)
     texts: dict[str, list[str]] = {}
     for dtypes, entry in row:
-        text = str(entry.verdict) if not details and entry.verdict in brief else _with_warning(entry)
+        short = entry.verdict is Verdict.APPLIED and len(entry.detail) <= 24
+        text = str(entry.verdict) if not details and entry.verdict in brief and not short else _with_warning(entry)
         if entry.verdict is Verdict.ABSENT:
             text = "–"
         if entry.verdict is Verdict.OBSERVED:
