@@ -31,9 +31,8 @@ pub(crate) fn remember(message: &str, raised: PyErr) {
     RAISED.set(Some((message.to_owned(), raised)));
 }
 
-/// Returns the exception for the error message `text` if a function raised an exception with this message on this thread: an
-/// interrupt unchanged, `None` for other messages. `error` is the exception that is raised otherwise; the function's exception
-/// becomes its cause.
+/// Returns `error`, the exception with the message `text`. If a function of Python raised an exception on this thread whose message is in
+/// `text`, that exception becomes the cause of `error`; an interrupt (Ctrl-C) is returned instead of `error`.
 fn explained(text: &str, error: PyErr) -> PyErr {
     let Some((message, raised)) = RAISED.take() else { return error };
     if !text.contains(&message) {

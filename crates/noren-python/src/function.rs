@@ -47,10 +47,10 @@ impl TileFunction for Function {
 }
 
 /// Reads tiles from two byte strings: runs of tiles as 32-bit numbers (row of tiles, first tile, tile after the last, index of bits or
-/// `FULL`), and bits as 64-bit numbers, 64 for each mixed tile.
+/// `FULL`), and bits as little-endian 64-bit numbers, 64 for each mixed tile.
 fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult<TileCells> {
     let (runs, bits): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = made.extract()?;
-    let words: Vec<u64> = bits.as_bytes().as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let words: Vec<u64> = bits.as_bytes().as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let (tiles, _) = words.as_chunks::<{ TileCells::SIDE }>();
     let numbers: Vec<u32> = runs.as_bytes().as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
     let wrong = |problem: String| PyValueError::new_err(problem);
