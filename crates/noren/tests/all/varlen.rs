@@ -52,10 +52,13 @@ struct Batch {
     slopes: Vec<f32>,
     sinks: Vec<f32>,
     /// The text of a mask, and its cells by positions of query and key; the arguments are head, query, key.
-    mask: Option<(&'static str, fn(usize, i64, i64) -> bool)>,
+    mask: Option<(&'static str, CellsOfMask)>,
 }
 
-const MASKS: [(&str, fn(usize, i64, i64) -> bool); 6] = [
+/// Returns whether a mask allows a cell: the arguments are the head, the position of the query and the position of the key.
+type CellsOfMask = fn(usize, i64, i64) -> bool;
+
+const MASKS: [(&str, CellsOfMask); 6] = [
     ("sliding(5) | keys(0..2)", |_, q, k| (q - 5 < k && k <= q) || k < 2),
     ("causal & stride(3)", |_, q, k| k <= q && (q - k).rem_euclid(3) == 0),
     ("chunk(16)", |_, q, k| q.div_euclid(16) == k.div_euclid(16)),
@@ -566,7 +569,7 @@ fn facts_belong_to_sequences() {
     let got = got.forward(&planner, &inputs).unwrap();
     let same = Varlen::new(Sequences::packed(&[0, 2, 5, 6, 9], &[0, 2, 5, 6, 9]).unwrap()).causal(true);
     assert_eq!(got, same.forward(&planner, &inputs).unwrap());
-    let labels = Facts::new().label("private", [0..2]);
+    let labels = Facts::new().label("private", [0, 1]);
     let hidden = Varlen::new(Sequences::packed(&cu, &cu).unwrap()).mask("!keys(label=\"private\")").unwrap();
     hidden.facts([labels]).forward(&planner, &inputs).unwrap();
     let error = call.clone().forward(&planner, &inputs).unwrap_err();
