@@ -189,7 +189,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     refused(&embed(&model, &input, &folder.file("no/out.npy"), &[]), "there is no folder");
     refused(&embed(&model, &input, &out, &["--budget", "0"]), "--budget is 0");
     std::fs::write(folder.file("empty.txt"), "").unwrap();
-    refused(&embed(&model, &folder.file("empty.txt"), &out, &[]), "there are no lines");
+    refused(&embed(&model, &folder.file("empty.txt"), &out, &[]), "the text has no lines");
     if cfg!(target_os = "linux") {
         let full = folder.file("full.npy");
         std::os::unix::fs::symlink("/dev/full", &full).unwrap();

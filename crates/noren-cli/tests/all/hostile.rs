@@ -264,7 +264,10 @@ fn inputs_and_outputs_that_are_no_files() {
     let run = |input: &str, out: &str| noren(&["run", "--model", text(&folder), "--input", input, "-o", out]);
     let (good, out) = (copy.folder.file("in.safetensors"), copy.folder.file("out.safetensors"));
     refused(&run("none.safetensors", text(&out)), "none.safetensors: the file cannot be read");
-    refused(&run(text(&copy.folder.file("config.json")), text(&out)), "not a safetensors file, or cut off");
+    refused(
+        &run(text(&copy.folder.file("config.json")), text(&out)),
+        "the file is not a safetensors file, or its end is missing",
+    );
     refused(&run(text(&good), text(&folder)), "is a folder");
     refused(&run(text(&good), "/no/such/folder/out.safetensors"), "there is no folder");
     if cfg!(target_os = "linux") {

@@ -134,7 +134,7 @@ fn wrong_arguments_are_refused_by_name() {
         (&["hi", "--mask", "casual"], "causal"),
         (&["hi", "--mask", "causal + alibi"], "--mask has the score"),
         (&["hi", "--mask", "clearance"], "levels"),
-        (&["hi", "--mask", "causal & padding"], "a text is one row without padding"),
+        (&["hi", "--mask", "causal & padding"], "a text is one batch row without padding"),
         (&["hi", "--word", " "], "is not a word"),
         (&["hi", "--model", "/nowhere"], "there is no such folder"),
         (&["hi", "--input", "x.safetensors"], "cannot be used with"),
