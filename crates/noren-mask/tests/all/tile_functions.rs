@@ -149,6 +149,7 @@ fn tiles_are_checked() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init)] // bounds are lists of ranges
 fn bounds_of_a_function_are_checked() {
     let near = |_: usize, _: usize, q: usize, k: usize| q.abs_diff(k) < 5;
     let good = |_: usize, _: usize, rows: Range<usize>| {
