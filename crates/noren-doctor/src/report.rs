@@ -226,7 +226,8 @@ impl Report {
 
     /// Returns the picture of [`picture`](Self::picture) as SVG.
     ///
-    /// # Errors Returns an error if the picture cannot be drawn; no report is known for which this happens.
+    /// # Errors
+    /// Returns an error if the picture cannot be drawn; no report is known for which this happens.
     pub fn svg(&self) -> Result<Option<String>, Error> {
         let Some((fixed, given)) = self.sides()? else { return Ok(None) };
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)

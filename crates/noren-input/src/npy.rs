@@ -386,7 +386,7 @@ mod tests {
     fn headers_that_are_no_dictionary_of_the_three_entries() {
         let good = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}";
         for (from, to, expected) in [
-            ("'shape': (2, 3)", "'shape': (6)", "not a tuple"),
+            ("'shape': (2, 3)", "'shape': (6)", "not a Python tuple"),
             ("(2, 3)", "(2 3)", "'3' where ')' is expected"),
             ("(2, 3)", "[2, 3]", "'[' where '(' is expected"),
             ("(2, 3)", "(,)", "',' where a size is expected"),

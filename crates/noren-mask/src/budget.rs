@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 /// let plan = bound.plan_within(&PlanOptions::default(), &Budget::new())?;
 /// assert_eq!(plan.stats_within(&Budget::new())?.allowed, (1u128 << 20) * ((1 << 20) + 1) / 2);
 /// let error = bound.plan_within(&PlanOptions::default(), &Budget::new().tiles(1000)).unwrap_err();
-/// assert!(error.to_string().starts_with("too many tiles: 10923, at most 1000: "));
+/// assert!(error.to_string().starts_with("the plan needs at least 10923 tiles, but the budget allows 1000: "));
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 #[derive(Clone, Copy)]

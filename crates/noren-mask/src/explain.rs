@@ -46,7 +46,7 @@ impl BoundMask {
     /// let bound = (causal() & padding()).bind(&shape, &Facts::new().lengths([9, 5]))?;
     /// let why = bound.explain(1, 0, 8, 7)?;
     /// assert!(!why.allowed);
-    /// assert_eq!(why.root.why, "denied by `padding`: key 7 is padding in batch row 1, which holds 5 tokens");
+    /// assert_eq!(why.root.why, "denied by `padding`: key 7 is padding in batch row 1, which has 5 non-padding tokens");
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///

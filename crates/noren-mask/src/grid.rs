@@ -583,12 +583,15 @@ mod tests {
         let bound = causal().bind(&Shape::square(8).heads(4), &Facts::new()).unwrap();
         let ask = |batch, head, options: &GridOptions| bound.grid(batch, head, options).unwrap_err().to_string();
         let all = GridOptions::default();
-        assert_eq!(ask(0, 4, &all), "picture: head 4 is outside the shape, which has 4: give one from 0 to 3");
-        assert_eq!(ask(1, 0, &all), "picture: batch row 1 is outside the shape, which has 1: give one from 0 to 0");
+        assert_eq!(ask(0, 4, &all), "picture: head 4 does not exist: give a number from 0 to 3");
+        assert_eq!(ask(1, 0, &all), "picture: batch row 1 does not exist: give a number from 0 to 0");
         let zoom = GridOptions { queries: Some(4..9), ..all.clone() };
-        assert_eq!(ask(0, 0, &zoom), "picture: query rows 4..9 reaches outside: give a range within 0..8");
+        assert_eq!(
+            ask(0, 0, &zoom),
+            "picture: the range 4..9 of query rows extends beyond the end: give a range within 0..8"
+        );
         let zoom = GridOptions { keys: Some(3..3), ..all.clone() };
-        assert_eq!(ask(0, 0, &zoom), "picture: keys 3..3 is empty: give a range within 0..8");
+        assert_eq!(ask(0, 0, &zoom), "picture: the range 3..3 of keys is empty: give a range within 0..8");
         assert!(ask(0, 0, &GridOptions { max_rows: 0, ..all.clone() }).contains("give at least one row"));
         let other = causal().bind(&Shape::square(9), &Facts::new()).unwrap();
         assert!(bound.grid_minus(&other, 0, 0, &all).unwrap_err().to_string().starts_with("cannot compare"));

@@ -20,7 +20,7 @@
 //! let bound = (causal() & padding()).bind(&Shape::square(5).batch(2), &facts)?;
 //! assert!(bound.allowed(0, 0, 4, 3)); // batch row, head, query, key
 //! assert!(!bound.allowed(1, 0, 4, 3));
-//! assert_eq!(bound.explain(1, 0, 4, 3)?.root.why, "denied by `padding`: key 3 is padding in batch row 1, which holds 3 tokens");
+//! assert_eq!(bound.explain(1, 0, 4, 3)?.root.why, "denied by `padding`: key 3 is padding in batch row 1, which has 3 non-padding tokens");
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 //!

@@ -95,7 +95,7 @@ impl Plan {
     /// let edited = json.replace(r#"[97,128,"mixed"]"#, r#"[97,128,"full"]"#);
     /// assert_eq!(
     ///     Plan::from_json(&edited).unwrap_err().to_string(),
-    ///     "plan: patterns[0].spans[1] is not what `causal` gives: the plan was edited or written by another version: plan \
+    ///     "plan: patterns[0].spans[1] differs from the plan of `causal`: the plan was edited or written by another version: plan \
     ///      the mask again"
     /// );
     /// # Ok::<(), noren_mask::Error>(())

@@ -165,7 +165,7 @@ mod tests {
         let version = problem("attention", |words| words[1] = digest("0.0.7 1"));
         assert!(version.contains("rank 2 run another version"), "{version}");
         let call = problem("attention", |words| words[0] = digest("a step of decoding"));
-        assert!(call.contains("rank 1 of 3 is at attention, but rank 2 and rank 0 are not at the same call"), "{call}");
+        assert!(call.contains("rank 1 of 3 calls attention, but rank 2 and rank 0 make different calls"), "{call}");
         let mask = problem("attention", |words| words[2] = digest("full"));
         assert!(
             mask.contains("rank 2 and rank 0 differ in: mask;") && mask.contains("on this rank: mask causal"),

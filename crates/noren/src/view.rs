@@ -338,7 +338,7 @@ mod tests {
             ([1, 1, 0, 4], [0, 0, 4, 1], 0),
         ] {
             let error = View::strided(&data, shape, strides, offset).unwrap_err().to_string();
-            assert!(error.contains("over 12 values"), "{error}");
+            assert!(error.contains("in memory of 12 values"), "{error}");
         }
         let backwards = View::strided(&data, [1, 1, 3, 4], [0, 0, -4, 1], 8).unwrap();
         assert_eq!(backwards.get([0, 0, 2, 3]), 0.0);
@@ -348,7 +348,7 @@ mod tests {
     fn outputs_that_overlap_are_refused() {
         let mut data = [0.0; 64];
         let overlapping = ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 0, 4, 1], 0).unwrap_err();
-        assert!(overlapping.to_string().contains("the same place in memory"), "{overlapping}");
+        assert!(overlapping.to_string().contains("the same index in memory"), "{overlapping}");
         assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 7, 2, 1], 0).is_err());
         assert!(ViewMut::strided(&mut data, [1, 2, 3, 4], [0, 4, 8, 1], 0).is_ok());
         assert!(ViewMut::strided(&mut data, [2, 2, 3, 4], [-32, 4, 8, 1], 36).is_ok());

@@ -61,9 +61,9 @@ mod tests {
         let x = View::new(&[1f32, 2.0], [1, 1, 2, 1]).unwrap();
         let ask = |at, rows| attention_weights(&Inputs { q: x, k: x, v: x }, &plan, &Options::default(), at, rows);
         for (at, rows, message) in [
-            ([1, 0], 0..1, "batch is 1: the plan allows numbers from 0 to less than 1"),
-            ([0, 5], 0..1, "head is 5: the plan allows numbers from 0 to less than 1"),
-            ([0, 0], 1..3, "rows is 1..3: the plan allows numbers from 0 to less than 2"),
+            ([1, 0], 0..1, "batch is 1: the plan has only the indices from 0 to less than 1"),
+            ([0, 5], 0..1, "head is 5: the plan has only the indices from 0 to less than 1"),
+            ([0, 0], 1..3, "rows is 1..3: the plan has only the indices from 0 to less than 2"),
         ] {
             assert_eq!(ask(at, rows).unwrap_err().to_string(), message);
         }

@@ -144,7 +144,7 @@ fn hostile_files_are_refused() {
         ("claims.safetensors", claimed, ""),
         ("objects.npz", npz("mask.npy", &npy("|O", "(1,)", &[0x80, 4]), 70), ""),
         ("bytes.npy", npy("é", "(2, 2)", &[0; 4]), "are not supported"),
-        ("one-size.npy", npy("|b1", "(4)", &[0; 4]), "not a tuple"),
+        ("one-size.npy", npy("|b1", "(4)", &[0; 4]), "not a Python tuple"),
         ("bomb.npz", npz("mask.npy", &npy("|u1", "(60000, 60000)", &[0; 16]), 3_600_000_080), "the maximum of"),
         ("lies.npz", npz("mask.npy", &npy("|u1", "(60000, 60000)", &[0; 16]), 200), ""),
         ("cut.npz", npz("mask.npy", &good, good.len() as u32)[..40].to_vec(), "npz"),

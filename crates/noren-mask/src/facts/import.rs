@@ -344,7 +344,7 @@ impl Facts {
     /// use noren_mask::Facts;
     /// assert_eq!(Facts::from_cu_seqlens(&[0, 5, 32])?, Facts::new().documents(vec![vec![5, 27]]));
     /// let error = Facts::from_cu_seqlens(&[5, 32]).unwrap_err().to_string();
-    /// assert_eq!(error, "facts: cu_seqlens: begins with 5: give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]");
+    /// assert_eq!(error, "facts: cu_seqlens: the list begins with 5: give 0 and then the end of every document, such as [0, 5, 32] for documents of lengths [5, 27]");
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///

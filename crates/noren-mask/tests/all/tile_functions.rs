@@ -161,7 +161,10 @@ fn bounds_of_a_function_are_checked() {
     verify(&mask, &shape, &Facts::new()).unwrap();
     let narrow = Mask::from_fn(near).with_bounds(|_, _, rows| (vec![rows.start as u32..rows.end as u32], Vec::new()));
     let error = narrow.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
-    assert!(error.contains("wrong bounds") && error.contains("reads the key, which is not among"), "{error}");
+    assert!(
+        error.contains("wrong bounds") && error.contains("the bounds state that no row of the range reads this key"),
+        "{error}"
+    );
     let wide = Mask::from_fn(near).with_bounds(|_, _, _| (vec![0..40], vec![0..40]));
     let error = wide.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
     assert!(error.contains("does not read the key"), "{error}");

@@ -238,7 +238,7 @@ pub(crate) fn disagreements_are_reported(link: &dyn Link) {
     } else {
         causal.compute(&split, link).unwrap_err()
     };
-    let says = if odd { "q has 8 values, but [1, 2, " } else { "rank 1 refused the input" };
+    let says = if odd { "q has 8 values, but the shape [1, 2, " } else { "rank 1 refused the input" };
     assert!(error.to_string().contains(says), "{error}");
     let found = causal.compute(&split, link).unwrap();
     causal.check(&split, &found, 1e-6);

@@ -50,7 +50,9 @@ fn too_many_names_to_compare_are_an_error() {
             let names = vec![("name", String::from("value")); count];
             match noren_ranks::agree(link, "a call", &names) {
                 Ok(()) => assert!(fits),
-                Err(error) => assert!(!fits && error.to_string().contains("15 names to compare"), "{error}"),
+                Err(error) => {
+                    assert!(!fits && error.to_string().contains("15 values are given for the comparison"), "{error}")
+                }
             }
         });
     }

@@ -483,5 +483,5 @@ fn what_does_not_fit_is_refused() {
         let memory = Box::leak(vec![0.0; 64].into_boxed_slice());
         gradients.bias = vec![Some(ViewMut::new(memory, [1, 1, 8, 8]).unwrap())];
     });
-    assert!(said.contains("the gradient of ALiBi is requested: ALiBi has no gradient"), "{said}");
+    assert!(said.contains("the gradient of ALiBi is requested: the slopes of ALiBi are not trained"), "{said}");
 }

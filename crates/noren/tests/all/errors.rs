@@ -68,7 +68,10 @@ fn outputs_that_do_not_fit() {
 #[test]
 fn views_that_do_not_fit_their_memory() {
     let error = View::new(&[0.0; 5], [1, 1, 2, 3]).unwrap_err().to_string();
-    assert!(error.contains("[1, 1, 2, 3]") && error.contains("over 5 values") && error.contains("exactly"), "{error}");
+    assert!(
+        error.contains("[1, 1, 2, 3]") && error.contains("in memory of 5 values") && error.contains("exactly"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -615,7 +615,7 @@ fn wrong_input_is_refused_by_name() {
     let long = Varlen::new(Sequences::packed(&[0, 4], &[0, 5]).unwrap());
     let two = Varlen::new(Sequences::padded(&[4, 4], &[4, 4]).unwrap());
     for (call, inputs, text) in [
-        (call(), inputs(4, 3), "4 query heads over 3 key-value heads"),
+        (call(), inputs(4, 3), "4 query heads and 3 key-value heads"),
         (long, inputs(4, 2), "cu_seqlens_k is up to 5: k has only 4 tokens"),
         (two, inputs(4, 2), "there are 2 lengths: give one batch row for each length"),
         (call().window_size(-2, 0), inputs(4, 2), "window_size is -2"),
