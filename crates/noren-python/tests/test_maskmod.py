@@ -379,3 +379,9 @@ def test_captured_data_limits_expressions():
     with pytest.raises(nr.Error):
         unused.mask.bind(51)
     assert not nr.describe_mask_mod(lambda b, h, q, k: q * 1000.0 >= k * 1000.0 + 1).traced  # rounded to float32
+
+
+def test_numbers_beyond_60_bits_are_left_to_the_function():
+    made = nr.describe_mask_mod(lambda b, h, q, k: (q < 2**70) & (k <= q))
+    assert not made.traced and "more than 60 bits" in made.reasons[0]
+    np.testing.assert_array_equal(made.mask.dense(5)[0, 0], np.tri(5, dtype=bool))

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ._nodes import VARIABLES, Graph, Kind, Node
+from ._nodes import FAR, VARIABLES, Graph, Kind, Node
 
 MOST_PATHS = 256
 """Maximum number of paths through the conditions (`if`, `and`, `or`) of a function."""
@@ -225,6 +225,8 @@ class _Paths:
         if isinstance(value, Traced):
             return value.node
         if isinstance(value, (bool, int)):
+            if abs(value) > FAR:
+                raise Untraceable("computes with a number of more than 60 bits")
             return self.graph.const(value)
         if isinstance(value, (np.bool_, np.integer)):
             return self.graph.const(value.item())
