@@ -393,6 +393,8 @@ def test_wrong_entries_of_queries() -> None:
         nr.from_sglang(replace(made, sparse_mask_fine=np.full_like(made.sparse_mask_fine, -1)))
     with pytest.raises(nr.Error, match=r"sparse_mask_fine is int32 \(6, 4, 4\): give int32 \(6, 8, 4\)"):
         nr.from_sglang(replace(made, sparse_mask_fine=made.sparse_mask_fine[:, :4]))
+    with pytest.raises(nr.Error, match="there are 0 sequences"):
+        nr.from_sglang(replace(made, batch=0))
     with pytest.raises(nr.Error, match="block_kv is 96"):
         nr.to_sglang("causal", 6, block_kv=96)
     with pytest.raises(nr.Error, match="give sizes of 1 or more"):

@@ -155,10 +155,10 @@ class SglangMask:
         bits after the last key.
         """
         words = np.asarray(self.sparse_mask_fine)
-        shape = (len(words), _blocks(self.kv_len, self.block_kv), self.block_kv // WORD)
+        shape = (len(words) if words.ndim else 0, _blocks(self.kv_len, self.block_kv), self.block_kv // WORD)
         if words.dtype != np.int32 or words.shape != shape:
             raise Error(f"sparse_mask_fine is {words.dtype} {words.shape}: give int32 {shape} for blocks of {self.block_kv} of {self.kv_len} keys")
-        if len(words) % self.batch:
+        if self.batch < 1 or len(words) % self.batch:
             raise Error(f"sparse_mask_fine has {len(words)} queries, but there are {self.batch} sequences of equal lengths")
         octets = np.ascontiguousarray(words).astype("<i4").view(np.uint8)
         bits = np.unpackbits(octets, axis=-1, bitorder="little").reshape(*shape[:2], self.block_kv)
