@@ -45,6 +45,11 @@ class FlashInferRanges:
 
         Raises `Error` for ranges of another shape or type, and for requests of different lengths.
         """
+        starts = [np.asarray(part) for part in (self.qo_indptr, self.kv_indptr)]
+        if starts[0].ndim != 1 or len(starts[0]) < 2 or starts[0].shape != starts[1].shape:
+            raise Error(
+                f"qo_indptr has shape {starts[0].shape} and kv_indptr {starts[1].shape}: give one list of [requests + 1] numbers for each"
+            )
         ranges, total = np.asarray(self.bidirectional_ranges), int(self.qo_indptr[-1])
         if ranges.dtype != np.int32 or ranges.shape != (total, 2):
             raise Error(f"bidirectional_ranges is {ranges.dtype} {ranges.shape}, but there are {total} queries: give int32 [{total}, 2]")
