@@ -419,6 +419,10 @@ def test_mask_functions_of_transformers() -> None:
         nr.from_transformers(**sizes, windows=3)
     with pytest.raises(TypeError, match="mask_function is 'causal'"):
         nr.from_transformers(**sizes, mask_function="causal")
+    with pytest.raises(TypeError, match="q_offset is "):
+        nr.from_transformers(1, 4, 4, "0")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="attention_mask is .*give a tensor"):
+        nr.from_transformers(1, 4, 4, attention_mask=[[1, 1, 1, 0]])  # type: ignore[arg-type]
     with pytest.raises(nr.Error, match="q_length is 0"):
         nr.from_transformers(1, 0, 4)
     with pytest.raises(nr.Error, match="would be evaluated for 1099511627776 cells"):
