@@ -133,7 +133,7 @@ def test_entries_of_random_batches_agree(seed):
     ("batch", "message"),
     [
         ({"segment_ids": T([[0, 0, 1, 1]])}, "segment_ids has two readings: .*padding .*or the first document"),
-        ({"position_ids": T([[0, 1, 0, 0]])}, "can be padding or documents of one token"),
+        ({"position_ids": T([[0, 1, 0, 0]])}, "can mean padding or documents of one token"),
         ({"position_ids": T([[4, 5]])}, "two readings: a step with a cache .*or padding"),
         ({"token_type_ids": T([[0, 1]])}, 'several readings: give token_types="sentences"'),
         ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 1, 3])}, r"cu_seqlens contradicts position_ids: .*\[1, 2\] by cu_seqlens and \[2, 1\]"),
@@ -189,3 +189,9 @@ def test_collators_and_tokenizers():
     assert nr.facts_from({name: batch[name] for name in ("position_ids",)} | {"attention_mask": T([[1] * 5 + [0] * 3])})["documents"] == [
         [3, 2]
     ]
+
+
+def test_cumulative_lengths_of_other_types_are_refused():
+    for value, message in (([0, 1.5, 3], "cu_seqlens holds float64 values"), (["a"], "cu_seqlens holds"), ([[0, 1], [0]], "rows of different lengths")):
+        with pytest.raises(nr.Error, match=message):
+            nr.facts_from({"cu_seqlens": value})

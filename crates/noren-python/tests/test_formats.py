@@ -393,6 +393,10 @@ def test_wrong_entries_of_queries() -> None:
         nr.from_sglang(replace(made, sparse_mask_fine=np.full_like(made.sparse_mask_fine, -1)))
     with pytest.raises(nr.Error, match=r"sparse_mask_fine is int32 \(6, 4, 4\): give int32 \(6, 8, 4\)"):
         nr.from_sglang(replace(made, sparse_mask_fine=made.sparse_mask_fine[:, :4]))
+    with pytest.raises(nr.Error, match="there are 0 sequences"):
+        nr.from_sglang(replace(made, batch=0))
+    with pytest.raises(nr.Error, match=r"qo_indptr has shape \(2,\) and kv_indptr \(3,\)"):
+        nr.from_flashinfer_ranges(replace(ranges, qo_indptr=np.array([0, 6]), kv_indptr=np.array([0, 3, 6])))
     with pytest.raises(nr.Error, match="block_kv is 96"):
         nr.to_sglang("causal", 6, block_kv=96)
     with pytest.raises(nr.Error, match="give sizes of 1 or more"):
@@ -415,6 +419,10 @@ def test_mask_functions_of_transformers() -> None:
         nr.from_transformers(**sizes, windows=3)
     with pytest.raises(TypeError, match="mask_function is 'causal'"):
         nr.from_transformers(**sizes, mask_function="causal")
+    with pytest.raises(TypeError, match="q_offset is "):
+        nr.from_transformers(1, 4, 4, "0")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="attention_mask is .*give a tensor"):
+        nr.from_transformers(1, 4, 4, attention_mask=[[1, 1, 1, 0]])  # type: ignore[arg-type]
     with pytest.raises(nr.Error, match="q_length is 0"):
         nr.from_transformers(1, 0, 4)
     with pytest.raises(nr.Error, match="would be evaluated for 1099511627776 cells"):
@@ -435,3 +443,20 @@ def test_a_mask_as_the_mask_function_of_a_model() -> None:
         made = masking.create_causal_mask(config, torch.zeros(2, 9, 8), None, None, and_mask_function=function)
         cells = made if made.dtype == torch.bool else made == 0
         assert np.array_equal(cells.numpy(), np.broadcast_to((mask & nr.causal()).dense(9), (2, 1, 9, 9)))
+
+
+def test_blocks_that_need_too_much_memory_are_refused_before_it_is_reserved() -> None:
+    for block in ((1 << 40, 1), (1 << 20, 1 << 20), (1.5, 1), (1,), True, "128", (0, 1)):
+        with pytest.raises(nr.Error, match="block is .*give sizes"):
+            nr.to_fa4("causal", 6, block=block)  # type: ignore[arg-type]
+    for make in (nr.to_fa4, nr.to_splash, nr.to_flashinfer_bsr):
+        with pytest.raises(nr.Error, match="into 1099511627776 blocks of 1 cells"):
+            make("causal", 1 << 20, block=(1, 1))
+    with pytest.raises(nr.Error, match="larger blocks"):
+        nr.to_fa4("causal", 16384, block=(1, 1))
+    made = nr.to_fa4("causal", 6, block=(2, 2))
+    for change in ({"block_size": (0, 2)}, {"kv_len": -1}, {"endpoints": made.endpoints[..., :1]}):
+        with pytest.raises(nr.Error, match="give sizes of 1 or more, and endpoints"):
+            nr.from_fa4(replace(made, **change))
+    with pytest.raises(nr.Error, match="the maximum is 1073741824"):
+        nr.from_fa4(replace(made, kv_len=1 << 31))

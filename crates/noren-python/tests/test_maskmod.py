@@ -379,3 +379,21 @@ def test_captured_data_limits_expressions():
     with pytest.raises(nr.Error):
         unused.mask.bind(51)
     assert not nr.describe_mask_mod(lambda b, h, q, k: q * 1000.0 >= k * 1000.0 + 1).traced  # rounded to float32
+
+
+def test_numbers_beyond_60_bits_are_left_to_the_function():
+    made = nr.describe_mask_mod(lambda b, h, q, k: (q < 2**70) & (k <= q))
+    assert not made.traced and "more than 60 bits" in made.reasons[0]
+    np.testing.assert_array_equal(made.mask.dense(5)[0, 0], np.tri(5, dtype=bool))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8])
+def test_arithmetic_with_narrow_captured_numbers_is_left_to_the_function(dtype):
+    lens = np.array([5, 3, 7, np.iinfo(dtype).min], dtype)
+    with np.errstate(over="ignore"):
+        made = nr.describe_mask_mod(lambda b, h, q, k: k <= lens[b] - lens.dtype.type(1))
+        assert not made.traced and "may wrap around" in made.reasons[0]
+        cells = made.mask.dense(nr.Shape.square(8, batch=4))
+    assert cells[3].all() and (cells[:3, 0, 0].sum(-1) == [5, 3, 7]).all()
+    made = nr.describe_mask_mod(lambda b, h, q, k: k < lens[b])
+    assert made.traced

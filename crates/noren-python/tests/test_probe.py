@@ -219,6 +219,16 @@ def test_missing_devices_and_packages() -> None:
         assert "onnxruntime is not installed" in str(report) and not report.faults and not report.ok
 
 
+def test_nothing_is_established_by_nan_or_without_masks() -> None:
+    report = nr.probe(lambda q, k, v: q * float("nan"), library="torch")
+    assert not report.ok
+    for feature in ("equal calls", "batch invariance"):
+        assert str(report.entry(feature)) == "not established: all outputs are NaN"
+    for masks in ([], {}):
+        with pytest.raises(nr.Error, match="masks is empty"):
+            nr.probe("noren", masks)
+
+
 def test_wrong_arguments() -> None:
     for given, words in (
         ({"dtypes": "int8"}, "dtypes has 'int8'"),

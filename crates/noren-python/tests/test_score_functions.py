@@ -80,7 +80,14 @@ def test_wrong_arguments():
         nr.from_score_mod(3, 8)
     with pytest.raises(nr.Error, match="at most 268435456 are evaluated"):
         nr.from_score_mod(lambda score, b, h, q, k: score + h, nr.Shape.square(16384, heads=2))
+    with pytest.raises(nr.Error, match="query 0 has position -4 .*give a query offset of 0 or more"):
+        nr.from_score_mod(lambda score, b, h, q, k: score + k - q, nr.Shape(8, 4, query_offset=-4))
     short = torch.zeros(10)
     with pytest.raises(nr.Error, match="raises IndexError") as raised:
         nr.from_score_mod(lambda score, b, h, q, k: score + short[k], 20)
     assert isinstance(raised.value.__cause__, IndexError)
+
+
+def test_far_positions_become_a_bias_instead_of_a_table_of_all_distances():
+    made = nr.from_score_mod(lambda score, b, h, q, k: score + (k - q + 2**30), nr.Shape(2, 3, query_offset=2**30))
+    np.testing.assert_array_equal(made.arguments["bias"][0, 0], [[0, 1, 2], [-1, 0, 1]])

@@ -255,6 +255,20 @@ def test_facts_of_masks() -> None:
     assert torch.equal(row, nt.varlen_attn(x, x, x, same, same, 3, 3, window_size=(-1, 0)))
 
 
+def test_masks_of_functions_have_batch_row_0_in_each_sequence() -> None:
+    mask = nr.from_mask_mod(lambda b, h, q, k: (7 * q + 3 * k + 5 * b) % 4 != 1, name="pattern")
+    q = torch.randn(12, 2, 8, generator=torch.Generator().manual_seed(0))
+    starts, own = torch.tensor([0, 4, 8, 12], dtype=torch.int32), torch.tensor([0, 4], dtype=torch.int32)
+    out = nt.flash_attn_varlen_func(q, q, q, starts, starts, 4, 4, mask=mask)
+    at = np.arange(4)
+    cells = torch.from_numpy((7 * at[:, None] + 3 * at) % 4 != 1)
+    for part, result in zip(q.split(4), out.split(4), strict=True):
+        x = part.double().transpose(0, 1)
+        weights = torch.softmax((x @ x.mT / 8**0.5).masked_fill(~cells, -math.inf), -1)
+        torch.testing.assert_close(result.double(), (weights @ x).transpose(0, 1), atol=2e-5, rtol=0)
+        torch.testing.assert_close(nt.flash_attn_varlen_func(part, part, part, own, own, 4, 4, mask=mask), result, atol=0, rtol=0)
+
+
 def test_hidden_content_does_not_reach_a_token_and_tokens_outside_are_zero() -> None:
     x = torch.randn(10, 2, 8)
     cu = torch.tensor([2, 5, 8], dtype=torch.int32)

@@ -286,7 +286,13 @@ class _Reader:
         given = {name: self.batch[name] for name in _ENDS if name in self.batch}
         lists: dict[str, list[int]] = {}
         for name, value in given.items():
-            ends = [int(end) for end in np.asarray(value.detach().cpu() if hasattr(value, "detach") else value).reshape(-1)]
+            try:
+                array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+            except ValueError:
+                raise Error(f"{name} has rows of different lengths: give one list of whole numbers") from None
+            if array.size and array.dtype.kind not in "iu":
+                raise Error(f"{name} holds {array.dtype} values: give whole numbers, 0 and then the end of each document")
+            ends = [int(end) for end in array.reshape(-1)]
             Facts(cu_seqlens=ends)  # raises an error for ends that are no ends
             lists[name] = [last - first for first, last in zip(ends, ends[1:], strict=False) if last > first]
         for name, lengths in lists.items():

@@ -80,6 +80,11 @@ def from_transformers(
     for name, value in (("batch_size", batch_size), ("q_length", q_length), ("kv_length", kv_length), ("heads", heads)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise Error(f"{name} is {short(value)}: give a whole number of 1 or more")
+    for name, value in (("q_offset", q_offset), ("kv_offset", kv_offset)):
+        if isinstance(value, bool) or not isinstance(value, (int, Tensor)):
+            raise TypeError(f"{name} is {short(value)}: give a whole number")
+    if attention_mask is not None and not isinstance(attention_mask, Tensor):
+        raise TypeError(f"attention_mask is {short(attention_mask)}: give a tensor [batch, length], 1 for tokens and 0 for padding")
     if mask_function is not None and not callable(mask_function):
         raise TypeError(f"mask_function is {short(mask_function)}: give a function of (batch row, head, query, key)")
     count, known = batch_size * heads * q_length * kv_length, getattr(mask_function, "__module__", None) == "transformers.masking_utils"

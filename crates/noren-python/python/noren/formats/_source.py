@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._doctor import Recognised, recognise
+from .._given import short
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
 
 Exported = Mask | Spec | BoundMask | Plan | Recognised | str
@@ -24,6 +25,8 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 MOST_CELLS = 1 << 30
 """Maximum number of cells of a mask that is read from a format."""
+MOST_BLOCKS = 1 << 28
+"""Maximum number of blocks into which the cells of a mask are divided, and maximum number of cells of a block."""
 
 
 def refuse(target: str, part: str, advice: str) -> NoReturn:
@@ -173,6 +176,24 @@ def read(
     if not isinstance(mask, Plan):
         raise TypeError(f"{type(mask).__name__} is not a mask: give a Mask, its text, a BoundMask or a Plan")
     return Source(mask, target, found)
+
+
+def block_sizes(shape: Shape, block: Any) -> tuple[int, int]:
+    """Returns the sizes of a block, (queries, keys); one number stands for both.
+
+    Raises `Error` for anything but whole numbers of 1 or more, and for blocks that are too large, or too many for the cells of `shape`.
+    """
+    pair = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
+    if len(pair) != 2 or not all(isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 1 for size in pair):
+        raise Error(f"block is {short(block)}: give sizes of 1 or more, (queries, keys)")
+    rows, keys = (int(size) for size in pair)
+    count = -(-shape.q_len // rows) * -(-shape.kv_len // keys)
+    if rows * keys > MOST_BLOCKS or count > MOST_BLOCKS:
+        raise Error(
+            f"block is {short(block)}, which divides {shape.q_len} x {shape.kv_len} cells into {count} blocks of {rows * keys} cells: give sizes "
+            f"with at most {MOST_BLOCKS} blocks of at most {MOST_BLOCKS} cells"
+        )
+    return rows, keys
 
 
 def found(cells: Array, source: str) -> BoundMask:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._noren import BoundMask, Error
-from ._source import Bools, Exported, Ints, Source, found, read
+from ._source import Bools, Exported, Ints, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
 EMPTY, FULL = -1, -2
@@ -29,8 +29,7 @@ def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, 
 
 def _whole(source: Source, block: tuple[int, int]) -> None:
     q_len, kv_len = source.shape.q_len, source.shape.kv_len
-    if min(block) < 1:
-        raise Error(f"block is {block}: give sizes of 1 or more")
+    block = block_sizes(source.shape, block)
     if q_len % block[0] or kv_len % block[1]:
         source.refuse(f"{q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}", "the numbers of queries and keys must be multiples of the sizes of a block")
 

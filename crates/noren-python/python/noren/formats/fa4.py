@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import Bools, Exported, Ints, Source, found, read, refuse
+from ._source import MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read, refuse
 from .dense import Known, Sizes
 
 EMPTY, FULL = -1, -2
 MOST_ENDPOINTS = 1 << 28
 """Maximum number of entries of the endpoints of a mask."""
+MOST_ENTRIES = 1 << 27
+"""Maximum number of entries of each list of blocks of a mask."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,14 @@ class Fa4Blocks:
         Raises `Error` for lists that name a block twice or a block that does not exist, and `ExportError` if the lists of the
         backward pass describe other blocks than those of the forward pass.
         """
+        if min(self.block_size) < 1 or self.kv_len < 1 or self.endpoints.ndim != 4 or self.endpoints.shape[3] % 2:
+            raise Error(
+                f"block_size is {self.block_size}, kv_len is {self.kv_len} and endpoints has shape {self.endpoints.shape}: give sizes of 1 or "
+                "more, and endpoints of shape [B, H, q_len, 2 * runs]"
+            )
+        count = int(np.prod(self.endpoints.shape[:3])) * self.kv_len
+        if count > MOST_CELLS:
+            raise Error(f"the block lists have {count} cells, but the maximum is {MOST_CELLS}: convert the mask in parts")
         forward = _kinds(self.forward(), "the forward lists", (self._counts[0], self._counts[1]))
         backward = _kinds(self.backward(), "the backward lists", (self._counts[1], self._counts[0])).swapaxes(2, 3)
         differ = np.argwhere(forward != backward)
@@ -143,10 +153,14 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
     `Fa4Blocks.endpoints` holds the cells for this function. Raises `ExportError` for masks with more than 2**28 endpoints.
     """
     source = read(mask, shape, facts, "FA4's block lists")
-    if min(block) < 1:
-        raise Error(f"block is {block}: give sizes of 1 or more")
+    block = block_sizes(source.shape, block)
     tiles = [_noren.blocks(source.plan, pattern, block, False) for pattern in range(source.count)]
     rows, columns = tiles[0][0]
+    if source.patterns.size * rows * columns > MOST_ENTRIES:
+        raise Error(
+            f"block is {block}, which gives lists with {source.patterns.size * rows * columns} entries, but the maximum is {MOST_ENTRIES}: give "
+            "larger blocks, or convert the mask in parts"
+        )
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(rows, columns) for _, slot, _ in tiles])[source.patterns]
     partial, full = slots >= 0, slots == FULL
     turned, turned_full = partial.swapaxes(2, 3), full.swapaxes(2, 3)

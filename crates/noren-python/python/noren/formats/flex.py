@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import Exported, Source, found, read
+from ._source import Exported, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
 MaskMod = Callable[[Any, Any, Any, Any], Any]
@@ -51,9 +51,7 @@ def to_flex(
     than `capacity` or `runs`.
     """
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
-    sizes = (block, block) if isinstance(block, int) else block
-    if min(sizes) < 1:
-        raise Error(f"block is {block}: give sizes of 1 or more")
+    sizes = block_sizes(source.shape, block)
     tiles = [_noren.blocks(source.plan, pattern, sizes, False) for pattern in range(source.count)]
     q_blocks, kv_blocks = tiles[0][0]
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(q_blocks, kv_blocks) for _, slot, _ in tiles])

@@ -45,6 +45,11 @@ class FlashInferRanges:
 
         Raises `Error` for ranges of another shape or type, and for requests of different lengths.
         """
+        starts = [np.asarray(part) for part in (self.qo_indptr, self.kv_indptr)]
+        if starts[0].ndim != 1 or len(starts[0]) < 2 or starts[0].shape != starts[1].shape:
+            raise Error(
+                f"qo_indptr has shape {starts[0].shape} and kv_indptr {starts[1].shape}: give one list of [requests + 1] numbers for each"
+            )
         ranges, total = np.asarray(self.bidirectional_ranges), int(self.qo_indptr[-1])
         if ranges.dtype != np.int32 or ranges.shape != (total, 2):
             raise Error(f"bidirectional_ranges is {ranges.dtype} {ranges.shape}, but there are {total} queries: give int32 [{total}, 2]")
@@ -155,10 +160,10 @@ class SglangMask:
         bits after the last key.
         """
         words = np.asarray(self.sparse_mask_fine)
-        shape = (len(words), _blocks(self.kv_len, self.block_kv), self.block_kv // WORD)
+        shape = (len(words) if words.ndim else 0, _blocks(self.kv_len, self.block_kv), self.block_kv // WORD)
         if words.dtype != np.int32 or words.shape != shape:
             raise Error(f"sparse_mask_fine is {words.dtype} {words.shape}: give int32 {shape} for blocks of {self.block_kv} of {self.kv_len} keys")
-        if len(words) % self.batch:
+        if self.batch < 1 or len(words) % self.batch:
             raise Error(f"sparse_mask_fine has {len(words)} queries, but there are {self.batch} sequences of equal lengths")
         octets = np.ascontiguousarray(words).astype("<i4").view(np.uint8)
         bits = np.unpackbits(octets, axis=-1, bitorder="little").reshape(*shape[:2], self.block_kv)

@@ -21,8 +21,13 @@ SCORES = (0.0, 1.0, -2.5, 8.0)
 TOLERANCE = 1e-5
 """Maximum difference between `function(score)` and `score + bias`, relative to 1 plus both numbers."""
 ROWS = 64
+"""Maximum number of queries that are evaluated in one call."""
+AT_ONCE = 1 << 22
+"""Maximum number of cells that are evaluated in one call, unless one query has more keys."""
 MOST_CELLS = 1 << 28
 """Maximum number of entries of a bias."""
+MOST_ENTRIES = 1 << 26
+"""Maximum number of entries of a table by distance; a function that needs more becomes a bias."""
 
 Numbers = NDArray[np.float64]
 
@@ -98,16 +103,22 @@ class _Source:
             )
         offsets = list(shape.query_offsets)
         self.offsets = offsets if len(offsets) == shape.batch else offsets * shape.batch
+        if min(self.offsets) < 0:
+            raise Error(
+                f"the score function {name} takes positions from 0, but query 0 has position {min(self.offsets)} for {shape}: give a query "
+                "offset of 0 or more"
+            )
 
     def blocks(self, check: bool) -> Iterator[tuple[tuple[int, int], NDArray[np.int64], Numbers]]:
         """Yields ((batch row, head), positions of queries, numbers that are added `[queries, keys]`). Raises `Error` if the function is
         not additive there; `check` is false for cells that were checked before.
         """
         k = np.arange(self.shape.kv_len, dtype=np.int64)
+        rows = max(1, min(ROWS, AT_ONCE // len(k)))
         for batch in range(self.batch):
             for head in range(self.heads):
-                for start in range(0, self.shape.q_len, ROWS):
-                    q = np.arange(start, min(start + ROWS, self.shape.q_len), dtype=np.int64) + self.offsets[batch]
+                for start in range(0, self.shape.q_len, rows):
+                    q = np.arange(start, min(start + rows, self.shape.q_len), dtype=np.int64) + self.offsets[batch]
                     bias = self.at[0].cells(batch, head, q, k)
                     if check:
                         self._check((batch, head), q, k, bias)
@@ -214,9 +225,8 @@ class _Reduced:
         shape = source.shape
         last = max(shape.q_len - 1 + max(source.offsets), shape.kv_len - 1)
         self._reach = last
-        self._table = np.full((source.heads, 2 * last + 1), np.nan)
-        self._by_distance = True
-        self._dtype: Any = np.float32
+        self._by_distance = source.heads * (2 * last + 1) <= MOST_ENTRIES
+        self._table = np.full((source.heads, 2 * last + 1 if self._by_distance else 0), np.nan)
 
     def add(self, place: tuple[int, int], q: NDArray[np.int64], bias: Numbers) -> None:
         """Adds the numbers of some queries. Numbers of hidden cells (-inf) have no meaning."""

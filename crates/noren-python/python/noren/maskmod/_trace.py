@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ._nodes import VARIABLES, Graph, Kind, Node
+from ._nodes import FAR, VARIABLES, Graph, Kind, Node
 
 MOST_PATHS = 256
 """Maximum number of paths through the conditions (`if`, `and`, `or`) of a function."""
@@ -175,6 +175,8 @@ class _Paths:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tables: dict[int, tuple[Any, np.ndarray[Any, Any]]] = {}
+        self.narrow: dict[int, str] = {}
+        """The number types of captured arrays whose sums may wrap around, by the id of the recorded array."""
         self._plan: list[bool] = []
         self._taken: list[tuple[Node, bool]] = []
         self._fails: list[Node] = []
@@ -225,12 +227,21 @@ class _Paths:
         if isinstance(value, Traced):
             return value.node
         if isinstance(value, (bool, int)):
+            if abs(value) > FAR:
+                raise Untraceable("computes with a number of more than 60 bits")
             return self.graph.const(value)
         if isinstance(value, (np.bool_, np.integer)):
             return self.graph.const(value.item())
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             return self.lift(value.item())
         raise Untraceable(f"computes with {type(value).__name__} values")
+
+    def wide(self, value: Any) -> Node:
+        """Returns the node of an operand of arithmetic. Raises `Untraceable` for entries of arrays of narrow numbers."""
+        node = self.lift(value)
+        if node.op == "table" and id(node.value) in self.narrow:
+            raise Untraceable(f"computes with entries of a captured array of {self.narrow[id(node.value)]}, which may wrap around")
+        return node
 
     def indices(self, index: Any) -> tuple[Node, ...]:
         given = index if isinstance(index, tuple) else (index,)
@@ -241,6 +252,9 @@ class _Paths:
         known = self.tables.get(id(held))
         if known is None:
             known = self.tables[id(held)] = (held, _array(held))
+            name = str(getattr(held, "dtype", "")).removeprefix("torch.")
+            if name.startswith(("uint", "int8", "int16")):
+                self.narrow[id(known[1])] = name
         return self.entry(known[1], self.indices(index))
 
     def entry(self, table: np.ndarray[Any, Any], index: tuple[Node, ...]) -> Any:
@@ -309,7 +323,7 @@ def _compare(op: str) -> Callable[..., Node]:
 
 def _number(op: str) -> Callable[..., Node]:
     def run(paths: _Paths, a: Any, b: Any) -> Node:
-        one, other = (paths.lift(part) for part in (a, b))
+        one, other = ((paths.lift if op in ("min", "max") else paths.wide)(part) for part in (a, b))
         if one.kind == other.kind == "bool":
             if op == "mul":
                 return paths.graph.make("and", (one, other), None, "bool")
@@ -366,7 +380,7 @@ def _clamp(paths: _Paths, value: Any, min: Any = None, max: Any = None, *, a_min
 
 
 def _invert(paths: _Paths, value: Any) -> Node:
-    node = paths.lift(value)
+    node = paths.wide(value)
     if node.kind == "int":
         return paths.graph.make("sub", (paths.graph.const(-1), node))
     return paths.not_(node)
@@ -403,7 +417,7 @@ def _same(paths: _Paths, value: Any, *_: Any, **__: Any) -> Node:
 
 
 def _alone_number(op: str) -> Callable[..., Node]:
-    return lambda paths, value: paths.graph.make(op, (_as_int(paths.lift(value), paths),))
+    return lambda paths, value: paths.graph.make(op, (_as_int(paths.wide(value), paths),))
 
 
 def _handlers() -> dict[str, Callable[..., Any]]:

@@ -46,7 +46,9 @@ def _repeated(lab: Lab, first: Answer, second: Answer | Failure) -> Entry:
 
 
 def _equality(lab: Lab, feature: str, first: Floats, second: Floats, wrong: str) -> Entry:
-    """Returns the verdict about two outputs that should be equal: equal bits, equal within rounding, or not."""
+    """Returns the verdict about two outputs that should be equal: equal bits, equal within rounding, or not; none if both are NaN."""
+    if np.isnan(first).all() and np.isnan(second).all():
+        return lab.entry(feature, "", Verdict.NOT_ESTABLISHED, "all outputs are NaN", calls=1)
     if np.array_equal(first, second, equal_nan=True):
         return lab.entry(feature, "", Verdict.APPLIED, "equal bits", calls=1, compared=first.size, difference=0.0)
     largest = float(np.nan_to_num(np.abs(first - second), nan=np.inf).max())

@@ -65,11 +65,14 @@ def cases(masks: Any, seed: int, length: int) -> list[Case]:
     """
     if masks is None:
         return default_cases(seed)
-    if isinstance(masks, Mapping):
+    if isinstance(masks, Mapping) and masks:
         return [_case(str(name), mask, length) for name, mask in masks.items()]
     if isinstance(masks, (str, np.ndarray)) or not isinstance(masks, Iterable):
         masks = [masks]
-    return [_case(None, mask, length) for mask in masks]
+    found = [_case(None, mask, length) for mask in masks]
+    if not found:
+        raise Error("masks is empty: give at least one mask, or None for the default masks")
+    return found
 
 
 def _case(name: str | None, mask: Any, length: int) -> Case:

@@ -29,8 +29,8 @@ Known = Facts | Mapping[str, Any]
 """The facts of a mask."""
 
 _PLANS = _Plans(MOST_BYTES)
-_BY_ROW = ("batch(", "random")
-"""Words in the text of a mask whose cells differ between batch rows: each sequence is then a call with one batch row."""
+_BY_ROW = ("batch(", "random", "function(")
+"""Words in the text of a mask whose cells may differ between batch rows: each sequence is then a call with one batch row."""
 
 
 @dataclass(frozen=True)
