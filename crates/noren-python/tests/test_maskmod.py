@@ -254,6 +254,23 @@ def test_functions_that_cannot_be_recorded():
     assert np.array_equal(by_vmap.mask.dense(64)[0, 0], (sums @ sums.T > 2).numpy())
 
 
+SOME = {0, 3, 40}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda b, h, q, k: (q - k) in SOME,
+        lambda b, h, q, k: (h in SOME) | (q >= k),
+        lambda b, h, q, k: (torch.arange(80)[q] // 7 == torch.arange(80)[k] // 7) | (b in frozenset([1])),
+        lambda b, h, q, k: {0: True, 3: True}.get(h, False) and q >= k,
+    ],
+)
+def test_functions_that_look_up_an_index_in_a_set_or_a_dict(function):
+    found = nr.describe_mask_mod(function).mask.dense(nr.Shape.square(45, batch=2, heads=4))
+    assert np.array_equal(found, by_numbers(function, 2, 4, 45, 45))
+
+
 def test_bounds_limit_the_evaluated_cells():
     counted = []
 

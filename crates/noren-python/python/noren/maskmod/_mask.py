@@ -25,8 +25,8 @@ COMPARED = 160
 class MaskMod:
     """The mask of a mask function, and the facts about it that `describe_mask_mod` established.
 
-    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length; otherwise it is an atom
-    whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
+    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length at which it can be
+    bound; otherwise it is an atom whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
     are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
     (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` has the reasons why a simpler
     or faster form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
@@ -67,8 +67,8 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
     `nr.Shape.square` and `nr.Shape.cross` are the indices of FlexAttention; in `nr.Shape.cached(past, new)`, query 0 has position
     `past`. It must be pure: captured data must not change later.
 
-    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length.
-    Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
+    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length;
+    an expression made from captured lists of documents or ends is bound only to the length and the batch of these lists. Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
     mixed tiles are stored as bits. `describe_mask_mod` returns what was found out.
 
     `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of (first
