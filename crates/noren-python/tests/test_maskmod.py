@@ -298,6 +298,21 @@ def test_bounds_limit_the_evaluated_cells():
         recorded.bind(100)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (lambda b, h, first, end: ([], []), "are wrong for batch row 0, head 0"),
+        (lambda b, h, first, end: ([(max(0, first - 2) + 64, end)], []), "are wrong for batch row 0, head 0"),
+        (lambda b, h, first, end: ([(end, max(0, first - 2))], []), r"returns \(\d+, \d+\) for queries \d+ to \d+: give \(first key"),
+    ],
+)
+def test_wrong_bounds_of_a_narrow_window_are_found(bounds, message):
+    found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((q - k) / 1.0 < 3), bounds=bounds)
+    assert "the other cells are those of bounds=" in found.established
+    with pytest.raises(nr.Error, match=message):
+        found.mask.bind(500)
+
+
 def raises(b, h, q, k):
     if int(k.max() if hasattr(k, "max") else k) > 50:
         raise RuntimeError("no key after 50")

@@ -30,7 +30,7 @@ class MaskMod:
     are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
     (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` has the reasons why a simpler
     or faster form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
-    compared with the function itself.
+    compared with the function itself. `bounded` is true if `bounds` of the caller limit the cells that are evaluated.
     """
 
     mask: Mask
@@ -39,6 +39,7 @@ class MaskMod:
     evaluated_as: str
     reasons: tuple[str, ...]
     compared: int
+    bounded: bool = False
 
     @property
     def established(self) -> str:
@@ -52,6 +53,11 @@ class MaskMod:
             return (
                 "no expression was found; the cells are computed for each shape from the recorded operations of the function, which were "
                 f"compared with the function in {self.compared} cells; random cells of each shape are compared too"
+            )
+        if self.bounded:
+            return (
+                "no expression was found; the function itself computes the cells that bounds= leave open, and random cells are computed "
+                "twice; the other cells are those of bounds=, which are compared with the function for random queries only"
             )
         return "no expression was found; the function itself computes the cells of each shape, and random cells are computed twice"
 
@@ -73,7 +79,7 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
 
     `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of (first
     key, key after the last): the keys that at least one of the queries `first` to before `end` reads, and the keys that all of them
-    read. Random cells are compared with the bounds.
+    read. The bounds are compared with the function for random queries, and are an error where they differ.
 
     Raises TypeError if the function is not callable, and `Error` if it raises an exception (which is the cause), returns something
     else than booleans, or depends on random numbers. An atom raises the same errors when it is bound.
@@ -112,7 +118,8 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
             reasons.append(f"no expression for {error}")
     tiler = Tiler(evaluator, recorded, bounds, named)
     mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
-    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared)
+    bounded = bounds is not None and recorded is None
+    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared, bounded)
 
 
 def _name(function: Callable[..., Any]) -> str:
