@@ -150,7 +150,7 @@ def check_integers(name: str, x: Any, dims: int) -> None:
 def window_of(given: Any) -> tuple[int, int]:
     """Returns a window (keys before, keys after); raises an error unless both are whole numbers of -1 or more."""
     pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-    if len(pair) != 2 or not all(isinstance(n, Integral) and not isinstance(n, bool) and n >= -1 for n in pair):
+    if len(pair) != 2 or not all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= -1 for n in pair):
         raise Error(f"window_size is {short(given)}: give (keys before, keys after), where -1 means no limit")
     return int(pair[0]), int(pair[1])
 
