@@ -133,7 +133,7 @@ def test_messages_name_what_was_given() -> None:
         (lambda: collated([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "example 0 has no 'loss_mask', but example 1 has: give 'loss_mask' in all examples"),
         (lambda: pack([[]], 4), "no token is left of 1 document: give documents with tokens"),
         (lambda: pack([[], []], 4), "no token is left of 2 documents: give documents with tokens"),
-        (lambda: pack([np.zeros(2**25, np.int8), np.zeros(2**25 + 1, np.int8)]), "the documents have 67108865 tokens: give a length"),
+        (lambda: pack([np.zeros(2**25, np.int8), np.zeros(2**25 + 1, np.int8)]), "the documents have 67108865 tokens, more than 67108864 in one row: give `length`"),
     ]:
         with pytest.raises(nr.Error) as caught:
             call()

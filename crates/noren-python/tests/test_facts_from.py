@@ -154,6 +154,9 @@ def test_entries_of_random_batches_agree(seed):
         ({}, "it has no entries"),
         ({"attention_mask": T([[1]]), "overflow_to_sample_mapping": T([0, 1])}, "2 entries, but attention_mask has 1 rows"),
         ({"attention_mask": torch.zeros(0, 4)}, "at least one row"),
+        ({"cu_seqlens": T([0.0, 2.5])}, "cu_seqlens holds float32 values"),
+        ({"cu_seqlens": ["a"]}, "cu_seqlens holds <U1 values"),
+        ({"segment_ids": T([[1.0, 2.5]])}, "segment_ids holds float32 values; facts_from reads whole numbers"),
     ],
 )
 def test_refused_batches(batch, message):
@@ -161,12 +164,28 @@ def test_refused_batches(batch, message):
         nr.facts_from(batch)
 
 
+@pytest.mark.parametrize("types", ["images", "suffix"])
+def test_token_types_above_one_are_refused(types):
+    with pytest.raises(nr.Error, match=f"token_type_ids hold 2, but token_types='{types}' reads 0 and 1 only"):
+        nr.facts_from({"token_type_ids": T([[0, 2, 1]])}, token_types=types)
+
+
+def test_padding_of_seq_idx():
+    assert dict(nr.facts_from({"seq_idx": T([[1, 1, 2, 0]])})) == {"lengths": [3], "documents": [[2, 1]]}
+    assert dict(nr.facts_from({"seq_idx": T([[0, 0, 1]])})) == {"documents": [[2, 1]]}
+
+
+def test_positions_that_count_padding_between_tokens():
+    found = nr.facts_from({"position_ids": T([[0, 1, 2, 3]]), "attention_mask": T([[1, 0, 1, 1]])})
+    assert dict(found) == {"real_keys": [[0, "2..4"]]} and found.mask == nr.padding()
+
+
 def test_arrays_without_a_name():
     assert dict(nr.facts_from(T([[1, 1, 0]]))) == {"lengths": [2]}
     assert dict(nr.facts_from(T([[0, 1, 2, 0, 1]]))) == {"documents": [[3, 2]]}
     assert dict(nr.facts_from(T([0, 5, 32]))) == {"documents": [[5, 27]]}
     assert dict(nr.facts_from([[1, 1, 2, 2]])) == {"documents": [[2, 2]]}
-    for array in (T([[0, 0, 1, 1]]), T([0, 1, 2, 3]), T([[0, 1, 1]])):
+    for array in (T([[0, 0, 1, 1]]), T([0, 1, 2, 3]), T([[0, 1, 1]]), T([[5, 6, 7]]), [[1, 2]]):
         with pytest.raises(nr.Error, match="several readings"):
             nr.facts_from(array)
     with pytest.raises(nr.Error, match="the array gives no facts"):

@@ -254,6 +254,23 @@ def test_functions_that_cannot_be_recorded():
     assert np.array_equal(by_vmap.mask.dense(64)[0, 0], (sums @ sums.T > 2).numpy())
 
 
+SOME = {0, 3, 40}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda b, h, q, k: (q - k) in SOME,
+        lambda b, h, q, k: (h in SOME) | (q >= k),
+        lambda b, h, q, k: (torch.arange(80)[q] // 7 == torch.arange(80)[k] // 7) | (b in frozenset([1])),
+        lambda b, h, q, k: {0: True, 3: True}.get(h, False) and q >= k,
+    ],
+)
+def test_functions_that_look_up_an_index_in_a_set_or_a_dict(function):
+    found = nr.describe_mask_mod(function).mask.dense(nr.Shape.square(45, batch=2, heads=4))
+    assert np.array_equal(found, by_numbers(function, 2, 4, 45, 45))
+
+
 def test_bounds_limit_the_evaluated_cells():
     counted = []
 
@@ -279,6 +296,21 @@ def test_bounds_limit_the_evaluated_cells():
     recorded = nr.from_mask_mod(lambda b, h, q, k: (q * k) % 5 == 0, bounds=lambda b, h, first, end: ([(0, 1)], []))
     with pytest.raises(nr.Error, match="are wrong"):
         recorded.bind(100)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (lambda b, h, first, end: ([], []), "are wrong for batch row 0, head 0"),
+        (lambda b, h, first, end: ([(0, 64)], []), "are wrong for batch row 0, head 0"),
+        (lambda b, h, first, end: ([(end, max(0, first - 2))], []), r"returns \(\d+, \d+\) for queries \d+ to \d+: give \(first key"),
+    ],
+)
+def test_wrong_bounds_of_a_narrow_window_are_found(bounds, message):
+    found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((q - k) / 1.0 < 3), bounds=bounds)
+    assert "the other cells are those of bounds=" in found.established
+    with pytest.raises(nr.Error, match=message):
+        found.mask.bind(500)
 
 
 def raises(b, h, q, k):

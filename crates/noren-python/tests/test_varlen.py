@@ -433,6 +433,8 @@ def test_wrong_arguments_are_named(change: dict[str, Any], message: str) -> None
         ({"block_table": torch.full((2, 1), 9, dtype=torch.int32), "k": torch.zeros(3, 4, 2, 8), "v": torch.zeros(3, 4, 2, 8)}, "holds page 9, but there are 3 pages"),
         ({"block_table": torch.zeros(2, 1, dtype=torch.int32), "k": torch.zeros(3, 2, 2, 8), "v": torch.zeros(3, 2, 2, 8)}, "sequence 1 has 1 pages of 2 keys, but the sequence has 4 keys"),
         ({"max_seqlen_k": 1}, "max_seqlen_k is 1, but sequence 1 has 4 tokens"),
+        ({"max_seqlen_k": torch.tensor(4)}, "max_seqlen_k is a Tensor: give a whole number"),
+        ({"q": X.to("meta"), "k": X.to("meta"), "v": X.to("meta")}, "q is on meta"),
         ({"cu_seqlens_k": None}, "cu_seqlens_k is None"),
     ],
 )  # fmt: skip
@@ -444,3 +446,11 @@ def test_wrong_arguments_of_flash_attention_are_named(change: dict[str, Any], me
         nt.flash_attn_qkvpacked_func(X)
     with pytest.raises(nr.Error, match="q has 1 batch rows and k has 2"):
         nt.flash_attn_func(torch.zeros(1, 3, 2, 8), torch.zeros(2, 3, 2, 8), torch.zeros(2, 3, 2, 8))
+
+
+def test_lengths_and_windows_may_be_numbers_of_numpy() -> None:
+    from numpy import int64
+
+    expected = nt.flash_attn_varlen_func(X, X, X, CU, CU, 4, 4, window_size=(2, 0))
+    found = nt.flash_attn_varlen_func(X, X, X, CU, CU, int64(4), int64(4), window_size=(int64(2), int64(0)))  # type: ignore[arg-type]
+    assert torch.equal(found, expected)

@@ -56,7 +56,8 @@ def facts_from(
     - `attention_mask`, `[batch, length]`: 1 for tokens and 0 for padding; with numbers above 1, ids of packed documents
     - `position_ids`: positions that begin again at 0 in each document. Positions that never begin again give no documents
     - `segment_ids`, `seq_idx`, `sequence_ids`, `document_ids`, `doc_ids`: the number of the document of each token. -1 is padding; 0 is
-      padding or the first document, as `attention_mask` or `segment_padding` (the id of padding, None for no padding) decides
+      padding or the first document, as `attention_mask` or `segment_padding` (the id of padding, None for no padding) decides; in
+      `seq_idx`, a first 0 is the first document
     - `cu_seqlens` and its forms with `_q` and `_k`, `cu_seq_lens`: 0 and the end of each document
     - `token_type_ids`: `token_types` gives their meaning if they are not all 0: "sentences" (BERT), "images" (Gemma 3: each run of 1 is
       an image whose tokens read each other) or "suffix" (PaliGemma: the tokens with 0 are a prefix)
@@ -126,7 +127,9 @@ class _Reader:
         if made.dtype == np.bool_ or (made.dtype.kind == "f" and np.isin(made, (0, 1)).all()):
             made = made.astype(np.int64)
         if made.dtype.kind not in "iu":
-            kind = "floats that are added to scores: give them as additive=" if made.dtype.kind == "f" else f"{made.dtype} values"
+            kind = f"{made.dtype} values"
+            if made.dtype.kind == "f" and name == "attention_mask":
+                kind = "floats that are added to scores: give them as additive="
             raise Error(f"{name} holds {kind}; facts_from reads whole numbers")
         made = made.astype(np.int64)
         if name == "overflow_to_sample_mapping":
@@ -243,13 +246,15 @@ class _Reader:
                 raise Error(f"{name} holds {ids.min()}: ids are 0 or more, and -1 is padding; or give segment_padding=")
             return -1
         zero = ids == 0
-        if not zero.any() or name == "seq_idx":
+        if not zero.any():
             return None
         if self.real is not None:
             return None if (zero & self.real).any() else 0  # the mask hides padding, whatever its id
         text = [np.flatnonzero(row != 0) for row in ids]
         if any(len(part) and zero[row, part[0] :].any() for row, part in enumerate(text)):
             return 0  # after another id, 0 does not count documents upward
+        if name == "seq_idx":
+            return None  # the kernels that take it count documents from 0
         row = int(np.flatnonzero(zero.any(axis=1))[0])
         first = int(np.flatnonzero(~zero[row])[0]) if (~zero[row]).any() else ids.shape[1]
         raise Error(
@@ -263,7 +268,8 @@ class _Reader:
         restarts = False
         for row, line in enumerate(given):
             kept = line[self._kept(row, given.shape[1])]
-            restarts = restarts or bool((np.diff(kept) != 1).any())
+            counted = bool((np.diff(line) == 1).all())  # positions that count padding too, also between tokens
+            restarts = restarts or not (counted or (np.diff(kept) == 1).all())
         if not restarts:
             kept_rows = [line[self._kept(row, given.shape[1])] for row, line in enumerate(given)]
             starts = {int(kept[0]) for kept in kept_rows if len(kept)}
@@ -355,6 +361,12 @@ class _Reader:
         if self.token_types == "sentences":
             self._says(name, "sentences of a pair; every token reads both, so that they have no effect on a mask")
             return {}
+        if ((given != 0) & (given != 1)).any():
+            other = given[(given != 0) & (given != 1)][0]
+            raise Error(
+                f"token_type_ids hold {other}, but token_types={self.token_types!r} reads 0 and 1 only: give 1 for the tokens that it "
+                "means and 0 for all others"
+            )
         kept = np.stack([self._kept(row, given.shape[1]) for row in range(len(given))])
         if self.token_types == "images":
             marked = (given != 0) & kept
@@ -362,7 +374,7 @@ class _Reader:
             arms = {row: spans_of([range(*run) for run in found]) for row, found in enumerate(runs) if found}
             if arms:
                 self.more.append(by_batch_row(arms))
-            self._says(name, f"each run of tokens that are not 0 is an image, {sum(map(len, runs))} in all; its tokens read each other")
+            self._says(name, f"each run of 1 is an image, {sum(map(len, runs))} in all; its tokens read each other")
             return {"images": [np.flatnonzero(row).tolist() for row in marked]}
         first = [int(np.flatnonzero(row)[0]) if row.any() else given.shape[1] for row in (given != 0) & kept]
         late = [row for row, end in enumerate(first) if (given[row, end:][kept[row, end:]] == 0).any()]
@@ -445,7 +457,7 @@ def _bare(array: Any, segment_padding: int | None | Literal["unknown"]) -> Facts
         several = [row for row in rows if not isinstance(row, list) or len(row) > 1]
         distinct.setdefault(json.dumps([found.get("lengths"), found.get("side"), rows if several else []]), name)
     unclear = [f"{name}: {reason}" for name, reason in reasons.items() if "two readings" in reason]
-    if len(distinct) == 1 and not (unclear and "segment_ids" not in useful):
+    if len(distinct) == 1 and not unclear:
         return useful[next(iter(distinct.values()))]
     if distinct:
         readings = " ".join([*(useful[name].explanation for name in distinct.values()), *unclear])

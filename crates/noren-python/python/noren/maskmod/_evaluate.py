@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -35,6 +36,21 @@ class _Absent:
     @classmethod
     def __torch_function__(cls, *_: Any, **__: Any) -> NoReturn:
         raise LookupError("the function uses this index only for some cells")
+
+
+class _Hashed(Exception):
+    """A function hashes an index, as a lookup in a set or a dict does."""
+
+
+@cache
+def _unhashable() -> Any:
+    """Returns a subclass of `torch.Tensor` whose hash raises `_Hashed`. Results of operations on its tensors are of this class too."""
+    import torch
+
+    def hashed(_: Any) -> NoReturn:
+        raise _Hashed
+
+    return type("UnhashableTensor", (torch.Tensor,), {"__hash__": hashed})
 
 
 class Evaluator:
@@ -75,6 +91,8 @@ class Evaluator:
         self._find_uses()
 
     def _try_mode(self) -> None:
+        if self.mode in ("torch", "vmap"):
+            self._refuse_hashes()
         for sides in ((3, 4), (1, 1)):
             q, k = np.arange(sides[0]), np.arange(sides[1])
             try:
@@ -97,6 +115,24 @@ class Evaluator:
                 "gives other results for many cells than for one cell: it depends on random numbers, on state that changes, or on which "
                 "cells are evaluated together"
             )
+
+    def _refuse_hashes(self) -> None:
+        """Raises `Refused` if the function looks up an index in a set or a dict: tensors with equal numbers have different hashes, so no
+        tensor would be found there.
+        """
+        import torch
+
+        def index(values: Any) -> Any:
+            return torch.as_tensor(values).as_subclass(_unhashable())
+
+        several = (index(0), index(0), index(np.arange(3)[:, None]), index(np.arange(4)[None]))
+        for arguments in (several, tuple(index(0) for _ in range(4)), (*(index(0) for _ in range(3)), index(1))):
+            try:
+                self.function(*arguments)
+            except _Hashed:
+                raise Refused("looks up an index in a set or a dict, in which tensors are not found") from None
+            except Exception:  # other errors are found by a call with plain tensors
+                continue
 
     def _find_uses(self) -> None:
         if self.mode == "scalar":  # a function of numbers may use an index in some cells only

@@ -25,12 +25,12 @@ COMPARED = 160
 class MaskMod:
     """The mask of a mask function, and the facts about it that `describe_mask_mod` established.
 
-    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length; otherwise it is an atom
-    whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
+    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length at which it can be
+    bound; otherwise it is an atom whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
     are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
     (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` has the reasons why a simpler
     or faster form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
-    compared with the function itself.
+    compared with the function itself. `bounded` is true if `bounds` of the caller limit the cells that are evaluated.
     """
 
     mask: Mask
@@ -39,6 +39,7 @@ class MaskMod:
     evaluated_as: str
     reasons: tuple[str, ...]
     compared: int
+    bounded: bool = False
 
     @property
     def established(self) -> str:
@@ -52,6 +53,11 @@ class MaskMod:
             return (
                 "no expression was found; the cells are computed for each shape from the recorded operations of the function, which were "
                 f"compared with the function in {self.compared} cells; random cells of each shape are compared too"
+            )
+        if self.bounded:
+            return (
+                "no expression was found; the function itself computes the cells that bounds= leave open, and random cells are computed "
+                "twice; the other cells are those of bounds=, which are compared with the function for random queries only"
             )
         return "no expression was found; the function itself computes the cells of each shape, and random cells are computed twice"
 
@@ -67,13 +73,13 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
     `nr.Shape.square` and `nr.Shape.cross` are the indices of FlexAttention; in `nr.Shape.cached(past, new)`, query 0 has position
     `past`. It must be pure: captured data must not change later.
 
-    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length.
-    Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
+    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length;
+    an expression made from captured lists of documents or ends is bound only to the length and the batch of these lists. Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
     mixed tiles are stored as bits. `describe_mask_mod` returns what was found out.
 
     `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of (first
     key, key after the last): the keys that at least one of the queries `first` to before `end` reads, and the keys that all of them
-    read. Random cells are compared with the bounds.
+    read. The bounds are compared with the function for random queries, and are an error where they differ.
 
     Raises TypeError if the function is not callable, and `Error` if it raises an exception (which is the cause), returns something
     else than booleans, or depends on random numbers. An atom raises the same errors when it is bound.
@@ -112,7 +118,8 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
             reasons.append(f"no expression for {error}")
     tiler = Tiler(evaluator, recorded, bounds, named)
     mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
-    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared)
+    bounded = bounds is not None and recorded is None
+    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared, bounded)
 
 
 def _name(function: Callable[..., Any]) -> str:

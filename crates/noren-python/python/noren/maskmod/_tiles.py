@@ -27,6 +27,8 @@ AT_ONCE = 1 << 20
 """Number of cells that are evaluated in one call."""
 CHECKED = 128
 """Number of random cells that are evaluated again, alone."""
+CHECKED_QUERIES = 16
+"""Number of random queries whose keys are compared with the caller's bounds."""
 EMPTY, FULL, MIXED = 0, 1, 2
 _FULL_SLOT = 0xFFFFFFFF
 
@@ -182,6 +184,12 @@ class Region:
                 f"bounds= of the mask function {self.tiler.name} fails for queries {first} to {end}: return two lists of (first key, "
                 f"key after the last): keys that some query reads, keys that every query reads ({type(error).__name__}: {error})"
             ) from error
+        for a, z in (*some, *every):
+            if z < a:
+                raise Error(
+                    f"bounds= of the mask function {self.tiler.name} returns ({a}, {z}) for queries {first} to {end}: give (first key, key "
+                    "after the last)"
+                )
         states = np.zeros(self.columns, np.int8)
         for a, z in some:
             states[max(0, a) // SIDE : -(-max(0, min(z, self.keys_end)) // SIDE)] = MIXED
@@ -258,6 +266,8 @@ class Region:
         runs = np.concatenate(self.runs) if self.runs else np.zeros((0, 4), np.uint32)
         words = np.concatenate(self.bits) if self.bits else np.zeros((0, SIDE, SIDE // 8), np.uint8)
         rng = np.random.default_rng(0)
+        if self.tiler.bounds is not None:
+            self._check_bounds(rng)
         keys = runs[:, 0].astype(np.int64) * (self.columns + 1) + runs[:, 1]
         for _ in range(CHECKED):
             q, k = int(rng.integers(*self.queries)), int(rng.integers(self.keys_end))
@@ -272,16 +282,32 @@ class Region:
                     held = bool(word[at[1] % SIDE // 8] >> (at[1] % 8) & 1)
             truth = bool(self.tiler.evaluator.cells(*self.place, np.array([q]), np.array([k]))[0, 0])
             cell = f"batch row {self.place[0]}, head {self.place[1]}, query {q}, key {k}"
-            if self.tiler.bounds is not None:
-                state = self._given(at[0] // SIDE)[at[1] // SIDE]
-                if state == (EMPTY if truth else FULL):
-                    says = "no query near it reads the key" if truth else "every query near it reads the key"
-                    raise Error(
-                        f"bounds= of the mask function {self.tiler.name} are wrong for {cell}: by the bounds, {says}, but the function "
-                        f"returns {truth}"
-                    )
             if truth != held:
                 raise _Differs(cell)
+
+    def _check_bounds(self, rng: np.random.Generator) -> None:
+        """Compares the caller's bounds with the function for random queries: with all keys, or with those of random tiles and of the
+        tiles at the ends of the bounds. Raises `Error` if the bounds are wrong.
+        """
+        most = 4 if self.tiler.evaluator.mode == "scalar" else 1024
+        for _ in range(CHECKED_QUERIES):
+            q = int(rng.integers(*self.queries))
+            states = self._given((q - self.queries[0]) // SIDE)
+            changes = np.flatnonzero(np.diff(states))
+            tiles = np.concatenate([rng.permutation(np.concatenate([changes, changes + 1])), rng.permutation(self.columns)])
+            tiles = tiles[np.sort(np.unique(tiles, return_index=True)[1])][:most]
+            keys = np.sort((tiles[:, None] * SIDE + np.arange(SIDE)).reshape(-1))
+            keys = keys[keys < self.keys_end]
+            truth = self.tiler.evaluator.cells(*self.place, np.array([q]), keys)[0]
+            state = states[keys // SIDE]
+            wrong = np.flatnonzero(np.where(truth, state == EMPTY, state == FULL))
+            if len(wrong):
+                reads = bool(truth[wrong[0]])
+                says = "no query near it reads the key" if reads else "every query near it reads the key"
+                raise Error(
+                    f"bounds= of the mask function {self.tiler.name} are wrong for batch row {self.place[0]}, head {self.place[1]}, query "
+                    f"{q}, key {keys[wrong[0]]}: by the bounds, {says}, but the function returns {reads}"
+                )
 
     def packed(self) -> tuple[bytes, bytes]:
         """Returns the runs and the bits as bytes."""

@@ -19,7 +19,7 @@ from .._masking import four, given_arrays
 from .._call import Call, Extras
 from .._given import listed, numbers, short
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
-from .._tensors import check_added, check_dropout, check_floats, lend
+from .._tensors import DEVICES, check_added, check_dropout, check_floats, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
 from ._masks import Given, ignored, Lowest, planned, sizes_of
@@ -280,7 +280,7 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
 
 def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Converts tensors to the type of `torch.autocast`, as PyTorch does for the inputs of SDPA."""
-    if not torch.is_autocast_enabled(q.device.type):
+    if q.device.type not in DEVICES or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     kind = torch.get_autocast_dtype(q.device.type)
     return q.to(kind), k.to(kind), v.to(kind)

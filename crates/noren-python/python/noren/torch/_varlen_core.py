@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -149,9 +150,9 @@ def check_integers(name: str, x: Any, dims: int) -> None:
 def window_of(given: Any) -> tuple[int, int]:
     """Returns a window (keys before, keys after); raises an error unless both are whole numbers of -1 or more."""
     pair = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
-    if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n >= -1 for n in pair):
+    if len(pair) != 2 or not all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) >= -1 for n in pair):
         raise Error(f"window_size is {short(given)}: give (keys before, keys after), where -1 means no limit")
-    return pair
+    return int(pair[0]), int(pair[1])
 
 
 def masks_of(mask: Masks | None) -> Mask | tuple[Mask, ...]:
@@ -189,7 +190,7 @@ def _lengths(name: str, starts: Tensor, total: int) -> tuple[list[int], list[int
 
 
 def _limit(name: str, given: int, lengths: list[int]) -> None:
-    if isinstance(given, bool) or not isinstance(given, int):
+    if isinstance(given, bool) or not isinstance(given, Integral):
         raise TypeError(f"{name} is a {type(given).__name__}: give a whole number, the length of the longest sequence ({name}.item() of a tensor)")
     longest = max(lengths, default=0)
     if given < longest:
