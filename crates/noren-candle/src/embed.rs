@@ -126,7 +126,7 @@ impl Embedder {
         let mut packs: Vec<Vec<usize>> = Vec::new();
         let mut space = 0;
         for i in order {
-            if texts[i].len() > space {
+            if packs.is_empty() || texts[i].len() > space {
                 packs.push(Vec::new());
                 space = budget.max(texts[i].len());
             }

@@ -62,4 +62,6 @@ fn embeddings_are_the_stored_ones_padded_packed_and_alone_with_the_same_bits() {
         assert_eq!(bits(&alone), bits(std::slice::from_ref(vector)), "alone");
     }
     assert_eq!(bits(&embedder.embed(&texts, 30).unwrap()), bits(&packed), "packed otherwise");
+    assert!(embedder.embed(&[vec![]], 30).is_err(), "a text without tokens is an error");
+    assert_eq!(embedder.embed(&[], 30).unwrap(), Vec::<Vec<f32>>::new());
 }

@@ -96,7 +96,7 @@ test("a text with an error has no explanation, and its picture is marked", async
   const some = await ink(page, "--some");
   await say(page, "causal & ");
   await veil(page).getByText("The first text has an error. The picture shows the last text without an error.").waitFor();
-  await why.getByText("A text has an error").waitFor();
+  await why.getByText("A mask text has an error").waitFor();
   assert.equal(await why.locator(".why-cell").count(), 0);
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
   await say(page, "causal");
