@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import javascript
+import placeholders
 import rust
 import tree
 
@@ -33,7 +34,8 @@ class Text:
     """One text: a comment (lines without a gap count as one), a documentation comment, a message, or a page of prose.
 
     `item` is the signature below a documentation comment. `owner` is the path of the item that contains it, as documentation
-    pages show it: the module, then the type, trait or implementation.
+    pages show it: the module, then the type, trait or implementation. `filled` is a message with the expressions of its
+    placeholders.
     """
 
     path: str
@@ -42,6 +44,7 @@ class Text:
     text: str
     item: str = ""
     owner: str = ""
+    filled: str = ""
 
     def plain(self) -> str:
         """Returns the text without code; every character keeps its place."""
@@ -140,7 +143,8 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
         elif token[-1] != "'" and not any(first <= start < end for first, end in tests):
             body = ESCAPED_NEWLINE.sub(lambda gap: rust.blank(gap[0]), STRING_BODY.sub("", token))
             if is_message(body):
-                yield Text(path, bisect_right(starts, start), "message", body)
+                filled = placeholders.of_rust(body, code, text, found.end())
+                yield Text(path, bisect_right(starts, start), "message", body, filled=filled)
     bodies = sorted(owners(code, text))
     for start, comment in joined(comments, text):
         doc = comment.startswith(DOC_MARKS) and not comment.startswith("////")
@@ -195,13 +199,14 @@ def of_python(path: str, text: str) -> Iterator[Text]:
                 owner = ".".join(part for part in (python_module(path), classes.get(id(node))) if part)
                 yield Text(path, node.lineno, "doc", node.value.value, lines[node.lineno - 2].strip(), owner)
     for node in [] if tree.is_test(path) else nodes:
-        value = None
+        value = filled = None
         if isinstance(node, ast.JoinedStr):
             value = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            filled = placeholders.of_python(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
-            value = node.value
+            value = filled = node.value
         if value is not None and is_message(value):
-            yield Text(path, node.lineno, "message", value)
+            yield Text(path, node.lineno, "message", value, filled=filled)
     yield from of_python_comments(path, text)
 
 
@@ -228,18 +233,21 @@ def of_javascript(path: str, text: str) -> Iterator[Text]:
         yield Text(path, text.count("\n", 0, start) + 1, "doc" if doc else "comment", unmarked(comment), item, owner)
     if tree.is_test(path) or path.endswith(".test.mjs"):
         return
-    begun: list[tuple[int, str]] = []  # the template literals whose expression is being read, each with its place
+    # the template literals whose expression is being read: their place, their text with and without expressions, the expression's place
+    begun: list[tuple[int, str, str, int]] = []
     for found in re.finditer(r'"+', code):
         start, body = found.start(), text[found.start() : found.end()]
+        filled = body
         if body.startswith("}") and begun:
-            start, before = begun.pop()
+            start, before, filled, expression = begun.pop()
+            filled += placeholders.shown(text[expression : found.start()]) + body[1:]
             body = before + "{}" + body[1:]
         if body.endswith("${"):
-            begun.append((start, body[:-2]))
+            begun.append((start, body[:-2], filled[:-2], found.end()))
             continue
-        body = body.strip("\"'`").replace("\\n", "  ").replace("\\`", "`")
+        body, filled = (one.strip("\"'`").replace("\\n", "  ").replace("\\`", "`") for one in (body, filled))
         if is_message(body):
-            yield Text(path, text.count("\n", 0, start) + 1, "message", body)
+            yield Text(path, text.count("\n", 0, start) + 1, "message", body, filled=filled)
 
 
 def of_html(path: str, text: str) -> Iterator[Text]:

@@ -40,6 +40,7 @@ DTYPES = ("f32", "bf16", "f16")
 USUAL_MASKS = ("full", "causal", "swa256", "docs8")
 BATCH = 32  # rows of `batch`
 SIZE = {"f32": 4, "bf16": 2, "f16": 2}
+CASE = ("op", "dtype", "mask", "dim", "m")  # the fields that distinguish the rows of one run
 FLOP = {"fwd": 4, "fwdbwd": 14, "decode": 4, "batch": 4}  # times head_dim, for each allowed pair
 
 # What --publish measures: ops, dtypes, masks, dims, lengths, peers.
@@ -222,15 +223,17 @@ def run(groups, args, document):
     """Measures groups of (cases, peers), one row after the other; `document` grows and is saved with each."""
     peers = [peer for peer in PEERS if any(peer in group for _, group in groups)]
     programs = build(peers, args.publish)
-    document |= {"machine": machine(), "versions": versions(peers), "threads": args.threads, "peers": peers, "rows": []}
+    document |= {"machine": machine(), "versions": versions(peers), "threads": args.threads, "kept_to": args.isa, "peers": peers, "rows": []}
     m = document["machine"]
+    earlier = rows_of(args.json, document) if args.resume else []
     print(f"# {m['processor']}, {m['cores']} cores, {args.threads} threads; commit {m['commit']}; {m['date']}")
     print("# ms, GFLOP/s on allowed pairs (decode: GB/s), and peer time / noren time")
     print("  ".join(["op    ", "type", "mask    ", " dim", "   len"] + [f"{peer:>24}" for peer in peers]), flush=True)
     reported = set()
     for group, its_peers in groups:
         for case in group:
-            row = compare(case, its_peers, args.rounds, programs, args.timeout)
+            kept = [row for row in earlier if all(row[key] == case[key] for key in CASE)]
+            row = kept[0] if kept else compare(case, its_peers, args.rounds, programs, args.timeout)
             document["rows"].append(row)
             show(row, peers)
             for peer, figure in row["peers"].items():
@@ -239,6 +242,17 @@ def run(groups, args, document):
                     print(f"# {peer}: {case['op']} {case['dtype']} {case['mask']}: {figure['error']}", file=sys.stderr)
             save(document, args.json)
     return programs
+
+
+def rows_of(path, document):
+    """Returns the rows that an interrupted run on the same machine, commit and versions wrote to `path`."""
+    if not path or not Path(path).exists():
+        return []
+    earlier = json.loads(Path(path).read_text())
+    different = [key for key in ("machine", "versions", "threads", "kept_to") if earlier[key] != document[key]]
+    if different:
+        sys.exit(f"--resume: {path} is of another run: different {', '.join(different)}; remove the file to start again")
+    return earlier["rows"]
 
 
 def save(document, path):
@@ -285,6 +299,7 @@ def main():
     p.add_argument("--budget", type=float, default=3.0, help="seconds of timed runs aimed at, for each measurement")
     p.add_argument("--timeout", type=float, default=600.0, help="seconds after which a measurement is given up")
     p.add_argument("--json", metavar="FILE", help="write everything to this file, after every row")
+    p.add_argument("--resume", action="store_true", help="keep the rows that the file of --json has from an interrupted run of the same day and commit")
     p.add_argument("--publish", action="store_true", help="measure what docs/performance.md shows, and add this machine to it")
     p.add_argument("--isa", choices=["avx2"], help="keep noren and PyTorch to this instruction set [default: all that the processor has]")
     p.add_argument("--page", action="store_true", help="write docs/performance.md again from docs/performance.json, without measuring")

@@ -1,10 +1,11 @@
-//! Masks that are made while a model runs: by token, by domain vocabulary, by the reader's clearance, by estimated scores.
+//! Examples of masks that are made while a model runs: hiding given tokens, separating the vocabularies of domains,
+//! applying clearance levels, and selecting keys by estimated scores.
 //!
-//! The first three examples run a small model with random weights over words. They draw the cells that its first layer
-//! may read, and print the words whose outputs change if one word gets another meaning. The fourth example applies the
-//! model that is embedded in the command `noren` to a page of text. Each block of 16 queries reads only some blocks of
-//! 16 keys. For several numbers of these key blocks, the example prints the fraction of allowed cells and the fraction
-//! of unchanged predictions.
+//! The first three examples run a small model with random weights, whose tokens are words. They draw the cells that the
+//! first layer may read, and print the words whose outputs change if one word gets another embedding. The fourth
+//! example applies the model that is built into the command `noren` to a page of text. Each block of 16 queries reads
+//! only some of the blocks of 16 keys. For several numbers of key blocks, the example prints the fraction of allowed
+//! cells and the fraction of unchanged predictions.
 //!
 //!     cargo run --release -p noren-candle --example dynamic_masks
 
@@ -148,7 +149,7 @@ fn top_blocks() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     let (all, cells) = run(None)?;
     println!("{} bytes of text, {blocks} blocks; the model's own causal mask allows {cells} cells\n", batch.len());
-    println!("blocks   cells   positions with the same next byte as with all keys");
+    println!("blocks   cells   positions at which the predicted next byte is the same as with all keys");
     for count in [1, 2, 4, 8, blocks] {
         let (some, allowed) = run(Some(&TopBlocks { block: BLOCK, count }))?;
         let same = all.iter().zip(&some).filter(|(a, b)| a == b).count();

@@ -21,8 +21,8 @@ use noren::{Attend, IntoMasking, Masking, Score, Shape};
 /// # Ok::<(), noren_candle::Error>(())
 /// ```
 ///
-/// For facts, positions of queries, and scores with tensors, make a [`plan`](crate::plan()) and call
-/// [`attention`](crate::attention()) with [`Options`].
+/// For facts (data that a mask needs, such as documents), query positions, or score modifiers that need tensors, make a
+/// [`plan`](crate::plan()) and call [`attention`](crate::attention()) with [`Options`].
 ///
 /// # Errors
 /// Returns the errors of [`noren::attend`](noren::attend()) and of [`attention`](crate::attention()).

@@ -1,7 +1,7 @@
 //! [`audit`]: tests which inputs of a running model influence which outputs.
 //!
 //! A test changes an input, runs the model again, and compares outputs. Outputs that the change must not influence are
-//! compared bit by bit if both calls have the same numbers of rows and tokens. If these numbers differ, sums may have
+//! compared bit by bit if both calls have the same numbers of rows and tokens. Otherwise, the model may add numbers in
 //! another order. A difference within the limits of rounding then passes for types narrower than `f32`, and is
 //! inconclusive for `f32`. The attention, linear layers and norms of this crate are made to give a row the same bits in
 //! any batch, so models of these layers normally show no such difference.
@@ -100,7 +100,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, texts of {} tokens", self.dtype, self.length)?;
+        writeln!(f, "the model ran in {} over texts of {} tokens", self.dtype, self.length)?;
         for Check { title, verdict, says, place, .. } in &self.checks {
             let mark = match verdict {
                 Verdict::Fail => "FAIL",
@@ -115,13 +115,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs all checks on texts of `length` tokens. If `length` is `None`, it is 72, 136 or 264: the smallest of these at
-/// which the last output may not depend on the third token through all layers, or 72 if it may at all of them. A model
-/// with fewer positions gets shorter texts.
+/// Runs all checks on texts of `length` tokens. If `length` is `None`, the length is the smallest of 72, 136 and 264 at
+/// which the masks of all layers together do not let the last output depend on the third token; 72 if there is no such
+/// length. A model with fewer positions gets shorter texts.
 ///
 /// # Errors
 /// Returns an error if `length`, the vocabulary or the number of positions is too small for the checks, if masks need
-/// facts, and if a call of the model returns an error.
+/// facts (data such as documents), and if a call of the model returns an error.
 pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     let lab = Lab::new(subject, length)?;
     let checks = checks::battery().map(|(check, make)| {
@@ -146,8 +146,9 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
     Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
-/// Returns the worst verdict of several trials, and the observation of the trial with this verdict. If an output
-/// changed that must stay equal, also returns the name of the last attention before the first difference.
+/// Returns the worst verdict of several trials (comparisons of two calls of the model), and the observation of the
+/// trial with this verdict. If an output changed that must stay equal, also returns the name of the last attention
+/// before the first difference.
 fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option<String>)> {
     let mut worst = (Verdict::Pass, "the outputs are equal to the bit".to_owned(), None);
     for (i, trial) in trials.iter().enumerate() {
@@ -160,8 +161,9 @@ fn judge_all(lab: &Lab<'_>, trials: &[Trial]) -> Result<(Verdict, String, Option
     Ok(worst)
 }
 
-/// Returns the verdict and the observation of a trial. Outputs of calls with equal sizes must agree to the bit. Calls with
-/// different sizes may differ by rounding: the check passes for types narrower than `f32` and is inconclusive for `f32`.
+/// Returns the verdict and the observation of a trial (a comparison of two calls of the model). Outputs of calls with
+/// equal sizes must agree to the bit. Calls with different sizes may differ by rounding: the check passes for types
+/// narrower than `f32` and is inconclusive for `f32`.
 fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
     let base = lab.rows(&trial.base)?;
     let other = match &trial.given {

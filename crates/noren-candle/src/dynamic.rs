@@ -13,7 +13,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use noren::{Facts, Mask, Shape};
 
-/// A generator of masks. During a call of a model, it is called once for each attention, and returns a mask for this
+/// A generator of masks. A call of a model calls [`mask`](Self::mask) once for each attention, to get a mask for this
 /// attention.
 ///
 /// ```
@@ -31,21 +31,21 @@ use noren::{Facts, Mask, Shape};
 /// }
 /// ```
 pub trait MaskGenerator {
-    /// Returns a mask for the attention that `call` describes, and the facts that it needs. The facts are those of the
-    /// call, with additional facts for the mask.
+    /// Returns a mask for the attention that `call` describes, and the facts (data to which the mask is bound). These
+    /// are the facts in `call`, with additional data if the mask needs such data.
     ///
     /// # Errors
     /// Returns any error of the generator. The call of the model then returns this error.
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask>;
 }
 
-/// A mask that a generator returns, with the facts to which the mask is bound.
+/// A mask that a generator returns, with the facts (data) to which the mask is bound.
 #[derive(Clone, Debug)]
 pub struct DynamicMask {
     /// The mask that is intersected with the model's mask.
     pub mask: Mask,
-    /// [`DynamicCall::facts`], with additional facts if `mask` needs them. Both `mask` and the model's mask are bound
-    /// to these facts.
+    /// The data to which both `mask` and the model's mask are bound: [`DynamicCall::facts`], with additional data if
+    /// `mask` needs them.
     pub facts: Facts,
 }
 
@@ -59,7 +59,7 @@ pub struct DynamicCall<'a> {
     pub tokens: &'a [Vec<u32>],
     /// The shape of the attention: numbers of batch rows, heads, queries and keys.
     pub shape: &'a Shape,
-    /// The facts of the call: padding, labels, levels, documents.
+    /// The facts of the call: padding, labels, clearance levels, documents.
     pub facts: &'a Facts,
     /// The model's own mask in this layer.
     pub mask: &'a Mask,
@@ -67,7 +67,7 @@ pub struct DynamicCall<'a> {
     pub queries: &'a Tensor,
     /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
     pub keys: &'a Tensor,
-    /// The factor of scores; `None` means `1 / sqrt(head_dim)`.
+    /// The factor by which `q . k` is multiplied; `None` means `1 / sqrt(head_dim)`.
     pub scale: Option<f32>,
 }
 

@@ -8,7 +8,7 @@ use noren_text::HfTokenizer;
 use rayon::prelude::*;
 use std::path::Path;
 
-/// The method that pools the states of a text's tokens into one vector.
+/// The method that computes the vector of a text from the states of its tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pooling {
     /// The mean of the states of all tokens.
@@ -21,10 +21,10 @@ pub enum Pooling {
     Max,
 }
 
-/// A model that computes one vector for each text, with its tokenizer and its pooling.
+/// A model with its tokenizer and its pooling. It computes one vector for each text.
 ///
-/// Texts are packed one after another, without padding, under the mask `documents`. The vector of a text has the same
-/// bits whether the text is packed, padded or alone.
+/// Texts are packed one after another, without padding. A mask prevents them from reading each other. The vector of a
+/// text has the same bits whether the text is packed, padded or alone.
 #[derive(Debug)]
 pub struct Embedder {
     model: Model,
@@ -37,7 +37,7 @@ pub struct Embedder {
 impl Embedder {
     /// Loads a model and its `tokenizer.json` from a folder. The file `modules.json`, and the `config.json` of the
     /// pooling module, define the pooling and whether vectors are scaled to length 1. Without `modules.json`, the
-    /// vector is the mean, scaled to length 1.
+    /// vector is the mean of the states of all tokens, scaled to length 1.
     ///
     /// # Errors
     /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, or for an
@@ -113,8 +113,9 @@ impl Embedder {
         Ok((ids, too_many))
     }
 
-    /// Returns one vector for each text, in the order of `texts`, which are given as token ids. In each call of the
-    /// model, texts with about `budget` tokens in all are packed into one row. Several calls run at the same time.
+    /// Returns one vector for each text, in the order of `texts`. Each text is given as token ids. In each call, the
+    /// model reads one row of packed texts with at most `budget` tokens in total, or one longer text. Several calls run
+    /// at the same time.
     ///
     /// # Errors
     /// Returns an error for texts without tokens, tokens outside the vocabulary, texts longer than the model's
@@ -131,7 +132,10 @@ impl Embedder {
                 space = budget.max(texts[i].len());
             }
             space -= texts[i].len();
-            packs.last_mut().expect("a pack exists, because the loop starts one for the first text").push(i);
+            packs
+                .last_mut()
+                .expect("there is at least one pack, because the loop starts a pack for the first text")
+                .push(i);
         }
         let vectors = packs.par_iter().map(|pack| {
             let batch = Batch::packed(&pack.iter().map(|i| texts[*i].clone()).collect::<Vec<_>>())?;
@@ -176,7 +180,7 @@ impl Embedder {
             None => Ok(vectors),
             Some(x) => {
                 let expected = "finite numbers are needed: the weights are damaged, or too large for the number type of the computation";
-                Err(Error::input("a value of the computed vector", x, expected))
+                Err(Error::input("a vector component", x, expected))
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-/// An error of this crate. Its message states the given values, the expected values, and how to fix the problem.
+/// An error of this crate. Its message states the given values, the expected values, and how to fix the problem; messages
+/// of candle are not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An error of a mask, its facts, or the inputs of attention.
+    /// An error of a mask, of the data to which it is bound, or of the inputs of attention.
     #[error(transparent)]
     Noren(#[from] noren::Error),
 
@@ -25,7 +26,7 @@ pub enum Error {
         name: String,
         /// The shape and type of the tensor.
         given: String,
-        /// The expected shape or type, and how to fix it.
+        /// The expected shape or type, and how to fix the problem.
         expected: String,
     },
 
@@ -56,7 +57,7 @@ pub enum Error {
         name: String,
         /// The given value.
         given: String,
-        /// The expected value, and how to fix it.
+        /// The expected value, and how to fix the problem.
         expected: String,
     },
 }
@@ -102,7 +103,7 @@ impl Error {
     }
 }
 
-/// Converts an error to an error of candle, which candle's traits require.
+/// Converts an error to candle's error type, which the functions of candle's traits must return.
 pub(crate) fn into_candle(error: impl Into<Error>) -> candle_core::Error {
     match error.into() {
         Error::Candle(error) => error,

@@ -1,7 +1,7 @@
 //! The functions of the crate `candle-flash-attn`, for tensors on the CPU.
 //!
-//! The names, arguments and results are those of `candle-flash-attn` 0.11. A program that calls them behind a feature for CUDA runs
-//! on CPUs by a changed `use`:
+//! The names, arguments and results are those of `candle-flash-attn` 0.11. A program that calls `candle-flash-attn`
+//! behind a feature for CUDA also runs on CPUs after a change of its `use`:
 //!
 //! ```
 //! # /*
@@ -21,22 +21,23 @@
 //! # Ok::<(), noren_candle::candle_core::Error>(())
 //! ```
 //!
-//! The last query of a sequence is aligned to its last key: causal masks, windows and ALiBi measure distances from there. The
-//! functions refuse what those of `candle-flash-attn` refuse: wrong ranks and shapes, head sizes above 512 or not a multiple of 8,
-//! a last dimension with strides, slopes of other types. The differences:
+//! The last query of a sequence has the position of its last key. Causal masks, windows and ALiBi compare these
+//! positions. The functions return errors for the same arguments as the functions of `candle-flash-attn`: wrong ranks
+//! and shapes, head sizes above 512 or not a multiple of 8, a last dimension whose stride is not 1, and slopes of other
+//! types. The differences:
 //!
 //! | | `candle-flash-attn` | here |
 //! |---|---|---|
 //! | device | CUDA | CPU |
 //! | types | `f16`, `bf16` | also `f32` |
 //! | gradients | none: the backward pass returns an error | of `q`, `k` and `v`; not of `alibi_slopes` |
-//! | `seqlens_q`, `seqlens_k` | `u32`, not checked | `u32` or `i64`; begin at 0, never fall, and are inside the tensors |
+//! | `seqlens_q`, `seqlens_k` | `u32`, not checked | `u32` or `i64`; checked: they begin at 0, never decrease, and end inside the tensors |
 //! | `max_seqlen_q`, `max_seqlen_k` | must be right | an error if a sequence is longer |
 //! | a query that may read no key | output 0 | output 0 |
 //! | `flash_attn_varlen_paged_windowed` | supported | no: [`KvCache`](noren::KvCache) has pages |
 //!
-//! All calls share one [`Planner`], which keeps the plans of lengths that return. [`noren::varlen`] has more: sinks, any mask,
-//! log-sum-exps, outputs in given memory.
+//! All calls share one [`Planner`], which keeps plans for later sequences of the same lengths. [`noren::varlen`] supports
+//! more: sinks, any mask, log-sum-exps, outputs in given memory.
 
 use crate::attention::storage::{Stored, cpu};
 use crate::error::{Error, into_candle};
@@ -47,7 +48,7 @@ use std::sync::{LazyLock, OnceLock};
 
 static PLANNER: LazyLock<Planner> = LazyLock::new(Planner::default);
 
-/// The arguments that the functions of this module have in different combinations.
+/// The arguments of the functions of this module. Each function sets only some of them.
 #[derive(Default)]
 struct Arguments<'a> {
     alibi_slopes: Option<&'a Tensor>,
@@ -58,15 +59,17 @@ struct Arguments<'a> {
     softcap: f32,
 }
 
-/// Returns the window of a causal mask, or no limits.
+/// Returns the limits `[left, right]` of a window: the right limit is 0 if `causal` is true, otherwise there are no
+/// limits (`None`).
 fn causal_window(causal: bool) -> [Option<usize>; 2] {
     [None, causal.then_some(0)]
 }
 
 /// Computes attention, `softmax(softmax_scale * q k^T) v`.
 ///
-/// `q` is `[batch, seq_len_q, heads, head_size]`, `k` and `v` are `[batch, seq_len_kv, kv_heads, head_size]`, and `heads` is a multiple
-/// of `kv_heads`. Returns a tensor of the shape of `q`. If `causal`, queries read only keys up to their own position.
+/// `q` is `[batch, seq_len_q, heads, head_size]`, `k` and `v` are `[batch, seq_len_kv, kv_heads, head_size]`, and
+/// `heads` is a multiple of `kv_heads`. Returns a tensor of the shape of `q`. If `causal` is true, a query reads only
+/// keys up to its own position.
 ///
 /// # Errors
 /// Returns an error for shapes, types and devices that do not fit, as [the module](self) describes.
@@ -74,8 +77,8 @@ pub fn flash_attn(q: &Tensor, k: &Tensor, v: &Tensor, softmax_scale: f32, causal
     run([q, k, v], Arguments { softmax_scale, window: causal_window(causal), ..Arguments::default() })
 }
 
-/// Computes [`flash_attn`] with a window: a query at position `i` reads the keys `i - window_size_left..=i + window_size_right`;
-/// `None` for no limit. `None` and `Some(0)` make a causal mask.
+/// Computes [`flash_attn`] with a window: a query at position `i` reads the keys at positions `i - window_size_left..=i
+/// + window_size_right`. `None` is no limit. With `None` on the left and 0 on the right, the window is a causal mask.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn`].
@@ -107,7 +110,7 @@ pub fn flash_attn_alibi(
     run([q, k, v], Arguments { softmax_scale, alibi_slopes, window, ..Arguments::default() })
 }
 
-/// Computes [`flash_attn_alibi`] with a window, as [`flash_attn_windowed`] has it.
+/// Computes [`flash_attn_alibi`] with the window that [`flash_attn_windowed`] describes.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_alibi`].
@@ -124,8 +127,8 @@ pub fn flash_attn_alibi_windowed(
     run([q, k, v], Arguments { softmax_scale, alibi_slopes, window, ..Arguments::default() })
 }
 
-/// Computes [`flash_attn_windowed`] with optional ALiBi and a softcap: each score becomes `softcap * tanh(score / softcap)`; 0 for no
-/// softcap.
+/// Computes [`flash_attn_windowed`] with optional ALiBi and a softcap: each score becomes
+/// `softcap * tanh(score / softcap)`. A `softcap` of 0 means no softcap.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_alibi`].
@@ -146,9 +149,11 @@ pub fn flash_attn_alibi_windowed_softcap(
 
 /// Computes attention over packed sequences of different lengths.
 ///
-/// `q` is `[total_q, heads, head_size]`, `k` and `v` are `[total_kv, kv_heads, head_size]`. `seqlens_q` and `seqlens_k` are the cumulative
-/// lengths of the sequences, `0, len_1, len_1 + len_2, ...`. Each query reads only keys of its own sequence. Returns a tensor of the
-/// shape of `q`.
+/// `q` is `[total_q, heads, head_size]`, `k` and `v` are `[total_kv, kv_heads, head_size]`. `seqlens_q` and `seqlens_k`
+/// are the cumulative lengths of the sequences, `0, len_1, len_1 + len_2, ...`. Each query reads only keys of its own
+/// sequence. If `causal` is true, the query reads only keys up to its own position. `max_seqlen_q` and `max_seqlen_k`
+/// are limits: a longer sequence is an error. Scores are multiplied by `softmax_scale`. Returns a tensor of the shape
+/// of `q`.
 ///
 /// # Errors
 /// Returns an error for shapes, types, devices and lengths that do not fit, as [the module](self) describes.
@@ -168,7 +173,7 @@ pub fn flash_attn_varlen(
     run([q, k, v], Arguments { softmax_scale, varlen, window: causal_window(causal), ..Arguments::default() })
 }
 
-/// Computes [`flash_attn_varlen`] with a window, as [`flash_attn_windowed`] has it.
+/// Computes [`flash_attn_varlen`] with the window that [`flash_attn_windowed`] describes.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_varlen`].
@@ -190,7 +195,7 @@ pub fn flash_attn_varlen_windowed(
     run([q, k, v], Arguments { softmax_scale, varlen, window, ..Arguments::default() })
 }
 
-/// Computes [`flash_attn_varlen`] with ALiBi, as [`flash_attn_alibi`] has it.
+/// Computes [`flash_attn_varlen`] with the ALiBi bias that [`flash_attn_alibi`] describes.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_varlen`] and of [`flash_attn_alibi`].
@@ -212,7 +217,7 @@ pub fn flash_attn_varlen_alibi(
     run([q, k, v], Arguments { softmax_scale, varlen, alibi_slopes, window, softcap: 0.0 })
 }
 
-/// Computes [`flash_attn_varlen_alibi`] with a window, as [`flash_attn_windowed`] has it.
+/// Computes [`flash_attn_varlen_alibi`] with the window that [`flash_attn_windowed`] describes.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_varlen`] and of [`flash_attn_alibi`].
@@ -235,7 +240,8 @@ pub fn flash_attn_varlen_alibi_windowed(
     run([q, k, v], Arguments { softmax_scale, varlen, alibi_slopes, window, softcap: 0.0 })
 }
 
-/// Computes [`flash_attn_varlen_windowed`] with optional ALiBi and a softcap, as [`flash_attn_alibi_windowed_softcap`] has them.
+/// Computes [`flash_attn_varlen_windowed`] with optional ALiBi and a softcap, as [`flash_attn_alibi_windowed_softcap`]
+/// describes both.
 ///
 /// # Errors
 /// Returns the errors of [`flash_attn_varlen`] and of [`flash_attn_alibi`].
@@ -261,7 +267,7 @@ pub fn flash_attn_varlen_alibi_windowed_softcap(
     )
 }
 
-/// Checks the tensors and arguments, and applies the operation.
+/// Checks the tensors and arguments, and computes the attention as an operation of candle.
 fn run([q, k, v]: [&Tensor; 3], arguments: Arguments<'_>) -> Result<Tensor> {
     let rank = if arguments.varlen.is_some() { 3 } else { 4 };
     for (name, tensor) in [("q", q), ("k", k), ("v", v)] {
@@ -285,12 +291,21 @@ fn run([q, k, v]: [&Tensor; 3], arguments: Arguments<'_>) -> Result<Tensor> {
     let batch_fits = rank == 3 || q.dim(0)? == k.dim(0)?;
     if k.dims() != v.dims() || k.dim(rank - 1)? != head_size || !batch_fits {
         let (q, k, v) = (q.dims(), k.dims(), v.dims());
-        bail!("flash attention: shape mismatch: q is {q:?}, k is {k:?}, v is {v:?}: k and v must be equal and fit q");
+        bail!(
+            "flash attention: shape mismatch: q is {q:?}, k is {k:?}, v is {v:?}: k and v must have the same shape, with the batch and the head size of q"
+        );
     }
-    if head_size > 512 || head_size % 8 != 0 {
-        bail!("flash attention: the head size is {head_size}: it must be a multiple of 8 and at most 512");
+    if head_size == 0 || head_size > 512 || head_size % 8 != 0 {
+        bail!("flash attention: the head size is {head_size}: it must be a multiple of 8, from 8 to 512");
     }
-    if kv_heads == 0 || heads % kv_heads != 0 {
+    let elements = q.dims().iter().try_fold(1usize, |n, size| n.checked_mul(*size));
+    if elements.is_none_or(|n| n > isize::MAX as usize / 64) {
+        bail!("flash attention: q has shape {:?}: the output would not fit into memory", q.dims());
+    }
+    if rank == 4 && q.dim(0)? == 0 {
+        bail!("flash attention: q has shape {:?}: the batch is empty: give at least one batch row", q.dims());
+    }
+    if heads == 0 || kv_heads == 0 || heads % kv_heads != 0 {
         bail!("flash attention: q has {heads} heads and k has {kv_heads}: the first must be a multiple of the second");
     }
     let slopes = match arguments.alibi_slopes {
@@ -323,15 +338,16 @@ fn run([q, k, v]: [&Tensor; 3], arguments: Arguments<'_>) -> Result<Tensor> {
     q.apply_op3(k, v, op)
 }
 
-/// Returns the limits that the kernels of flash-attention use. They differ from the given limits only for sequences with more queries
-/// than keys: a limit above the maximum number of keys counts as none, and if only the left one is given, the right one is the
-/// maximum number of keys.
+/// Returns the limits `[left, right]` that the kernels of flash-attention use for the limits `window`. A limit above
+/// `most_keys`, the maximum number of keys, becomes no limit (`None`). If only the left limit is given, the right limit
+/// becomes `most_keys`. These changes matter only for sequences with more queries than keys.
 fn limits(window: [Option<usize>; 2], most_keys: usize) -> [Option<usize>; 2] {
     let [left, right] = window.map(|limit| limit.filter(|limit| *limit <= most_keys));
     [left, if left.is_some() { right.or(Some(most_keys)) } else { right }]
 }
 
-/// Returns packed sequences with the cumulative lengths `lens` of queries and keys.
+/// Returns packed sequences with the cumulative lengths `lens` of queries and keys. Returns an error if a sequence has
+/// more queries or keys than `most`, which is `[queries, keys]`.
 fn packed(lens: [&Tensor; 2], most: [usize; 2]) -> Result<Sequences> {
     let mut lists = [Vec::new(), Vec::new()];
     for (i, name) in ["seqlens_q", "seqlens_k"].into_iter().enumerate() {
@@ -346,7 +362,7 @@ fn packed(lens: [&Tensor; 2], most: [usize; 2]) -> Result<Sequences> {
         let longest = list.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         if longest as usize > most[i] {
             bail!(
-                "flash attention: {name} is {}: the longest sequence has {longest} tokens: give at least this",
+                "flash attention: {name} is {}: the longest sequence has {longest} tokens: give at least {longest}",
                 most[i]
             );
         }
@@ -354,7 +370,7 @@ fn packed(lens: [&Tensor; 2], most: [usize; 2]) -> Result<Sequences> {
     Ok(sequences)
 }
 
-/// The operation of candle, from `q`, `k` and `v` to the output with the shape of `q`.
+/// The operation of candle that computes flash attention from `q`, `k` and `v`. The output has the shape of `q`.
 struct FlashOp {
     sequences: Sequences,
     softmax_scale: f32,
@@ -390,8 +406,8 @@ impl FlashOp {
     }
 }
 
-/// Returns the shape and the strides of `[batch, heads, len, head_size]` for a tensor `[batch, len, heads, head_size]`, or for
-/// packed tokens `[tokens, heads, head_size]` as one batch row.
+/// Returns the shape and the strides of the view `[batch, heads, len, head_size]` of a tensor
+/// `[batch, len, heads, head_size]`. Packed tokens `[tokens, heads, head_size]` become one batch row.
 fn by_head(dims: &[usize], strides: &[usize]) -> crate::Result<([usize; 4], [isize; 4])> {
     let strides: Vec<isize> = strides.iter().map(|stride| *stride as isize).collect();
     match (dims, &strides[..]) {
@@ -455,7 +471,8 @@ impl CustomOp3 for FlashOp {
     }
 }
 
-/// The backward pass of an operation, for the tensors `q`, `k`, `v`, the output and its gradient.
+/// The backward pass of a [`FlashOp`]. `tensors` are `q`, `k`, `v`, the output, and the gradient of the output, in this
+/// order.
 struct Backward<'a> {
     op: &'a FlashOp,
     tensors: [&'a Tensor; 5],
@@ -470,7 +487,9 @@ impl Backward<'_> {
         }
         let [q, k, v, out, dout] = views[..] else { unreachable!("five tensors have five views") };
         let lse = self.op.lse.get();
-        let lse = lse.ok_or_else(|| Error::input("attention", "not computed", "call the forward pass first"))?;
+        let lse = lse.ok_or_else(|| {
+            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
+        })?;
         let dims = [0, 1, 2].map(|i| self.tensors[i].dims());
         let mut memory = dims.map(|dims| vec![T::from_f32(0.0); dims.iter().product()]);
         let [dq, dk, dv] = &mut memory;

@@ -18,7 +18,7 @@ pub struct GenerateOptions {
     pub new_tokens: usize,
     /// The settings by which each token is chosen [default: the most probable token].
     pub sampling: Sampling,
-    /// Token ids that end a text. The result does not contain them.
+    /// Ids of the tokens that end a text. The result does not contain these tokens.
     pub stop: Vec<u32>,
     /// Maximum number of tokens of each prompt that the model reads in one pass. A smaller number needs less memory.
     /// The results do not depend on this number.
@@ -120,7 +120,7 @@ pub fn generate(
     let cache_bytes = match model {
         Model::Decoder(_) if options.begins.is_some() => {
             let expected = "this model has no separate encoder, so its decoder begins with the prompt: omit `begins`";
-            return Err(Error::input("the first tokens of the decoder", "given", expected));
+            return Err(Error::input("`begins`", "given", expected));
         }
         Model::Decoder(decoder) => {
             decoder.language_model_head()?;
@@ -134,7 +134,7 @@ pub fn generate(
             let begins = options.begins.clone().unwrap_or_else(|| vec![vec![t5.config().start]; prompts.len()]);
             if begins.len() != prompts.len() || begins.iter().any(Vec::is_empty) {
                 let expected = format!("give one list of at least one token for each of the {} prompts", prompts.len());
-                return Err(Error::input("the first tokens of the decoder", format!("{begins:?}"), expected));
+                return Err(Error::input("`begins`", format!("{begins:?}"), expected));
             }
             model.check_ids(&begins)?;
             t5_loop(t5, prompts, &begins, &mut loops)?

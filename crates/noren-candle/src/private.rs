@@ -11,10 +11,11 @@ pub struct Proof {
     pub trials: usize,
     /// Number of output values that were compared in each trial: all values of the released outputs.
     pub compared: usize,
-    /// The indices of the tokens whose output is released, but changed in any bit in at least one trial.
+    /// The indices of the tokens whose released output changed in at least one bit, in at least one trial (call with
+    /// other private tokens).
     pub leaks: Vec<usize>,
-    /// Number of private tokens whose own output changed in at least one trial. If this number is 0, replacing the
-    /// private tokens had no effect, and the test establishes nothing.
+    /// Number of private tokens whose own output changed in at least one trial (call with other private tokens). If
+    /// this number is 0, replacing the private tokens had no effect, and the test establishes nothing.
     pub secret_changed: usize,
 }
 
@@ -54,8 +55,8 @@ pub fn pool_released(states: &[Vec<f32>], private: &PrivateTokens, policy: &Poli
 ///
 /// `run` takes token ids and returns one row of numbers for each token (a state or logits). All variants have the same
 /// number of tokens, and private tokens at the same indices. The test therefore does not show whether outputs depend on
-/// this number and these indices. If an output reads a private token, the test finds it almost certainly, because
-/// another token changes at least one bit of the values that are read.
+/// this number and these indices. The test almost certainly finds an output that reads a private token, because another
+/// token changes at least one bit of the values that are read.
 ///
 /// # Errors
 /// Returns an error if `choices` has fewer than two tokens, if `private` has another number of tokens than `ids`, if
@@ -74,8 +75,8 @@ pub fn prove(
     Ok(proofs.swap_remove(0))
 }
 
-/// Runs the test of [`prove`] for several texts at once, whose private tokens are all replaced in the same trial. An
-/// output of a text that depends on private tokens of another text is therefore found too. Returns one proof for each
+/// Runs the test of [`prove`] for several texts at once. A trial replaces the private tokens of all texts. The test
+/// therefore also finds an output of a text that depends on private tokens of another text. Returns one proof for each
 /// text. The proof of a text without hidden tokens does not hold, because there is nothing to replace; its `leaks` are
 /// the tokens whose outputs depend on other texts.
 ///

@@ -10,7 +10,8 @@ use std::path::Path;
 /// The meaning of a class of a token classifier, such as `B-PER`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Tag {
-    /// The index of the kind of entity; `None` for the class `O`, which marks words outside of entities.
+    /// The index of the kind of entity in `EntityRecognizer::kinds`; `None` for the class `O`, which marks words
+    /// outside of entities.
     kind: Option<usize>,
     /// True if an entity begins at each word with this tag, independent of the tag of the previous word (prefixes `B`,
     /// `U`, `S`).
@@ -63,11 +64,7 @@ impl EntityRecognizer {
         let logits = output.logits.map(|logits| logits.get(0)).transpose()?.map(|logits| logits.to_vec2::<f32>());
         let logits = logits.transpose()?.unwrap_or_default();
         if let Some(bad) = logits.iter().flatten().find(|x| !x.is_finite()) {
-            return Err(Error::input(
-                "a score that the detector computed",
-                bad,
-                "a finite number is needed: the weights are damaged",
-            ));
+            return Err(Error::input("a class score", bad, "a finite number is needed: the weights are damaged"));
         }
         let best =
             |row: &Vec<f32>| (1..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best });
@@ -96,7 +93,8 @@ impl EntityRecognizer {
         Ok(words)
     }
 
-    /// Returns the entities of a text, as (index of the kind, range of bytes).
+    /// Returns the entities of a text, as (index of the kind in the list that `kinds` returns, range of bytes in the
+    /// text).
     ///
     /// # Errors
     /// Returns an error if the tokenizer or the model cannot process the text.
@@ -131,7 +129,7 @@ impl Recognizer for EntityRecognizer {
     }
 }
 
-/// A word of a text, with its place in the text and its tag.
+/// A word of a text, with its range of bytes in the text and its tag.
 struct Word {
     number: u32,
     range: Range<usize>,

@@ -1,4 +1,5 @@
-//! [`Stack`]: the three kinds of attention in a model: of an encoder, of a decoder, and from a decoder to an encoder.
+//! [`Stack`]: the three kinds of attention in a model: an encoder's self-attention, a decoder's self-attention, and a
+//! decoder's attention over an encoder.
 
 /// One kind of attention in a model, in all its layers. Each stack of a model has its own mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

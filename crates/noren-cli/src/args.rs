@@ -7,7 +7,7 @@ use noren_input::sizes::{Sizes, array_names, facts_sizes, mask_sizes};
 use noren_mask::{Facts, Mask, Shape, Side, Spec};
 use std::path::{Path, PathBuf};
 
-/// The sizes that a mask is bound to.
+/// The numbers of queries, keys, batch rows and heads of a mask.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shape")]
 pub(crate) struct ShapeArgs {
@@ -54,7 +54,7 @@ pub(crate) struct FactArgs {
     /// 4]}}
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
-    /// Index of the layer whose mask is used, if the mask has layers(...)
+    /// Index of the layer whose mask is used, for a mask that contains layers(...)
     #[arg(long, value_name = "L")]
     pub(crate) layer: Option<u64>,
 }
@@ -78,7 +78,8 @@ impl From<SideArg> for Side {
 }
 
 /// Parses the masks in `texts` and binds all masks to one shape. A size that the arguments, the facts and the masks do
-/// not determine is taken from `least`. A length in `least` is used only if it is larger than the default length.
+/// not determine is taken from `least`. A number of tokens in `least` is used only if it is larger than the default
+/// number of tokens.
 pub(crate) fn bind(texts: &[String], shape: &ShapeArgs, facts: &FactArgs, least: &Sizes) -> Result<Bound> {
     let specs = texts.iter().map(|text| parse(text, facts.layer)).collect::<Result<Vec<_>>>()?;
     let named: Vec<String> = specs.iter().flat_map(|spec| array_names(&spec.mask)).collect();
@@ -104,8 +105,8 @@ pub(crate) fn bind_stack(
     Ok((shape, facts, assumed))
 }
 
-/// Parses `text` as a spec. With a layer, replaces `layers(...)` by the mask of that layer; with `None`, keeps
-/// `layers(...)`.
+/// Parses the text of a mask with its score modifiers. If `layer` is an index of a layer, replaces `layers(...)` by the
+/// mask of this layer; if `layer` is `None`, keeps `layers(...)`.
 pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }
@@ -149,14 +150,16 @@ impl FactArgs {
 
 fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")).hint("--facts takes a JSON file"))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Failure::new(format!("{name}: the file cannot be read: {e}"))
+            .hint("--facts takes a JSON file with the facts of the mask, such as {\"lengths\": [5, 3]}")
+    })?;
     // Some editors begin a file with a byte order mark, which is not part of the JSON.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;
     let sizes = facts_sizes(text, named);
     if sizes.batch == Some(0) {
-        let failure = Failure::new(format!("{name}: facts: lengths is empty: give one length per batch row"));
+        let failure = Failure::new(format!("{name}: facts: `lengths` is empty: give one length per batch row"));
         return Err(failure.hint("leave out the key `lengths` if there is no padding"));
     }
     Ok((facts, sizes))

@@ -17,18 +17,19 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// File of the mask: npy, npz or safetensors; if it has several arrays, `mask` is the mask, the others are
-    /// companions
+    /// File of the mask: npy, npz or safetensors; in a file with several arrays, the array `mask` is the mask, and the
+    /// other arrays describe the batch, as with --with
     #[arg(required_unless_present = "cases")]
     file: Option<PathBuf>,
-    /// A companion array of the mask: input_ids=ids.npy (also position_ids, segment_ids, lengths, labels, hidden,
-    /// pooled, ...)
+    /// An array that describes the batch of the mask, as name=file: input_ids=ids.npy (also position_ids, segment_ids,
+    /// lengths, labels, hidden, pooled, ...)
     #[arg(long = "with", value_name = "NAME=FILE")]
     with: Vec<String>,
-    /// A declaration: kind=causal, past_len=16, window=4, pad_token_id=0, convention=keep_bool, api=sdpa, ...
+    /// A declaration about the mask, as key=value: kind=causal, past_len=16, window=4, pad_token_id=0,
+    /// convention=keep_bool, api=sdpa, ...
     #[arg(long, short, value_name = "KEY=VALUE")]
     declare: Vec<String>,
-    /// File of declarations, as a JSON object
+    /// JSON file with declarations about the mask: {"kind": "causal", "past_len": 16}
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
     /// The intended mask, as an expression; every cell of the file is compared with it
@@ -41,11 +42,11 @@ pub(crate) struct CheckArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Diagnose every case of this file
+    /// Diagnose every case of this JSON file, in the format of testdata/conformance/doctor
     #[arg(long, value_name = "FILE", requires = "output", conflicts_with_all = ["file", "meant", "fix", "json"])]
     cases: Option<PathBuf>,
-    /// Write an SVG picture with the wrong cells marked; with --cases, write the answers to this file, and repaired
-    /// masks to its folder
+    /// Write an SVG picture with the wrong cells marked; with --cases, write the diagnoses to this JSON file, and the
+    /// repaired masks to the folder of this file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -205,7 +206,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
 fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict> {
     let target = Target::new(output)?;
     let Value::Object(all) = read_json(cases)? else {
-        return Err(Failure::new(format!("{}: expected an object of cases", cases.display())));
+        return Err(Failure::new(format!("{}: expected a JSON object with one entry for each case", cases.display())));
     };
     let folder = cases.parent().unwrap_or(Path::new("."));
     let beside = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -274,7 +275,11 @@ fn one_case(case: &Value, folder: &Path) -> Result<Report> {
     let mut beside = Vec::new();
     for (name, input) in inputs {
         let file = input.get("file").and_then(Value::as_str).or(input.as_str());
-        let Some(file) = file else { return Err(Failure::new(format!("input {name:?} has no file name"))) };
+        let Some(file) = file else {
+            return Err(Failure::new(format!(
+                "the input {name:?} of the case has no file: expected {{\"file\": \"mask.npy\"}}"
+            )));
+        };
         let values = read_one(&folder.join(file))?;
         match name.as_str() {
             "mask" => mask = Some(values),

@@ -16,7 +16,7 @@ pub(crate) struct DiffArgs {
     first: String,
     /// The second mask
     second: String,
-    /// Maximum number of cells to list
+    /// Maximum number of differing cells to list
     #[arg(long, value_name = "N", default_value_t = 6)]
     cells: usize,
     /// Prove equality at every length, or find the shortest length at which the masks differ
@@ -62,10 +62,9 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
     if equal {
         let cells = short_count(first.shape().cells());
-        let same = format!("both masks agree in all {cells} cells");
         screen.line(match verdict {
-            Verdict::Yes => format!("{}: {same}", paint(GOOD, "equal")),
-            _ => format!("{}: {same}, but the scores differ", paint(BAD, "differ")),
+            Verdict::Yes => format!("{}: both masks agree in all {cells} cells", paint(GOOD, "equal")),
+            _ => format!("{}: both masks agree in all {cells} cells, but the scores differ", paint(BAD, "differ")),
         })?;
     } else {
         let facts = [only_first, only_second, first.shape().cells()];
@@ -84,7 +83,8 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Compares two masks at every length. The masks of all layers are compared, unless `--layer` selects one layer.
+/// Compares two masks for all sequence lengths, and for all layers unless `--layer` selects one layer. Returns an error
+/// if the comparison has no definite result.
 fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let [first, second] = [&args.first, &args.second].map(|text| parse(text, args.facts.layer));
     let (first, second) = (first?, second?);
@@ -108,9 +108,9 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
-/// Formats the number of different cells, and which mask contains the other. `only_first` is the number of cells that
-/// only the first mask allows, `only_second` the number that only the second mask allows, and `all` the number of all
-/// cells.
+/// Formats the number of different cells. If one mask allows all cells of the other mask, this is added. `only_first`
+/// is the number of cells that only the first mask allows, `only_second` the number that only the second mask allows,
+/// and `all` the number of all cells.
 fn summary([only_first, only_second, all]: [u128; 3]) -> String {
     let count = only_first + only_second;
     let relation = match (only_first, only_second) {
@@ -119,7 +119,7 @@ fn summary([only_first, only_second, all]: [u128; 3]) -> String {
         _ => "",
     };
     format!(
-        "{} of {} cells ({:.3} %), {} allowed only in the first mask, {} allowed only in the second mask{relation}",
+        "{} of {} cells differ ({:.3} %): {} are allowed only in the first mask, {} only in the second mask{relation}",
         short_count(count),
         short_count(all),
         100.0 * count as f64 / all as f64,

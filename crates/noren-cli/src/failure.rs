@@ -27,7 +27,7 @@ impl Failure {
         Failure::Input { message: message.into(), hint: None }
     }
 
-    /// Returns the error with this hint. An earlier hint is replaced.
+    /// Returns the error with `hint`, a suggestion how to fix the problem. An earlier hint is replaced.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Failure::Input { message, .. } => Failure::Input { message, hint: Some(hint.into()) },

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FlowArgs {
     #[command(flatten)]
     stack: StackArgs,
-    /// File of rules, one per line: 'deny: label(pii) -> output', 'deny maybe: ...' if groups may be empty, 'allow:
-    /// ...'
+    /// File of rules, one per line: 'deny: label(pii) -> output', 'deny maybe: ...' if a side of the rule may have no
+    /// tokens, 'allow: ...'
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// A rule that denies pairs of tokens: 'label(pii) -> output', 'tokens(3..9) -> token(20)', 'maybe: level(1) ->
@@ -52,8 +52,8 @@ pub(crate) struct StackArgs {
     /// Number of layers [default: one for each mask]
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
-    /// Result of a query that may read no key: `nothing`, or `finite` (the mean over all keys) if hidden scores are
-    /// finite
+    /// Result of a query that may read no key: `nothing` (0), or `finite` (the mean over all keys) for a model that
+    /// hides keys with a finite number instead of -inf
     #[arg(long, value_enum, default_value_t, value_name = "nothing|finite", hide_possible_values = true)]
     fill: FillArg,
     #[command(flatten)]
@@ -65,10 +65,10 @@ pub(crate) struct StackArgs {
 /// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum FillArg {
-    /// The result is 0
+    /// A query that may read no key has the output 0
     #[default]
     Nothing,
-    /// The result is the mean over all keys
+    /// A query that may read no key has the mean of all values as output
     Finite,
 }
 
@@ -90,8 +90,7 @@ Examples:
 
 /// Maximum number of layers. No model has more layers.
 const MOST_LAYERS: usize = 4096;
-/// Maximum number of printed lines about the layers of a receptive field, and maximum number of printed lines about
-/// rules.
+/// Maximum number of lines about the tokens on which an output depends, and also maximum number of lines about rules.
 const LISTED: usize = 40;
 
 impl StackArgs {
@@ -100,14 +99,15 @@ impl StackArgs {
         !self.masks.is_empty()
     }
 
-    /// Returns the flow through the layers, and a list of the sizes for which a default was assumed, as text.
+    /// Returns the flow (which tokens can influence which outputs over all layers), and a list of the sizes for which a
+    /// default was assumed, as text.
     pub(crate) fn flow(&self) -> Result<(Flow, Vec<String>)> {
         let stack = self.stack()?;
         Ok((build(&stack.masks, &stack.shape, &stack.facts, self.fill)?, stack.assumed))
     }
 
-    /// Returns the contents that a certificate must have. If masks are given, all contents are compared; otherwise only
-    /// the given options are compared.
+    /// Returns the contents that a certificate must have. If masks are given, all contents of the certificate are
+    /// compared; otherwise only the contents that are given by options.
     pub(crate) fn expected(&self) -> Result<noren_verify::Given> {
         let mut given = noren_verify::Given { depth: self.layers, ..Default::default() };
         if self.given() {
@@ -163,7 +163,8 @@ impl StackArgs {
     }
 }
 
-/// The mask of each layer, the common shape and facts, and a list of the sizes for which a default was assumed.
+/// The mask of each layer; the shape and the facts (data that masks need, such as document lengths) of all layers; and
+/// a list of the sizes for which a default was assumed.
 struct Stack {
     masks: Vec<Mask>,
     shape: Shape,
@@ -179,8 +180,9 @@ fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
-/// Reads the cells of a mask file. The doctor determines the convention of the array (keep, drop or additive). Each
-/// size in `sizes` that is smaller than the size of the array is increased to it.
+/// Reads the cells of a mask file. The crate noren-doctor determines the convention of the array (keep, drop or
+/// additive). Each size in `sizes` (tokens, batch rows, heads) that is missing or smaller than the size of the array is
+/// set to the size of the array.
 fn cells_of(path: &Path, sizes: &mut Sizes) -> Result<Array> {
     let report = Input::new(read_one(path)?).diagnose()?;
     let keep = report.given.ok_or_else(|| Failure::new(format!("{}: no mask", path.display())))?;
@@ -293,14 +295,17 @@ fn tell_field(field: &[IntervalSet], token: u32, rows: usize, screen: &mut Scree
     if field.is_empty() {
         return Ok(());
     }
-    let row = if rows > 1 { " of batch row 0" } else { "" };
-    screen.line(format!("\n{}", paint(STRONG, format!("output {token}{row} depends on"))))?;
+    let heading = match rows {
+        0 | 1 => format!("output {token} depends on"),
+        _ => format!("output {token} of batch row 0 depends on"),
+    };
+    screen.line(format!("\n{}", paint(STRONG, heading)))?;
     let mut before = None;
     let last = field.len() - 1;
     for (layers, set) in field.iter().enumerate().skip(1) {
         if before == Some(set) && field[layers..].iter().all(|later| later == set) {
             screen.line(format!(
-                "  {layers:4} layers  no change: the output depends on these tokens after every further layer too"
+                "  {layers:4} layers  no change: with this number of layers or more, the output depends on the same tokens"
             ))?;
             break;
         }
@@ -351,20 +356,19 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
     let rule = &rows[0].rule;
     let pairs = rows.iter().map(|row| row.pairs).fold(0, u64::saturating_add);
     let without = rows.iter().filter(|row| row.pairs == 0).count();
-    let without = match without {
-        0 => String::new(),
+    match (pairs, without) {
+        (0, _) => format!("{rule}: nothing is established, because the rule denies no pair of tokens"),
+        (_, 0) => format!("{rule}: the rule holds for {pairs} denied pair(s)"),
         _ => format!(
-            "; nothing is established for {without} of {} batch row(s), in which the rule denies no pair",
+            "{rule}: the rule holds for {pairs} denied pair(s); nothing is established for {without} of {} batch row(s), \
+             in which the rule denies no pair of tokens",
             rows.len()
         ),
-    };
-    match pairs {
-        0 => format!("{rule}: nothing is established, because the rule denies no pair of tokens"),
-        _ => format!("{rule}: the rule holds for {pairs} denied pair(s){without}"),
     }
 }
 
-/// Prints the channels of information that flow does not cover.
+/// Prints the paths of information between tokens that do not pass through attention, such as pooling. `noren flow`
+/// does not check these paths.
 pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
     screen.line(format!(
         "\n{}",

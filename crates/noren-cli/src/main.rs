@@ -4,6 +4,7 @@ mod args;
 mod attend;
 mod bench;
 mod check;
+mod code;
 mod diff;
 mod errors;
 mod explain;
@@ -60,6 +61,7 @@ Examples:
   noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
   noren partition 'causal & documents([90000, 41072])' --len 131072 --ranks 8 -o split.svg
   noren explain 'causal & padding' --lengths 9,5 --at 1,0,8,7
+  noren code 'causal & documents([5, 3])' --len 8 --to flex
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren check mask.npy -d kind=causal
   noren flow 'sliding(1024)' causal --layers 32 --len 131072 --token 131071
@@ -84,29 +86,32 @@ scores: + bias relative alibi softcap soft sinks.";
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Draw a mask in the terminal, as SVG, PNG or text
+    /// Draw a mask in the terminal, as SVG, PNG, text or web page
     Show(show::ShowArgs),
     /// Count the cells, tiles and bytes of a mask, and compare with dense masking
     Plan(plan::PlanArgs),
-    /// Split a mask over many ranks: the tokens, cells and traffic of each rank, compared with methods of other
-    /// projects
+    /// Split a mask over many processes (ranks): the tokens, cells and traffic of each rank, compared with methods of
+    /// other projects
     Partition(partition::PartitionArgs),
     /// Explain why a query may or may not read a key
     Explain(explain::ExplainArgs),
-    /// Compare two masks; exit code 0 when cells and scores are equal, 1 when not
+    /// Write a mask as code: PyTorch, FlexAttention, transformers, JAX, Keras, NumPy, ONNX, or noren in Rust and Python
+    Code(code::CodeArgs),
+    /// Compare two masks; exit code 0 when the allowed cells and the scores are equal, 1 when not
     Diff(diff::DiffArgs),
     /// Diagnose and repair a mask in a file; exit code 0 when correct, 1 when faulty, 3 when undecided
     Check(check::CheckArgs),
-    /// Show which tokens can influence which outputs over several layers, and check a policy; exit code 0 when it holds
+    /// Show which tokens can influence which outputs over several layers, and check a policy; exit code 0 when the
+    /// policy holds
     Flow(flow::FlowArgs),
-    /// Check a certificate of `noren flow` with a second implementation; exit code 0 when its policy holds, 2 when the
-    /// certificate is not valid
+    /// Check a certificate of `noren flow` with a second implementation; exit code 0 when the policy in the certificate
+    /// holds, 2 when the certificate is not valid
     Verify(verify::VerifyArgs),
     /// Compute masked attention over tensors in a file, or over an example in this program
     Attend(attend::AttendArgs),
     #[cfg(feature = "models")]
-    /// Run a model over a text, and show its tokens, mask, attention, predictions and hidden text; or over tokens in a
-    /// file
+    /// Run a model over a text and show tokens, mask, attention, predictions and hidden text; or run a model over
+    /// tokens in a file
     Run(run::RunArgs),
     #[cfg(feature = "models")]
     /// Compute one vector for each line of a text
@@ -127,12 +132,12 @@ enum Command {
     #[cfg(feature = "serve")]
     /// Serve the explorer: a page on this machine that shows masks, costs, flows, texts and diagnoses
     Serve(serve::ServeArgs),
-    /// Measure the speed limits of this machine, and the share of them that attention reaches
+    /// Measure the speed limits of this machine, and the fraction of these limits that attention reaches
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  noren completions bash > ~/.local/share/bash-completion/completions/noren")]
     Completions {
-        /// The shell
+        /// The shell for which the script is printed
         shell: clap_complete::Shell,
     },
 }
@@ -163,6 +168,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Plan(args) => plan::run(args, &mut screen),
         Command::Partition(args) => partition::run(args, &mut screen),
         Command::Explain(args) => explain::run(args, &mut screen),
+        Command::Code(args) => code::run(args, &mut screen),
         Command::Diff(args) => diff::run(args, &mut screen),
         Command::Check(args) => check::run(args, &mut screen),
         Command::Flow(args) => flow::run(args, &mut screen),

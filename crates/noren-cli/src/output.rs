@@ -7,13 +7,13 @@ use std::io::{IsTerminal, Stdout, Write};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Style of labels and captions.
+/// Terminal style of labels and captions.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// Style of headings and results.
+/// Terminal style of headings and results.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// Style of correct results.
+/// Terminal style of correct results.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// Style of faulty results.
+/// Terminal style of faulty results.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// When to use colour.
@@ -46,7 +46,8 @@ pub(crate) struct Screen {
     pub(crate) color: bool,
     /// Width in columns, between 40 and 160; 100 if standard output is not a terminal.
     pub(crate) width: usize,
-    /// True after the reader closed the pipe. Further output is dropped, and the command continues to its exit code.
+    /// True after the program that reads the output closed the pipe. Further output is dropped, and the command runs to
+    /// its end, because its exit code is still needed.
     gone: bool,
 }
 
@@ -102,7 +103,7 @@ pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Returns the first characters of a text, at most `most`. A text that is cut off ends with an ellipsis.
+/// Returns a text of at most `most` characters. A longer text is cut, and then ends with an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),

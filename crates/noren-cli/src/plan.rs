@@ -97,7 +97,7 @@ fn watch() -> impl Fn(Progress) -> ControlFlow<()> {
     }
 }
 
-/// Formats the cost of attention that computes every cell, as attention with a mask array does.
+/// Formats the cost of attention that computes allowed and denied cells, as attention with a mask array does.
 fn dense(stats: &Stats) -> String {
     let times = match stats.computed {
         0 => "the plan computes no cell".to_string(),

@@ -108,7 +108,7 @@ impl Drop for Progress {
     }
 }
 
-/// Formats a duration in its two largest units: `1 h 20 min`, `3 min 5 s`, `12 s`.
+/// Formats a duration in its two largest units, for example as `1 h 20 min`, `3 min 5 s` or `12 s`.
 fn short(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

@@ -25,7 +25,8 @@ pub(crate) struct RunArgs {
     /// Safetensors file with input_ids [batch, length], and optionally attention_mask and decoder_input_ids
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["texts", "lines", "mask", "hide", "word", "detector_model", "layer", "head", "json"])]
     input: Option<PathBuf>,
-    /// Number of tokens to generate; with --input, the most probable tokens [default: for a text, 60]
+    /// Number of tokens to generate [default: for a text, 60]; with --input, each generated token is the most probable
+    /// token
     #[arg(long, short, value_name = "N")]
     generate: Option<usize>,
     /// File to write: an SVG picture of a text, or safetensors with --input
@@ -94,15 +95,17 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     Ok(given)
 }
 
-/// Generates exactly `new_tokens` tokens for each batch row, even after an end token. Returns only the new tokens,
-/// `[batch, new_tokens]`.
+/// Generates exactly `new_tokens` tokens for each batch row; an end token does not stop a row. Returns only the new
+/// tokens, `[batch, new_tokens]`.
 fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usize) -> Result<Tensor> {
     if new_tokens == 0 {
         return Err(Failure::new("--generate is 0: give at least 1, or leave --generate out"));
     }
     let prompts = batch.real_ids();
     if let Some(row) = prompts.iter().position(Vec::is_empty) {
-        let problem = format!("row {row} of attention_mask has no non-padding token: there is nothing to continue");
+        let problem = format!(
+            "row {row} of `attention_mask` (counted from 0) has no non-padding token: there is nothing to continue"
+        );
         return Err(Failure::new(problem));
     }
     let begins = decoder.as_ref().map(Batch::real_ids);

@@ -26,17 +26,17 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "models")]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Answer calls from standard input (for worker processes, which the server starts)
+    /// Read requests from standard input and answer them: only for the worker processes, which the server starts itself
     #[arg(long, hide = true, value_enum)]
     worker: Option<WorkerKind>,
 }
 
-/// The kind of a worker process: the calls that it answers.
+/// The kind of a worker process: the kind of requests that the process answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum WorkerKind {
-    /// A worker process that answers calls about masks and has a limit on its memory
+    /// A worker process that answers requests about masks and has a limit on its memory
     Masks,
-    /// A worker process that answers calls about texts
+    /// A worker process that answers requests about texts
     Model,
 }
 
@@ -74,7 +74,10 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let arguments = |kind: &str| ["serve", "--worker", kind].map(String::from).to_vec();
     #[cfg_attr(
         not(feature = "models"),
-        expect(unused_mut, reason = "only a program with the feature `models` adds the argument --model")
+        expect(
+            unused_mut,
+            reason = "the variable is changed below, with the argument --model, only if the feature `models` is enabled"
+        )
     )]
     let mut text_worker = arguments("model");
     // A model given by name is downloaded before the server starts; the server does not use the network.
@@ -90,7 +93,7 @@ fn serve(args: &ServeArgs, screen: &mut Screen) -> Result<()> {
     let port = listener.local_addr()?.port();
     let address = format!("http://127.0.0.1:{port}/");
     screen.line(paint(STRONG, &address))?;
-    screen.line(paint(DIM, "the explorer, on this machine only; Ctrl-C ends it"))?;
+    screen.line(paint(DIM, "the explorer is served at this address, on this machine only; Ctrl-C ends the server"))?;
     if args.open && open_browser(&address).is_err() {
         screen.line(paint(DIM, "no browser could be opened: open the address above"))?;
     }

@@ -19,7 +19,7 @@ use std::str::FromStr;
 pub(crate) struct ShowArgs {
     /// The mask, for example 'causal & documents([5, 3])'; scores such as '+ softcap(5)' are listed below the picture
     mask: String,
-    /// Write the picture to a file: .svg, .png or .txt
+    /// Write the picture to a file: .svg, .png, .txt, or .html (a web page with the reason of each cell and the code)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct ShowArgs {
     tiles: bool,
 }
 
-/// The part of a mask that a picture shows, and its characters.
+/// The part of a mask that a picture shows, and the characters of the picture.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Picture")]
 pub(crate) struct LookArgs {
@@ -65,6 +65,7 @@ Examples:
   noren show 'causal & padding' --lengths 5,3
   noren show 'sliding(4) | global(0)' --labels-tokens 'the cat sat on the mat'
   noren show 'causal & documents' --facts facts.json -o mask.svg
+  noren show 'causal & documents([5, 3])' -o mask.html
   noren show 'heads(0..2: sliding(4), 2..: causal)' --heads 4
   noren show 'chunk(512) & causal' --len 4096 --tiles
   noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
@@ -111,7 +112,7 @@ impl LookArgs {
         Some(if spaced.len() > 1 { spaced } else { text.split(',').map(str::trim).collect() })
     }
 
-    /// Returns `picture` with the options of the command line.
+    /// Returns `picture` with the head, batch row, queries, keys and token labels that the command line gives.
     pub(crate) fn apply<'a>(&self, mut picture: Picture<'a>, bound: &'a noren_mask::BoundMask) -> Picture<'a> {
         if let Some(head) = self.head {
             picture = picture.head(head);
@@ -131,7 +132,8 @@ impl LookArgs {
         }
     }
 
-    /// Returns the minimum sizes of a mask for which the given options are valid.
+    /// Returns the minimum sizes of the mask that the given options need: `--head 3`, for example, needs at least 4
+    /// heads.
     pub(crate) fn sizes(&self) -> Sizes {
         let more = |n: usize| n.saturating_add(1);
         Sizes {
@@ -186,7 +188,7 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Returns the score modifiers of the spec as text; `None` if the spec has no score modifiers.
+/// Returns the score modifiers of a mask, such as `alibi`, as text; `None` if the mask has no score modifiers.
 fn scores(bound: &Bound) -> Option<String> {
     let scores: Vec<String> = bound.specs[0].scores.iter().map(|s| format!("+ {s}")).collect();
     (!scores.is_empty()).then(|| scores.join(" "))
@@ -198,6 +200,8 @@ enum Form {
     Svg,
     Png,
     Text,
+    /// A web page in one file.
+    Html,
 }
 
 impl Form {
@@ -208,8 +212,9 @@ impl Form {
             "svg" => Ok(Form::Svg),
             "png" => Ok(Form::Png),
             "txt" => Ok(Form::Text),
+            "html" => Ok(Form::Html),
             _ => Err(Failure::new(format!("{}: unknown file format", path.display()))
-                .hint("end the file name with .svg, .png or .txt")),
+                .hint("end the file name with .svg, .png, .txt or .html")),
         }
     }
 }
@@ -225,6 +230,13 @@ fn save(form: Form, target: &Target, picture: &Picture<'_>, bound: &Bound, look:
                 text.push_str(&format!("scores {scores}\n"));
             }
             text.into_bytes()
+        }
+        Form::Html => {
+            let (spec, mask) = (&bound.specs[0], &bound.masks[0]);
+            let page = picture.clone().expression(spec.to_string());
+            let all = noren_code::all(spec, mask.shape(), mask.facts());
+            let page = all.into_iter().fold(page, |page, code| page.code(code.target.title(), code.text));
+            page.to_html()?.into_bytes()
         }
     };
     target.write(|out| out.write_all(&bytes))

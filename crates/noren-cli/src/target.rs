@@ -23,7 +23,8 @@ pub(crate) struct Target {
 #[derive(Debug)]
 enum Kind {
     New,
-    /// An existing file with these permissions. The new file replaces the file and gets the same permissions.
+    /// An existing file with these permissions. The output replaces this file, and the new file gets the same
+    /// permissions.
     File(Permissions),
     /// A device or a pipe. The output is written to it directly, without a temporary file.
     Device,
@@ -122,8 +123,8 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Creates a temporary file in `folder`. If a file with the first name exists, which an interrupted process left, tries
-/// other names.
+/// Creates a temporary file in `folder`. If the first name is in use, for example by a file that an interrupted process
+/// left, tries other names.
 fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let id = std::process::id();
     let mut part = folder.join(format!(".noren-{id}.tmp"));
@@ -135,5 +136,5 @@ fn create_part(folder: &Path) -> std::io::Result<(File, PathBuf)> {
             made => return Ok((made?, part)),
         }
     }
-    unreachable!("the loop returns after at most 100 attempts")
+    unreachable!("the loop returns a file or an error after at most 100 file names")
 }

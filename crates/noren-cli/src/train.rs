@@ -16,7 +16,8 @@ pub(crate) struct TrainArgs {
     /// Text file to learn from, UTF-8; documents are separated by a blank line, or by `separator` of the configuration
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Prediction to learn: clm (the next token), mlm (masked tokens), both (alternating; the mask shows which)
+    /// Prediction to learn: clm (the next token, with a causal mask), mlm (masked tokens, without a causal mask), or
+    /// both (two batches of clm, then one batch of mlm)
     #[arg(long, value_name = "clm|mlm|both")]
     objective: String,
     /// JSON file: {"model": {config.json of Hugging Face}, "steps": 1000, "learning_rate": 0.001, ...}
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     let text = read_text(&args.data)?;
     let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective)?;
     let [train, held] = trainer.rows();
-    let rows = format!("{train} rows of {} tokens for training, {held} rows for validation", config.row_len);
+    let rows = format!("{train} rows for training and {held} rows for validation, of {} tokens each", config.row_len);
     let documents = trainer.documents();
     let rows = format!("{documents} document{}, {rows}", if documents == 1 { "" } else { "s" });
     screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
@@ -82,15 +83,18 @@ fn message(now: &Step) -> String {
 
 fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     if trained.resumed_at > 0 {
-        screen.line(format!("{:<10} from step {}", "continued", trained.resumed_at))?;
+        screen.line(format!("{:<10} the training continued from step {}", "resumed", trained.resumed_at))?;
     }
     let history = &trained.history;
     for objective in [Objective::Clm, Objective::Mlm] {
         if let Some(loss) = history.last_validation(objective) {
             let bits = loss / std::f64::consts::LN_2;
-            let knowing =
-                format!("a unigram model, which knows only token frequencies, has {:.3} nats", history.unigram);
-            let line = format!("{} {loss:.3} nats per token, {bits:.2} bits; {knowing}", paint(STRONG, objective));
+            let line = format!(
+                "{} {loss:.3} nats per token, {bits:.2} bits; a unigram model, which knows only token frequencies, has \
+                 {:.3} nats per token",
+                paint(STRONG, objective),
+                history.unigram
+            );
             screen.line(format!("{:<10} {line}", "validation"))?;
         }
     }

@@ -6,6 +6,6 @@ pub(crate) enum Verdict {
     Yes,
     /// Exit code 1: the masks differ, or a check failed.
     No,
-    /// Exit code 3: more declarations are needed for a verdict.
+    /// Exit code 3: `noren check` needs more declared properties of the mask for a verdict.
     Open,
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// File of the certificate
+    /// File of the certificate, as `noren flow -o FILE` and the explorer write it
     certificate: PathBuf,
     #[command(flatten)]
     stack: StackArgs,
@@ -37,16 +37,21 @@ pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let unreadable = |e: std::io::Error| Failure::new(format!("{name}: the file cannot be read: {e}"));
     let bytes = std::fs::metadata(&args.certificate).map_err(unreadable)?.len();
     if bytes > MOST_BYTES as u64 {
-        return Err(Failure::new(format!("{name}: {bytes} bytes are too many: at most {MOST_BYTES} are checked")));
+        return Err(Failure::new(format!(
+            "{name}: the file has {bytes} bytes: give a certificate of at most {MOST_BYTES} bytes"
+        )));
     }
     let text = std::fs::read_to_string(&args.certificate).map_err(unreadable)?;
     let given = args.stack.expected()?;
     let report = with_note("checking the certificate ...", || verify_for(&text, &given))
         .map_err(|refusal| Failure::new(format!("{name}: {refusal}")))?;
-    let about = if args.stack.given() { "unchanged and made for exactly the given masks" } else { "unchanged" };
-    screen.line(format!("{}: the certificate is {about}, and its verdict is correct", paint(GOOD, "verified")))?;
+    let about = match args.stack.given() {
+        true => "the certificate is unchanged, it is for exactly the given masks, and its verdict is correct",
+        false => "the certificate is unchanged, and its verdict is correct",
+    };
+    screen.line(format!("{}: {about}", paint(GOOD, "verified")))?;
     screen.line(format!(
-        "{} batch row(s), {} head(s), {} tokens, {} layers of {} mask(s), {} closure(s) checked step by step, sha256 {}",
+        "{} batch row(s), {} head(s), {} tokens, {} layers with {} different mask(s), {} closure(s) (tokens that a set of sources influences) checked layer by layer, sha256 {}",
         report.batch, report.heads, report.tokens, report.layers, report.masks, report.closures, report.sha256
     ))?;
     screen.line(format!("\n{}\n{}", paint(STRONG, "policy"), report.policy.join("\n")))?;
@@ -66,7 +71,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         ),
         (pairs, broken) => {
             format!(
-                "{}: the policy denies {pairs} pair(s), and {broken} result(s), one for each rule and batch row, are broken",
+                "{}: the policy denies {pairs} pair(s) of tokens; counted for each batch row, {broken} rule(s) are broken",
                 paint(BAD, "broken")
             )
         }

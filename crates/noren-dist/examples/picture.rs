@@ -4,7 +4,7 @@ use noren_dist::masks::cases;
 use noren_dist::{Options, Wire, partition, picture};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args().nth(1).ok_or("give a folder to write to")?;
+    let folder = std::env::args().nth(1).ok_or("give the folder for the pictures as the first argument")?;
     for (ranks, nodes) in [(8, 1), (64, 8)] {
         for case in cases(131_072)? {
             let plan = case.bound.plan();

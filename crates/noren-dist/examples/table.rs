@@ -1,6 +1,6 @@
 //! Splits seven masks of long contexts over ranks, and compares each split with the splits by the rules of other
-//! systems. The masks have fixed seeds. Command: `cargo run --release -p noren-dist --example table`, with these
-//! options after `--`:
+//! methods and libraries. The masks have fixed seeds. Command: `cargo run --release -p noren-dist --example table`,
+//! with these options after `--`:
 //!
 //! * `--all` prints every split that was tried, not only the best one.
 //! * `--heads 32 --kv-heads 8` counts the bytes for other numbers of heads.
@@ -56,9 +56,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if let Some(bound) = row.bound.as_ref().filter(|_| ratio > 0.5) {
                 let half = best.measures.received as f64 / 2.0;
                 let verdict = if bound.bytes as f64 > half {
-                    "half of the bytes is impossible"
+                    "no split needs less than half of the bytes of the best split"
                 } else {
-                    "half of the bytes may be possible"
+                    "another split might need less than half of the bytes of the best split"
                 };
                 let lower = mib(bound.bytes);
                 notes.push(format!(

@@ -1,10 +1,11 @@
-//! Chooses the ranks that own tokens, after the rank that computes each cell is known. Each token goes to the rank that
-//! saves the most bytes as its owner, among the ranks that have not reached their maximum number of tokens.
+//! Chooses the rank that owns each token, after the rank that computes each cell is known. The saving of a rank for a
+//! token is the number of bytes that it receives less if it owns the token. Each token goes to the rank with the
+//! largest saving, among the ranks that own fewer than their maximum number of tokens.
 //!
-//! The bytes that a rank receives are a sum over tokens. For a token of another rank, it receives the query, or the key
-//! and value, that it needs to compute its own cells. For a token that it owns, it receives the results that other
-//! ranks computed for the token's query. If a token gets another owner, the bytes of only two ranks change, so single
-//! moves can reduce the bytes of the busiest rank (the rank that receives the most bytes).
+//! The bytes that a rank receives are a sum over tokens. For a token that another rank owns, the rank receives the
+//! query, or the key and value, if its cells need them. For a token that the rank owns, it receives the results that
+//! other ranks computed for the query of the token. If a token gets another owner, the bytes of only two ranks change.
+//! Therefore single moves can reduce the bytes of the busiest rank (the rank that receives the most bytes).
 
 use crate::layout::Block;
 use crate::runs::{Owners, Runs, merged, within};
@@ -16,7 +17,7 @@ use crate::wire::Sizes;
 struct Grain {
     start: u32,
     end: u32,
-    /// The ranks that use queries or keys of the grain for the cells that they compute, in ascending order of ranks.
+    /// The ranks that compute cells with queries or keys of this grain, in ascending order of ranks.
     readers: Vec<Reader>,
     /// The number of ranks that compute at least one cell of a query row in `start..end`; 0 if the positions are keys
     /// without queries.
@@ -42,13 +43,13 @@ pub(crate) enum Axis {
     Tokens(u32),
 }
 
-/// The maximum number of moves in the search is `MOVES[0] + MOVES[1] * ranks`. A move gives a run of consecutive
-/// positions to another rank.
+/// The maximum number of moves is `MOVES[0] + MOVES[1] * ranks`. A move gives a run of consecutive positions to another
+/// rank, to reduce the bytes of the busiest rank.
 const MOVES: [usize; 2] = [2000, 2];
 
-/// Returns the owners of all positions of `axis`, chosen so that ranks receive few bytes if each rank computes its
-/// rectangle of `blocks`. No rank owns more than `most` positions. Positions get owners in runs of at most `grain`
-/// consecutive positions.
+/// Returns the rank that owns each position of `axis`. Each rank computes its rectangle of `blocks`, and owners are
+/// chosen so that ranks receive few bytes for this computation. No rank owns more than `most` positions. Positions get
+/// owners in runs of at most `grain` consecutive positions.
 pub(crate) fn owners(strips: &Strips, blocks: &[Block], axis: Axis, grain: u32, most: f64, sizes: &Sizes) -> Owners {
     let ranks = blocks.len();
     let grains = grains(strips, blocks, axis, grain);
@@ -86,8 +87,8 @@ fn reading(strips: &Strips, block: &Block) -> (Runs, Runs) {
     (merged(rows), merged(keys))
 }
 
-/// Splits the positions of `axis` into grains: runs of at most `most` positions that are read by the same ranks. A
-/// grain ends where the set of these ranks changes.
+/// Splits the positions of `axis` into grains: runs of at most `most` consecutive positions that the same ranks read.
+/// If two neighbouring positions are read by different ranks, a new grain begins.
 fn grains(strips: &Strips, blocks: &[Block], axis: Axis, most: u32) -> Vec<Grain> {
     let (len, shift) = match axis {
         Axis::Queries => (strips.q_len(), 0),
@@ -142,7 +143,8 @@ struct State<'a> {
     /// For each rank, the number of bytes that it receives.
     received: Vec<u64>,
     grains: &'a [Grain],
-    /// For each rank, the indices of the grains (runs of consecutive positions) whose queries or keys its cells use.
+    /// For each rank, the indices of the grains (runs of consecutive positions) with queries or keys that the rank
+    /// needs for its cells.
     reads: Vec<Vec<usize>>,
     sizes: &'a Sizes,
     most: f64,
@@ -158,15 +160,15 @@ impl State<'_> {
         u64::from(self.grains[grain].end - self.grains[grain].start)
     }
 
-    /// Returns the bytes that `rank` would receive for a grain, a run of consecutive positions, if it owned the grain:
-    /// the results that other ranks compute for the query rows of the grain.
+    /// Returns the bytes that `rank` would receive for a grain (a run of consecutive positions) if `rank` owned the
+    /// grain. These are the results that other ranks compute for query rows of the grain.
     fn owning(&self, grain: usize, rank: u32) -> u64 {
         let own = self.reader(grain, rank).is_some_and(|r| r.computes);
         self.len(grain) * self.sizes.result * (self.grains[grain].computing - u64::from(own))
     }
 
-    /// Returns the bytes that `rank` would receive for a grain, a run of consecutive positions, if another rank owned the
-    /// grain: the queries and keys that the cells of `rank` use.
+    /// Returns the bytes that `rank` would receive for a grain (a run of consecutive positions) if another rank owned
+    /// the grain. These are the queries and keys of the grain that `rank` needs for its cells.
     fn reading(&self, grain: usize, rank: u32) -> u64 {
         let Some(reader) = self.reader(grain, rank) else { return 0 };
         let query = if reader.computes { self.sizes.query } else { 0 };
@@ -177,10 +179,11 @@ impl State<'_> {
         self.held[rank as usize] + self.len(grain) as f64 <= self.most
     }
 
-    /// Gives each grain (a run of consecutive positions) to a rank. The pairs of grain and rank are processed in
-    /// descending order of the bytes per token that the rank saves as the owner. A rank is skipped if it would own more
-    /// than `most` positions. A grain that gets no rank in this way goes to the same rank as the last such grain before
-    /// it, or, if that rank is full, to the rank that owns the fewest positions.
+    /// Gives each grain (a run of consecutive positions) to a rank. For a grain and a rank, the saving is the number of
+    /// bytes per token that the rank receives less if it owns the grain. Pairs of grain and rank are processed from the
+    /// largest saving to the smallest. A pair is skipped if the grain already has an owner, or if the rank would own
+    /// more than `most` positions. Then each grain without an owner goes to the same rank as the previous such grain;
+    /// if that rank is full, to the rank that owns the fewest positions.
     fn assign(&mut self) {
         for (grain, about) in self.grains.iter().enumerate() {
             for reader in &about.readers {
@@ -231,9 +234,9 @@ impl State<'_> {
         self.received[rank as usize] = received;
     }
 
-    /// Moves grains (runs of consecutive positions) to or from the busiest rank, which receives the most bytes, until
-    /// no move helps. After a move, the old and the new owner of the grain must both receive fewer bytes than the
-    /// busiest rank received before the move.
+    /// Moves grains (runs of consecutive positions) to or from the busiest rank, which receives the most bytes. After a
+    /// move, the old and the new owner of the grain must both receive fewer bytes than the busiest rank received before
+    /// the move. Stops if no such move exists or if the maximum number of moves is reached.
     fn relieve(&mut self) {
         for _ in 0..MOVES[0] + MOVES[1] * self.held.len() {
             let busiest = (0..self.received.len()).max_by_key(|r| (self.received[*r], usize::MAX - r)).expect("a rank");

@@ -1,6 +1,6 @@
-//! The rules by which other systems split a sequence over ranks, as published. Their splits are measured with the
-//! measures of this crate. In all of these splits, only keys and values travel, and a rank receives only keys that its
-//! queries read.
+//! The rules by which other methods and libraries split a sequence over ranks, as published. Their splits are measured
+//! with the measures of this crate. In all of these splits, only keys and values travel, and a rank receives only keys
+//! that its queries read.
 //!
 //! * `contiguous`: equal runs of tokens (ring attention without reordering).
 //! * `zigzag`: `2 * ranks` equal runs of tokens. Each rank gets one from the beginning and one from the end (Llama 3;
@@ -22,14 +22,15 @@ use crate::zigzag;
 
 /// The number of tokens in one block of PyTorch's `BlockMask`.
 const BLOCK: u32 = 128;
-/// The number of chunks that each rank gets from MagiAttention's rule.
+/// The number of chunks (runs of tokens) that each rank gets from MagiAttention's rule.
 const CHUNKS: u32 = 8;
-/// The maximum number of stripes of the rule `striped`, which gives groups of consecutive tokens (stripes) to the ranks
-/// in rotation. In a longer sequence, a stripe has several tokens instead of one. The keys that a rank reads then stay
-/// the same, except for masks that distinguish neighbouring tokens.
+/// The maximum number of stripes of the rule `striped`; with many ranks, at least four stripes for each rank are
+/// allowed. The rule gives stripes (runs of consecutive tokens) to the ranks in rotation. If a sequence has more tokens
+/// than this maximum, a stripe has several tokens instead of one. This affects only masks whose neighbouring tokens
+/// read different keys.
 const MOST_STRIPES: u32 = 1 << 13;
 
-/// The split of a mask over ranks that another system's rule gives, with its measures.
+/// The split of a mask over ranks by a published rule, for example that of PyTorch or MagiAttention, with its measures.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Baseline {
     /// Name of the rule: `contiguous`, `zigzag`, `striped`, `ptrr` or `min-heap`.
@@ -40,7 +41,7 @@ pub struct Baseline {
     pub partition: Partition,
 }
 
-/// A rule by which another system splits a sequence over ranks.
+/// A published rule of another method or library, by which a sequence is split over ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     Contiguous,
@@ -50,7 +51,7 @@ pub(crate) enum Rule {
     MinHeap,
 }
 
-/// All rules by which other systems split a sequence over ranks.
+/// All published rules of other methods and libraries, by which a sequence is split over ranks.
 pub(crate) const RULES: [Rule; 5] = [Rule::Contiguous, Rule::Zigzag, Rule::Striped, Rule::Ptrr, Rule::MinHeap];
 
 impl Rule {

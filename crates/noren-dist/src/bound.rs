@@ -8,20 +8,21 @@ use crate::wire::Sizes;
 use serde::Serialize;
 
 /// A lower bound on the bytes that the busiest rank (the rank that receives the most bytes) receives, with the reason.
-/// It holds for every split in which no rank owns more than the maximum number of tokens.
+/// The bound holds for every split in which no rank owns more than the maximum number of tokens.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bound {
     /// The bytes that at least one rank receives in the forward pass.
     pub bytes: u64,
-    /// The reason why every split has a rank that receives at least `bytes`.
+    /// The reason why at least one rank receives `bytes` or more in every split.
     pub why: String,
 }
 
-/// Returns the larger of two lower bounds on the bytes that the busiest rank receives, if ranks own at most `most`
-/// tokens. Returns `None` if queries and keys are not the same tokens, if heads have different masks, or if both bounds
-/// are 0. The bounds follow from these facts:
+/// Returns the larger of two lower bounds on the bytes that the busiest rank (the rank that receives the most bytes)
+/// receives, if ranks own at most `most` tokens. Returns `None` if queries and keys are not the same tokens, if heads
+/// have different masks, or if both bounds are 0. The bounds follow from these two observations:
 ///
-/// * If only keys travel, the owner of the row with the most keys receives those keys of the row that it does not own.
+/// * If ranks send only keys and values, the owner of the query row that reads the most keys receives those of these keys
+///   that it does not own.
 /// * If no query reads later keys, the i-th row that a rank owns reads at most `i` of the keys that the rank owns. For
 ///   a row that reads `L` keys, the rank receives the other `L - i` keys, or another rank computes a part of the row,
 ///   which costs a query and a result. Rows that read fewer than `L` keys may cost nothing, so their bytes are
@@ -86,7 +87,7 @@ fn looking_back(strips: &Strips, ranks: f64, most: f64, travel: Travel, sizes: &
         shorter += f64::from(rows);
     }
     let why = format!(
-        "the first query rows of every rank read up to {:.0} keys of other ranks, or another rank computes these rows for {} bytes per row",
+        "no query reads later keys, so the first query rows that a rank owns read up to {:.0} keys that other ranks send, or other ranks compute these rows at a cost of {} bytes per row",
         best.1,
         sizes.query + sizes.result
     );

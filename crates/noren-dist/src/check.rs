@@ -85,7 +85,9 @@ impl RowPartition {
             let keys = [&share.keys].into_iter().chain(share.steps.iter().map(|s| &s.keys));
             let rows_sound = rows.chain(exchanges().map(|e| &e.rows)).all(|runs| sound(runs, q_len));
             if !rows_sound || !keys.chain(exchanges().map(|e| &e.keys)).all(|runs| sound(runs, kv_len)) {
-                return Err(format!("rank {rank} has ranges that do not ascend inside 0..{q_len} and 0..{kv_len}"));
+                return Err(format!(
+                    "rank {rank} has ranges of queries or keys that do not ascend, or that exceed the {q_len} queries or {kv_len} keys"
+                ));
             }
             let ascend = |list: &[Exchange]| list.windows(2).all(|pair| pair[0].peer < pair[1].peer);
             if !ascend(&share.receives) || !ascend(&share.sends) {
@@ -165,7 +167,7 @@ impl Share {
                 return Err(format!("step {i} uses keys of rank {} that this rank has not received", step.peer));
             }
             if !without(&step.rows, rows).is_empty() {
-                return Err(format!("step {i} computes query rows that are neither owned nor received"));
+                return Err(format!("step {i} computes query rows that its rank neither owns nor receives"));
             }
         }
         Ok(())

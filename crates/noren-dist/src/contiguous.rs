@@ -1,15 +1,15 @@
-//! The split into consecutive groups of query rows in which the largest area of a group is as small as possible
-//! (chains-on-chains partitioning). An area is a number of allowed cells.
+//! Splits query rows into consecutive groups, so that the largest number of allowed cells of a group (its area) is as
+//! small as possible (chains-on-chains partitioning).
 
 use crate::runs::Owners;
 
-/// Splits strips of query rows into at most `parts` groups of consecutive strips, so that the largest area of a group
-/// is as small as possible and no group has more than `most` tokens. `areas` and `tokens` hold the area and the number
-/// of tokens of each strip. Returns, for each group, the index after its last strip, or `None` if no split respects
-/// `most`.
+/// Splits strips of query rows into at most `parts` groups of consecutive strips, so that the largest area (number of
+/// allowed cells) of a group is as small as possible and no group has more than `most` tokens. `areas` and `tokens`
+/// hold the area and the number of tokens of each strip. Returns, for each group, the index after its last strip, or
+/// `None` if no split respects `most`.
 ///
-/// The result is optimal for the given strips, to one part in 2^40 of the total area. For a given maximum area, it is
-/// optimal to fill one group after another as far as this maximum allows. The smallest possible maximum is found by
+/// The result is optimal for the given strips, with an error of at most 2^-40 of the total area. For a given maximum
+/// area, it is optimal to fill one group after another up to the maximum. The smallest possible maximum is found by
 /// bisection (chains-on-chains partitioning, Bokhari 1988; Pinar and Aykanat 2004).
 pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> Option<Vec<usize>> {
     let total: f64 = areas.iter().sum();
@@ -25,8 +25,9 @@ pub(crate) fn chains(areas: &[f64], tokens: &[f64], parts: usize, most: f64) -> 
     Some(best)
 }
 
-/// Fills one group after another with consecutive strips, up to `area` allowed cells and `most` tokens for each group.
-/// Returns the index after the last strip of each group, or `None` if `parts` groups do not hold all strips.
+/// Fills one group after another with consecutive strips (runs of query rows), up to `area` allowed cells and `most`
+/// tokens for each group. Returns the index after the last strip of each group, or `None` if `parts` groups do not hold
+/// all strips.
 fn fill(areas: &[f64], tokens: &[f64], parts: usize, area: f64, most: f64) -> Option<Vec<usize>> {
     let mut ends = Vec::with_capacity(parts);
     let mut at = 0;

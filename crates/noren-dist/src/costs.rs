@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds of computation for one allowed cell of one head on one rank, divided by `head_dim`, the number of components
-/// of the head.
+/// Seconds of computation for one allowed cell of one head on one rank. Each number is divided by `head_dim`, the
+/// number of components of the head.
 ///
 /// The defaults come from this project's README (two cores of an AMD EPYC, f32, head_dim 64, 4096 tokens, 2026-11-21):
 ///
@@ -17,11 +17,13 @@ use serde::{Deserialize, Serialize};
 pub struct Costs {
     /// Forward seconds of an allowed cell in a full tile, divided by `head_dim`.
     pub full: f64,
-    /// Forward seconds of an allowed cell in a mixed tile, divided by `head_dim`.
+    /// Forward seconds of an allowed cell in a mixed tile (a tile with allowed and denied cells), divided by
+    /// `head_dim`.
     pub mixed: f64,
     /// Backward seconds of an allowed cell in a full tile, divided by `head_dim`.
     pub full_backward: f64,
-    /// Backward seconds of an allowed cell in a mixed tile, divided by `head_dim`.
+    /// Backward seconds of an allowed cell in a mixed tile (a tile with allowed and denied cells), divided by
+    /// `head_dim`.
     pub mixed_backward: f64,
 }
 
@@ -32,8 +34,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Returns costs for another speed; the ratios between the four costs stay those of the defaults. `gflops` is the
-    /// forward speed without a mask in GFLOP/s, as `noren bench` measures it.
+    /// Returns the default costs scaled to another speed; the ratios between the four costs do not change. `gflops` is
+    /// the forward speed without a mask in GFLOP/s, as `noren bench` measures it.
     pub fn at(gflops: f64) -> Self {
         let Costs { full, mixed, full_backward, mixed_backward } = Costs::default();
         let times = 4.0 / (gflops * 1e9) / full;
@@ -46,13 +48,13 @@ impl Costs {
     }
 
     /// Returns the seconds of the forward pass on one rank. `all` is the number of allowed cells over all heads, and
-    /// `mixed` is the number of allowed cells in mixed tiles.
+    /// `mixed` is the number of allowed cells in mixed tiles (tiles with allowed and denied cells).
     pub fn forward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full * (all - mixed) + self.mixed * mixed) * head_dim as f64
     }
 
     /// Returns the seconds of the backward pass on one rank. `all` is the number of allowed cells over all heads, and
-    /// `mixed` is the number of allowed cells in mixed tiles.
+    /// `mixed` is the number of allowed cells in mixed tiles (tiles with allowed and denied cells).
     pub fn backward(&self, [all, mixed]: [f64; 2], head_dim: usize) -> f64 {
         (self.full_backward * (all - mixed) + self.mixed_backward * mixed) * head_dim as f64
     }
@@ -73,8 +75,8 @@ pub struct Machine {
 }
 
 impl Default for Machine {
-    /// Returns the default machine: two cores for each rank, 10 GB/s within a node, 1.25 GB/s (10 Gbit/s) between
-    /// nodes, 30 microseconds latency.
+    /// Returns the default machine: default [`Costs`] (measured on two cores), 10 GB/s within a node, 1.25 GB/s (10
+    /// Gbit/s) between nodes, 30 microseconds latency.
     fn default() -> Self {
         Machine { costs: Costs::default(), near: 10e9, far: 1.25e9, latency: 30e-6 }
     }

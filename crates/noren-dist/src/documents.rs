@@ -5,11 +5,12 @@ use crate::runs::Owners;
 use crate::strips::Strips;
 use crate::zigzag;
 
-/// A document is small if it has fewer allowed cells than this fraction of the mean number of cells that a rank
-/// computes. A small document is not divided.
+/// A document is small if its number of allowed cells is less than this fraction of the cells that a rank computes on
+/// average. Small documents are not divided among ranks.
 const SMALL: f64 = 0.02;
 
-/// A run of query rows whose tokens read only tokens of the run. `area` is the number of allowed cells in these rows.
+/// A run of query rows that read only keys of tokens in the same run. `area` is the number of allowed cells in these
+/// rows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Document {
     pub(crate) start: u32,
@@ -51,10 +52,10 @@ pub(crate) fn documents(strips: &Strips, shift: u32) -> Vec<Document> {
     out
 }
 
-/// Returns the owners of tokens if documents are assigned to groups of `group` ranks. A document goes to the group with
-/// the least work, or to several groups if it has many allowed cells. Each rank of these groups owns a run of tokens
-/// from the beginning of the document and a run from its end (zigzag). Small documents go to one rank. `limit` is the
-/// maximum number of tokens of a rank, as a multiple of the mean.
+/// Returns the owners of tokens. Ranks form groups of `group` ranks, and each document goes to the group with the least
+/// work, or to several groups if it has many allowed cells. Each rank of these groups owns a run of tokens from the
+/// beginning of the document and a run from its end (zigzag). Small documents go to one rank. `limit` is the maximum
+/// number of tokens of a rank, as a multiple of the mean.
 pub(crate) fn owners(documents: &[Document], ranks: usize, group: usize, limit: f64) -> Owners {
     let area: f64 = documents.iter().map(|d| d.area).sum::<f64>() / ranks as f64;
     let tokens = documents.iter().map(|d| f64::from(d.end - d.start)).sum::<f64>() / ranks as f64;

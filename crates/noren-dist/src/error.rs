@@ -1,6 +1,6 @@
 //! The errors of this crate.
 
-/// An error of partitions. The text contains the given value, the expected value, and how to fix the problem.
+/// An error of this crate. The text contains the given value, the expected value, and how to fix the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,16 +12,16 @@ pub enum Error {
     #[error("owners: {0}")]
     Owners(String),
 
-    /// A partition that was edited, was written by another version, or belongs to another mask.
+    /// A stored partition is invalid: it was edited, was written by another version, or belongs to another mask.
     #[error("partition: {0}")]
     Partition(String),
 
-    /// A partition that another system cannot express.
+    /// The library for which a partition is exported cannot express the partition.
     #[error("{target} cannot express this partition: {problem}")]
     Export {
-        /// Name of the system for which the partition was exported.
+        /// Name of the library for which the partition was exported.
         target: &'static str,
-        /// The part of the partition that the system cannot express, and how to fix it.
+        /// The part of the partition that the library in `target` cannot express, and how to fix it.
         problem: String,
     },
 

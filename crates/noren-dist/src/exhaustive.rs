@@ -5,7 +5,8 @@ use crate::partition::Travel;
 use crate::runs::Owners;
 use crate::strips::Strips;
 
-/// The maximum number of splits that are enumerated, for each of two kinds: by owners of queries, and by rectangles.
+/// The maximum number of splits of one kind that are enumerated. The two kinds are splits by owners of queries and
+/// splits by rectangles.
 const MOST: usize = 1024;
 
 /// Returns all possible layouts of two kinds. The first strip (a run of query rows) always belongs to rank 0, because

@@ -1,4 +1,4 @@
-//! Partitions in the formats of other systems. A conversion is exact or returns an error.
+//! Partitions in the formats of other libraries: MagiAttention and PyTorch. A conversion is exact or returns an error.
 
 use crate::Error;
 use crate::layout::common;
@@ -11,14 +11,14 @@ use noren_mask::{Plan, Runs as RowRuns, Slice};
 const MOST_SLICES: usize = 1 << 20;
 
 /// The work of one rank as MagiAttention's attention slices: rectangles of queries x keys, each with a kind of mask.
-/// Their indices refer to two buffers of the rank, one of query rows and one of keys.
+/// The indices in a slice refer to two buffers of the rank: one of query rows and one of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RankSlices {
-    /// The content of the rank's buffer of query rows, in order, as ranges of the whole sequence: first the rows that
-    /// the rank owns, then rows of other ranks.
+    /// The query rows in the rank's buffer, in order, as ranges of row indices of the whole sequence: first the rows
+    /// that the rank owns, then rows of other ranks.
     pub rows: Vec<[u32; 2]>,
-    /// The content of the rank's buffer of keys, in order, as ranges of the whole sequence: first the keys that the
-    /// rank owns, then the keys from each peer, in the order in which the rank's steps use the peers.
+    /// The keys in the rank's buffer, in order, as ranges of key indices of the whole sequence: first the keys that the
+    /// rank owns, then the keys of other ranks, in the order in which the rank's steps use these ranks.
     pub keys: Vec<[u32; 2]>,
     /// The attention slices, whose indices are positions in the buffers of query rows and of keys. Every allowed cell
     /// that the rank computes is in exactly one slice.

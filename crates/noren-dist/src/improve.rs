@@ -7,13 +7,14 @@ use crate::strips::Strips;
 /// The maximum number of moved strips (runs of query rows): `[number for each rank, total number]`. The smaller limit
 /// applies.
 const MOVES: [usize; 2] = [16, 1024];
-/// The number of ranks that may receive a moved strip: the ranks with the fewest allowed cells.
+/// The number of ranks to which a strip (run of query rows) may be moved: the ranks with the fewest allowed cells.
 const TAKERS: usize = 8;
 
-/// Returns owners of query rows, between which the allowed cells are divided more evenly than between the owners
-/// `queries`. The owner of a query computes it. Repeatedly, a strip (a run of query rows) at the end of a run of the
-/// rank with the most cells moves to a rank with few cells, which then owns at most `most` rows. Stops when no rank has
-/// more than `area` times the mean number of cells, or when no move helps.
+/// Returns owners of query rows that divide the allowed cells more evenly than the given owners `queries`. The owner of
+/// a query computes all its cells. In each step, one strip (a run of query rows) moves from the rank with the most
+/// cells to a rank with few cells; the new owner then has at most `most` rows. Only a strip at the end of a run of its
+/// rank moves. The function stops when no rank has more than `area` times the mean number of cells, when no move helps,
+/// or after the maximum number of moves.
 pub(crate) fn improve(queries: &Owners, strips: &Strips, ranks: usize, area: f64, most: f64) -> Owners {
     // strips, split where the owner changes
     let mut parts: Vec<([u32; 2], u32, f64)> = Vec::new();

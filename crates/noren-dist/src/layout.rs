@@ -15,7 +15,7 @@ pub(crate) struct Layout {
     pub(crate) work: Work,
 }
 
-/// A set of cells that one rank computes: query rows, which may have gaps, x one range of keys.
+/// A set of cells that one rank computes: the cells of some query rows (a list of ranges) with one range of keys.
 type Part = (Runs, [u32; 2]);
 
 /// The rule that determines which rank computes a cell.
@@ -62,7 +62,7 @@ impl Layout {
         Layout { queries, keys, work: Work::Owner }
     }
 
-    /// Returns the split of a batch row over `ranks` ranks by this layout. `strips` holds the allowed cells of the
+    /// Returns the split by this layout of one batch row over `ranks` ranks. `strips` holds the allowed cells of this
     /// batch row.
     pub(crate) fn row(&self, strips: &Strips, ranks: usize) -> RowPartition {
         let mut shares = self.shares(strips, ranks);
@@ -104,8 +104,8 @@ impl Layout {
     }
 
     /// Returns the steps in which `rank` computes the cells of `rows` x `keys`, one step for each rank that owns some
-    /// of these keys. The steps are in this order of the owners: first `rank` itself, then the next higher rank, and so
-    /// on; rank 0 follows the last rank. `foreign` is true if other ranks own the rows.
+    /// of these keys. The first step has the keys that `rank` owns, then follow those of the next higher ranks; after
+    /// the last rank comes rank 0. `foreign` is true if other ranks own the rows.
     fn steps(
         &self,
         strips: &Strips,

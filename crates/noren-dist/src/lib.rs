@@ -19,7 +19,7 @@
 //! * [`Partition`]: the splits, and the rules for programs that execute them; [`Options`] and [`Objective`]: the choice
 //!   of a split
 //! * [`search()`], [`Candidate`]: all splits that were tried; [`Measures`], [`Bound`]: their costs and lower bounds
-//! * [`Baseline`]: the splits of other systems; [`simulate()`]: the time of a pass on other machines
+//! * [`Baseline`]: the splits by rules of other libraries; [`simulate()`]: the time of a pass on other machines
 //! * [`RankSlices`]: export to MagiAttention
 //! * `docs/scale.md`: measurements, and the files of this crate
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Masks of long contexts with fixed seeds, on which partitions are compared.
+//! Masks of long contexts for comparisons of partitions. Fixed seeds make the masks equal in every run.
 
 use noren_mask::atoms::*;
 use noren_mask::{BoundMask, Error, Facts, Mask, Shape};
@@ -41,15 +41,15 @@ pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
     masks.into_iter().map(bind).collect()
 }
 
-/// Returns a document length for the random number `dice`: 60,000 tokens for one number in 16, and otherwise 200 to
-/// 60,000 tokens, evenly on a logarithmic scale. Most documents are short, few are long.
+/// Returns a document length for the random number `dice`. One in 16 documents has 60,000 tokens; the other lengths are
+/// distributed evenly on a logarithmic scale from 200 to 60,000 tokens, so most documents are short.
 fn skew(dice: u64) -> u64 {
     let share = (dice % 10_000) as f64 / 10_000.0;
     if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
 }
 
-/// Returns document lengths whose sum is `len`. `draw` computes each length from a random number that depends on
-/// `seed`. The last length is shortened to fit.
+/// Returns document lengths whose sum is `len`. `draw` converts a random number to a length; the random numbers depend
+/// only on `seed`. The last length is shortened to fit.
 fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
     let mut out = Vec::new();
     let mut left = len;

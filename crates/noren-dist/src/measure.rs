@@ -1,4 +1,4 @@
-//! [`Measures`]: the numbers by which partitions are compared.
+//! [`Measures`]: the numbers by which the quality of partitions is compared.
 
 use crate::layout::{Layout, Work};
 use crate::partition::Share;
@@ -20,11 +20,12 @@ pub struct Measures {
     pub far: u64,
     /// The mean over all ranks of the bytes that a rank receives in the forward pass.
     pub mean_received: f64,
-    /// The largest number of peers of a rank. Peers are other ranks with which a rank exchanges data.
+    /// Maximum over ranks of the number of peers, which are the other ranks with which a rank exchanges data.
     pub peers: u32,
 }
 
-/// Returns, for each rank, the numbers of allowed cells that it computes, `[all, in mixed tiles]`.
+/// Returns, for each rank, the numbers of allowed cells that it computes, `[all, in mixed tiles]`. A mixed tile has
+/// allowed and denied cells.
 pub(crate) fn areas(layout: &Layout, strips: &Strips, ranks: usize) -> Vec<[f64; 2]> {
     let mut out = vec![[0.0; 2]; ranks];
     let mut add = |rank: u32, [all, mixed]: [f64; 2]| {
@@ -47,8 +48,9 @@ pub(crate) fn over_mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 impl Measures {
-    /// Returns the measures of a split. `shares` holds the share of each rank, `areas` the numbers of allowed cells
-    /// that each rank computes, `[all, in mixed tiles]`. `node` returns the node of a rank.
+    /// Returns the measures of a split. `shares` holds the share of each rank, and `areas` the numbers of allowed cells
+    /// that each rank computes, `[all, in mixed tiles (tiles with allowed and denied cells)]`. `node` returns the node
+    /// of a rank.
     pub(crate) fn new(shares: &[Share], areas: &[[f64; 2]], sizes: &Sizes, node: impl Fn(usize) -> usize) -> Self {
         let traffic: Vec<_> = shares.iter().map(|s| sizes.traffic(s)).collect();
         let far = |(rank, share): (usize, &Share)| -> u64 {
@@ -71,8 +73,8 @@ impl Measures {
         }
     }
 
-    /// Returns whether `self` is at least as good as `other` in all of `area`, `tokens`, `received` and `peers`, and
-    /// better in at least one of them.
+    /// Returns true if `self` is better than `other` in at least one of `area`, `tokens`, `received` and `peers`, and
+    /// worse in none of them. Smaller numbers are better.
     pub(crate) fn dominates(&self, other: &Self) -> bool {
         let pairs = |a: &Self| [a.area, a.tokens, a.received as f64, f64::from(a.peers)];
         let (mine, theirs) = (pairs(self), pairs(other));

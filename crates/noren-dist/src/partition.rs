@@ -45,10 +45,11 @@ pub const VERSION: u32 = 1;
 pub struct Partition {
     /// The version of the format in which the partition is stored, [`VERSION`].
     pub version: u32,
-    /// SHA-256 of the mask with its shape and facts, of all fields below, and of the versions of this format and of
-    /// this crate. Ranks compare it before the first exchange.
+    /// SHA-256 of the mask with its shape and its facts (data to which the mask is bound), of all fields below, and of
+    /// the versions of this format and of this crate. Ranks compare their hashes before the first exchange.
     pub hash: String,
-    /// The name of the method that made the partition: `zigzag`, `documents`, ...
+    /// The name of the method that made the partition: `zigzag`, `documents`, ...; `by batch row` if the batch rows
+    /// were split by different methods.
     pub method: String,
     /// The kind of data that ranks send to each other, besides results and gradients.
     pub travel: Travel,
@@ -68,9 +69,10 @@ pub struct Partition {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Travel {
-    /// Only keys and values travel: the owner of a query row computes it.
+    /// Ranks send only keys and values. The owner of a query row computes all cells of the row.
     Keys,
-    /// Keys and queries travel: a rank may compute query rows of other ranks and sends the results back to the owners.
+    /// Ranks send keys, values and queries. A rank may compute query rows of other ranks; it sends the results back to
+    /// the owners.
     #[default]
     Both,
 }
@@ -109,7 +111,7 @@ pub struct Share {
 pub struct Step {
     /// The rank that owns the keys of the step.
     pub peer: u32,
-    /// Whether other ranks own the query rows of the step. The rank has then received their queries.
+    /// True if other ranks own the query rows of the step. The computing rank has then received the queries.
     pub foreign: bool,
     /// Query rows of the step.
     pub rows: Runs,
@@ -130,7 +132,8 @@ pub struct Exchange {
 }
 
 impl Share {
-    /// Returns the number of tokens that the rank owns: the larger of its number of query rows and its number of keys.
+    /// Returns the number of tokens that the rank owns. If the numbers of query rows and of keys differ, the larger
+    /// number is returned.
     pub fn tokens(&self) -> u64 {
         count(&self.queries).max(count(&self.keys))
     }
@@ -173,8 +176,8 @@ impl Partition {
         serde_json::to_string(self).expect("numbers and texts can be written as JSON")
     }
 
-    /// Reads a partition from JSON, and checks that it belongs to the mask `bound`: the hash, the covered cells, and
-    /// the completeness of the data.
+    /// Reads a partition from JSON, and checks that its hash belongs to the mask `bound`, that its steps cover all
+    /// allowed cells, and that ranks receive all data that they need.
     ///
     /// # Errors
     /// Returns an error for text that is no partition, for another version, for another mask, and for a partition that
@@ -221,8 +224,8 @@ impl Partition {
     }
 }
 
-/// The fields of a partition that are equal for all batch rows: the method, the kind of data that travels, and the
-/// numbers of ranks and nodes.
+/// The fields of a partition that are the same for all batch rows: the method, the kind of data that ranks send, and
+/// the numbers of ranks and nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
@@ -236,8 +239,8 @@ pub(crate) fn sizes(shape: &Shape) -> [usize; 5] {
 }
 
 impl Share {
-    /// Appends all fields of this share as numbers to `out`, from which the hash of the partition is computed. Each
-    /// list follows its length.
+    /// Appends all fields of this share to `out` as numbers. The hash of the partition is computed from `out`. Each
+    /// list begins with its length.
     fn words(&self, out: &mut Vec<u32>) {
         let list = |out: &mut Vec<u32>, runs: &Runs| {
             out.push(runs.len() as u32);

@@ -15,7 +15,8 @@ use std::fmt::Write;
 const MARGIN: usize = 28;
 /// Width and height of the drawn mask, in pixels.
 const SIDE: usize = 560;
-/// Maximum number of grid cells along one side of the drawn mask.
+/// Maximum number of rows and of columns of the grid in which the mask is drawn. Each grid cell may stand for many mask
+/// cells.
 const CELLS: usize = 112;
 /// Width of the two bars that show the owners of queries and of keys, in pixels.
 const BAR: usize = 12;
@@ -27,7 +28,7 @@ const PEERS: usize = 64;
 /// Width of the traffic matrix (bytes that each rank receives from each rank), in pixels.
 const TRAFFIC: usize = 200;
 
-/// The CSS of a picture. The colours of the ranks are not part of it.
+/// The CSS of a picture, without the colours of the ranks.
 const STYLE: &str = "\
 .nrd{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}\
 .nrd-page{fill:#fcfbf8}.nrd-text{fill:#22263a}.nrd-soft{fill:#6f7287}.nrd-title{font-size:15px;font-weight:600}\
@@ -39,9 +40,9 @@ const STYLE: &str = "\
 
 /// Returns a picture of batch row `batch` and head `head` of a partition as SVG, in a light or dark colour scheme.
 ///
-/// The colour of a mask cell shows the rank that computes it; it is lighter where some cells are denied. Bars show the
-/// owners of queries (left) and keys (above). Charts beside the mask show the cells, tokens and bytes of each rank, and
-/// a matrix shows the bytes that each rank receives from each other rank.
+/// The colour of a grid cell shows the rank that computes most of its mask cells; a colour is lighter if some of these
+/// mask cells are denied. Bars show the owners of queries (left) and keys (above). Charts beside the mask show the
+/// cells, tokens and bytes of each rank, and a matrix shows the bytes that each rank receives from each other rank.
 ///
 /// ```
 /// use noren_dist::{Options, Wire, partition, picture};
@@ -84,8 +85,8 @@ pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: 
     ))
 }
 
-/// Returns the colour of a rank. Neighbouring ranks have similar hues; even ranks are darker than odd ranks, to
-/// separate neighbours.
+/// Returns the colour of a rank. Neighbouring ranks have similar hues. Even ranks are darker than odd ranks, so that
+/// neighbours can be distinguished.
 fn color(rank: u32, ranks: usize) -> String {
     let hue = 222.0 + 360.0 * f64::from(rank) / ranks as f64;
     let light = if rank.is_multiple_of(2) { 46 } else { 60 };
@@ -121,7 +122,7 @@ fn heading(out: &mut String, bound: &BoundMask, split: &Partition, batch: usize,
 }
 
 /// Draws the mask with its upper left corner at `[x, y]` (pixels). Each grid cell has the colour of the rank that
-/// computes most of it. Bars on two sides show the owners of queries (left) and of keys (above).
+/// computes most of the grid cell. Bars on two sides show the owners of queries (left) and of keys (above).
 fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]: [usize; 2]) {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let [w, h] = [SIDE as f64 / cols as f64, SIDE as f64 / rows as f64];
@@ -162,8 +163,8 @@ fn mask(out: &mut String, grid: &Grid, row: &RowPartition, ranks: usize, [x, y]:
     }
 }
 
-/// Returns, for each cell of the picture's grid, the rank that computes the largest part of the cell; `None` if no rank
-/// computes a part of it.
+/// Returns, for each cell of the picture's grid, the rank that computes the largest part of the grid cell; `None` if no
+/// rank computes a mask cell in it.
 fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     let (rows, cols) = (grid.row_count(), grid.col_count());
     let mut best: Vec<(u64, Option<u32>)> = vec![(0, None); rows * cols];
@@ -184,8 +185,8 @@ fn computing(grid: &Grid, row: &RowPartition) -> Vec<Option<u32>> {
     best.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// The part of a picture that one step of a rank covers, along one axis: for each row (or column) of the picture's grid, its
-/// index and the number of the step's queries (or keys) in it.
+/// The rows (or columns) of the picture's grid in which a step has queries (or keys), each as (index of the grid row,
+/// number of the step's queries in this grid row).
 type Meets = Vec<(usize, u64)>;
 
 fn overlaps(grid: &Grid, step: &Step) -> (Meets, Meets) {
@@ -272,7 +273,7 @@ fn traffic(out: &mut String, split: &Partition, row: &RowPartition, wire: &Wire,
     }
     let most = bytes.iter().copied().max().unwrap_or(0).max(1) as f64;
     text(out, [x, y + 12], "nrd-text nrd-bold", "bytes from rank to rank");
-    let note = format!("row: receiving rank, column: sending rank · darkest {}", short_bytes(most as u128));
+    let note = format!("row: receiving rank, column: sending rank · darkest cell: {}", short_bytes(most as u128));
     text(out, [x, y + 28], "nrd-soft", &note);
     let top = (y + 36) as f64;
     rect(out, [x as f64, top], [TRAFFIC as f64, TRAFFIC as f64], "class=\"nrd-denied\"");

@@ -6,10 +6,10 @@ use crate::runs::Owners;
 use crate::wire::Sizes;
 use std::collections::BTreeMap;
 
-/// Returns a new number for each rank, so that ranks on the same node exchange much data. The ranks of a node have
-/// consecutive numbers. Numbers are given in ascending order, each to a rank that has no new number yet: the first
-/// number of a node to the rank that exchanges the most data with all ranks, and each further number to the rank that
-/// exchanges the most data with the ranks already on this node.
+/// Returns a new number for each rank, so that ranks on the same node exchange much data. Each node has consecutive
+/// numbers, which are given in ascending order. The first number of a node goes to the rank that exchanges the most
+/// data with all ranks. Each further number of the node goes to the rank that exchanges the most data with the ranks
+/// already on this node. A rank gets only one number.
 pub(crate) fn order(shares: &[Share], nodes: usize, sizes: &Sizes) -> Vec<u32> {
     let ranks = shares.len();
     let mut between: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); ranks];

@@ -3,9 +3,9 @@
 //!
 //! Recursive bisection (Berger and Bokhari 1987) chooses the cut that duplicates less data. After a cut between rows,
 //! both halves receive the keys that rows of both halves read. After a cut between keys, both halves receive the rows
-//! that read keys of both halves. A large document's triangle is split into squares, so the data that a rank receives
-//! is inversely proportional to the square root of the number of ranks. Rows that read all keys are cut between keys,
-//! and masks with short windows are cut between rows.
+//! that read keys of both halves. Thus the triangle of cells of a large document is split into squares; with four times
+//! as many ranks, each rank receives half the data. Rows that read all keys are cut between keys, and masks with short
+//! windows are cut between rows.
 
 use crate::layout::Block;
 use crate::runs::{Runs, count, merged};
@@ -21,7 +21,7 @@ pub(crate) enum Cuts {
     Cheaper,
 }
 
-/// A rectangle of query rows x keys that is computed by `ranks` consecutive ranks. `first` is the first of these ranks.
+/// A rectangle of query rows x keys that the ranks `first..first + ranks` compute.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     rows: [u32; 2],

@@ -28,8 +28,8 @@ pub(crate) fn within(runs: &[[u32; 2]], start: u32, end: u32) -> impl Iterator<I
     runs[first..].iter().take_while(move |r| r[0] < end).map(move |r| [r[0].max(start), r[1].min(end)])
 }
 
-/// The rank that owns each position of an axis (the queries or the keys of a batch row). The positions are stored as
-/// consecutive runs, each with one rank.
+/// The rank that owns each position of an axis (the queries or the keys of a batch row), stored as runs of consecutive
+/// positions with one rank each.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Owners {
     ends: Vec<u32>,

@@ -21,8 +21,8 @@ use noren_mask::Plan;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// The maximum number of ranks over which one document may be spread in the method `documents`. With more ranks, each
-/// rank would get very little of each document.
+/// The maximum number of ranks among which the method `documents` divides one document. With more ranks, each rank
+/// would get a very small part of each document.
 const MOST_GROUP: usize = 256;
 
 /// The goal by which the split of a mask over ranks is chosen.
@@ -42,8 +42,7 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Returns the maximum numbers of allowed cells and of tokens of one rank, `[allowed cells, tokens]`, each as a
-    /// multiple of the mean over ranks.
+    /// Returns two limits for each rank, `[allowed cells, tokens]`, each as a multiple of the mean over ranks.
     pub fn limits(self) -> [f64; 2] {
         match self {
             Objective::Balanced => [1.05, 1.25],
@@ -64,7 +63,7 @@ pub struct Options {
     pub travel: Travel,
     /// The goal by which the split is chosen.
     pub objective: Objective,
-    /// The sizes of heads and numbers, from which the bytes of sent data are computed.
+    /// The head dimensions, and the bytes of one number, from which the number of sent bytes is computed.
     pub wire: Wire,
     /// The cost of a byte that travels between nodes, as a multiple of the cost of a byte that travels within a node.
     pub far: f64,
@@ -110,10 +109,11 @@ pub struct RowSearch {
     pub candidates: Vec<Candidate>,
     /// The index of the chosen split in `candidates`.
     pub chosen: usize,
-    /// The numbers of allowed cells of each rank over all heads in the chosen split, `[all, in mixed tiles]`.
+    /// The numbers of allowed cells of each rank over all heads in the chosen split, `[all, in mixed tiles]`. A mixed
+    /// tile has allowed and denied cells.
     pub areas: Vec<[f64; 2]>,
     /// Whether the numbers in `areas` are exact counts. Otherwise they are estimated from some rows, because the mask
-    /// has too many mixed tiles.
+    /// has too many mixed tiles (tiles with allowed and denied cells).
     pub exact: bool,
     /// A lower bound on the bytes that the busiest rank (the rank that receives the most bytes) receives, for all
     /// splits within the limits of the objective; `None` if no bound was found.
@@ -123,7 +123,8 @@ pub struct RowSearch {
 /// Splits a planned mask over ranks.
 ///
 /// # Errors
-/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
+/// Returns an error if a value of `options` is invalid: the number of ranks or nodes, the relative cost `far` of a byte
+/// from another node, or the head dimensions and the bytes of one number in `wire`.
 pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
     Ok(search(plan, options)?.partition)
 }
@@ -131,7 +132,8 @@ pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
 /// Splits a planned mask over ranks as [`partition`] does, and returns also all splits that were tried.
 ///
 /// # Errors
-/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
+/// Returns an error if a value of `options` is invalid: the number of ranks or nodes, the relative cost `far` of a byte
+/// from another node, or the head dimensions and the bytes of one number in `wire`.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
     search_with(plan, options, None)
 }
@@ -161,8 +163,8 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
     Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
 }
 
-/// Splits another mask over the same tokens: each token keeps the owner that it has in the partition `before`. In a
-/// model whose layers have different masks, tokens thus stay on their ranks, and each mask has its own steps and
+/// Splits another mask over the same tokens. Each token keeps the owner that it has in the partition `before`. If
+/// layers of a model have different masks, tokens thus stay on their ranks, but each mask has its own steps and
 /// exchanges.
 ///
 /// ```
@@ -181,7 +183,7 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
 pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
     if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
         return Err(Error::Owners(format!(
-            "the earlier partition has shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given",
+            "the earlier partition has shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given: give a plan and options that fit the earlier partition",
             before.shape,
             before.ranks,
             before.nodes,
@@ -193,11 +195,13 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
     search_with(plan, options, Some(before))
 }
 
-/// Splits a mask by the rules of other systems, and returns each split with its measures for the first batch row. The
-/// measures are the same numbers as for this crate's splits. Rules that do not apply to the mask are left out.
+/// Splits a mask by published rules of other methods and libraries (ring attention, Llama 3, PyTorch, MagiAttention).
+/// Returns each split with its measures for the first batch row, the same measures that [`search()`] computes. Rules
+/// that do not apply to the mask are left out.
 ///
 /// # Errors
-/// Returns an error for invalid `options`: the number of ranks or nodes, the cost `far`, or the sizes `wire`.
+/// Returns an error if a value of `options` is invalid: the number of ranks or nodes, the relative cost `far` of a byte
+/// from another node, or the head dimensions and the bytes of one number in `wire`.
 pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
     let (row_of, distinct) = distinct_rows(plan, options, None)?;
     let mut out: Vec<Baseline> = Vec::new();
@@ -222,8 +226,8 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
 }
 
 /// Finds groups of equal batch rows, which get the same split. Returns two lists: for each batch row, the index of its
-/// group; and for each group, its first batch row. If `before` is given (an earlier partition whose owners are kept),
-/// its splits must also be equal within a group. Returns an error for invalid options.
+/// group; and for each group, its first batch row. If an earlier partition `before` is given, whose owners are kept,
+/// batch rows of a group also have equal owners in `before`. Returns an error for invalid options.
 fn distinct_rows(
     plan: &Plan,
     options: &Options,
@@ -245,7 +249,9 @@ fn distinct_rows(
     let wire = options.wire;
     for (name, value) in [("head_dim", wire.head_dim), ("element", wire.element), ("partial", wire.partial)] {
         if value == 0 || value > 1 << 16 {
-            return Err(Error::Ranks(format!("`{name}` of the wire sizes is {value}: give a number from 1 to 65536")));
+            return Err(Error::Ranks(format!(
+                "the size `{name}` in the option `wire` is {value}: give a number from 1 to 65536"
+            )));
         }
     }
     let shape = plan.shape();
@@ -266,8 +272,8 @@ fn distinct_rows(
     Ok((row_of, known.into_iter().map(|(_, batch)| batch).collect()))
 }
 
-/// A split that the search tried, with its layout and the numbers of allowed cells of each rank, `[all, in mixed
-/// tiles]`.
+/// A split that the search tried, with its layout and the numbers of allowed cells of each rank, `[all, in mixed tiles
+/// (tiles with allowed and denied cells)]`.
 struct Tried {
     candidate: Candidate,
     layout: Layout,
@@ -284,7 +290,7 @@ fn owners_of(row: &RowPartition) -> (Owners, Owners) {
     (parts(|s| &s.queries), parts(|s| &s.keys))
 }
 
-/// One batch row, with the data from which splits of it are made.
+/// One batch row, with the data from which the splits of this batch row are computed.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
@@ -352,7 +358,7 @@ impl<'a> Row<'a> {
     }
 
     /// Gives the ranks of a split new numbers, so that ranks on the same node exchange much data. Returns the new
-    /// split. Returns `None` if the new numbers do not reduce the maximum over ranks of the bytes from other nodes, or
+    /// split; `None` if the new numbers do not reduce `far` (the maximum over ranks of the bytes from other nodes), or
     /// if an earlier partition fixes the owners.
     fn placed(&self, tried: &Tried) -> Option<Tried> {
         if self.owners.is_some() || tried.candidate.measures.far == 0 {
@@ -366,9 +372,9 @@ impl<'a> Row<'a> {
         (placed.candidate.measures.far < tried.candidate.measures.far).then_some(placed)
     }
 
-    /// Compares two splits; the better split is `Less`. The better split exceeds the limits of the objective less. If
-    /// both exceed them equally, the better split has fewer bytes received by the busiest rank (the rank that receives
-    /// the most). In this number, bytes from other nodes count `Options::far` times.
+    /// Compares two splits; the better split is `Less`. The split that exceeds the limits of the objective less is
+    /// better. If both exceed them equally, the split whose busiest rank receives fewer bytes is better. In this
+    /// number, bytes from other nodes count `Options::far` times.
     fn order(&self, a: &Tried, b: &Tried) -> Ordering {
         let [area, tokens] = self.options.objective.limits();
         let key = |m: Measures| {

@@ -13,10 +13,10 @@ use std::fmt;
 
 /// One simulated forward and backward pass of one attention layer.
 ///
-/// In the model, messages arrive while a rank first computes the steps that need no data of other ranks. Each message
-/// needs the latency and the bandwidth of its connection. Then the rank computes the remaining steps, and sends back
-/// the results of rows of other ranks. The pass ends when the slowest rank ends. Contention and the time to merge
-/// results are not modelled.
+/// The simulation works as follows. A rank first computes the steps that need no data of other ranks; messages arrive
+/// in the meantime. Each message needs the latency and the bandwidth of its connection. Then the rank computes the
+/// remaining steps, and sends back the results of rows of other ranks. The pass ends when the slowest rank ends.
+/// Contention and the time to merge results are left out.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Simulation {
     /// Always true, because a simulation measures nothing on real machines.
@@ -96,15 +96,16 @@ pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machi
     })
 }
 
-/// Returns the number of consecutive query rows whose allowed cells are estimated together.
+/// Returns the number of consecutive query rows of a strip, for a simulation. The allowed cells of a strip are counted
+/// together.
 pub(crate) fn grain(q_len: usize, ranks: usize) -> u32 {
     (q_len / ranks / 16).clamp(1, 128).max(q_len >> 15) as u32
 }
 
 /// The work of one rank.
 ///
-/// * `local`, `rest`: the numbers of allowed cells, `[all, in mixed tiles]`, in steps that need no data of other ranks,
-///   and in all other steps.
+/// * `local`, `rest`: the numbers of allowed cells, `[all, in tiles with denied cells]`, in steps that need no data of
+///   other ranks, and in all other steps.
 /// * `near`, `far`: the bytes that the rank receives from its own node, and from other nodes: `[forward before the
 ///   computation, forward after it, backward before it, backward after it]`.
 #[derive(Clone, Copy, Default)]
@@ -160,7 +161,8 @@ impl Rank {
     }
 }
 
-/// Returns the estimated numbers of allowed cells of a step over all heads, `[all, in mixed tiles]`.
+/// Returns the estimated numbers of allowed cells of a step over all heads, `[all, in mixed tiles]`. A mixed tile has
+/// allowed and denied cells.
 pub(crate) fn cells(step: &Step, strips: &Strips) -> [f64; 2] {
     let mut sum = [0.0; 2];
     for rows in &step.rows {

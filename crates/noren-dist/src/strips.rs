@@ -4,15 +4,16 @@
 use crate::runs::{Runs, count, merged};
 use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
 
-/// The maximum number of words of mask bits in mixed tiles for which all cells are counted exactly. If a mask has more,
-/// the cells of a mixed piece (a run of keys that the rows of a strip may read in part) are counted on some rows only.
+/// The maximum number of 64-bit words of mask bits in mixed tiles for which all cells are counted. If a mask has more
+/// words, the cells of a mixed piece (a run of keys of which the rows of a strip may read only some) are estimated from
+/// some rows.
 const MOST_WORDS: u64 = 1 << 28;
-/// The number of query rows on which the cells of a mixed piece (a run of keys) are counted if the mask has more than
-/// `MOST_WORDS` words. The count of the piece is then an estimate.
+/// The number of query rows from which the allowed cells of a mixed piece (a run of keys) are estimated, if the mask
+/// has more than `MOST_WORDS` words.
 const SAMPLED_ROWS: u32 = 4;
-/// The minimum number of keys of a wide mixed span, as a multiple of `Strips::grain`, the number of query rows of a
-/// strip. In a wide span, the rows may read very different keys. The runs of keys that are really read are then found
-/// row by row.
+/// A mixed span (a range of keys of which query rows may read only some) is wide if it has at least `WIDE * grain`
+/// keys, where `grain` is the number of query rows of a strip. The rows of a wide span may read very different keys, so
+/// the keys that each row reads are found row by row.
 const WIDE: u32 = 16;
 
 /// A run of keys that the query rows of one strip (a run of query rows) read, in heads with equal masks.
@@ -21,22 +22,22 @@ pub(crate) struct Piece {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) mixed: bool,
-    /// The index in `Strips::planes` of the heads (a set of heads with equal masks) that read the keys.
+    /// The index in `Strips::planes` of the set of heads with equal masks that read these keys.
     plane: u32,
-    /// The number of allowed cells in the rows of the strip and the keys of this piece, over all heads that have this
-    /// piece.
+    /// The number of allowed cells of this piece: the rows of the strip (run of query rows) x the keys of the piece,
+    /// over all heads of `plane`.
     pub(crate) area: f64,
 }
 
-/// Consecutive query rows `start..end`, with the runs of keys that they read (`pieces`). Pieces of heads with different
-/// masks may contain the same keys.
+/// Consecutive query rows `start..end`, with the runs of keys that the rows read (`pieces`). If heads have different
+/// masks, their pieces may contain the same keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strip<'a> {
     pub(crate) start: u32,
     pub(crate) end: u32,
     pub(crate) pieces: &'a [Piece],
-    /// The fraction of the strip's query rows that remain after the strip was cut to a range of rows; 1 for a whole
-    /// strip.
+    /// The number of query rows of this strip, divided by the number of query rows of the strip from which it was cut;
+    /// 1 for a whole strip.
     share: f64,
 }
 
@@ -49,14 +50,14 @@ impl Strip<'_> {
         self.pieces.iter().map(|p| p.area).sum::<f64>() * self.share
     }
 
-    /// Returns the number of allowed cells with keys in `start..end`, estimated as if the cells of each piece (a run of
-    /// keys that the strip reads) were distributed evenly over its keys.
+    /// Returns the estimated number of allowed cells with keys in `start..end`. The estimate assumes that the cells of
+    /// each piece (a run of keys that the strip reads) are distributed evenly over the keys of the piece.
     pub(crate) fn area_within(&self, start: u32, end: u32) -> f64 {
         self.pieces.iter().map(|p| p.area_within(start, end)).sum::<f64>() * self.share
     }
 
-    /// Returns the parts within `start..end` of the strip's pieces (the runs of keys that it reads), each with the
-    /// estimated number of its allowed cells.
+    /// Cuts the pieces of the strip (the runs of keys that it reads) to the keys `start..end`. Returns each cut piece
+    /// as (range of keys, estimated number of allowed cells).
     pub(crate) fn pieces_within(&self, start: u32, end: u32) -> impl Iterator<Item = ([u32; 2], f64)> + '_ {
         let part = move |p: &Piece| [p.start.max(start), p.end.min(end)];
         let share = self.share;
@@ -76,9 +77,10 @@ impl Piece {
 #[derive(Debug)]
 pub(crate) struct Strips {
     plan: Plan,
-    /// The different patterns of the heads of the batch row, `(index of the pattern in the plan, number of its heads)`.
+    /// The different masks (patterns) of the heads of the batch row, as (index of the pattern in the plan, number of
+    /// heads with this pattern).
     planes: Vec<(usize, u32)>,
-    /// Approximate number of query rows of a strip.
+    /// Approximate number of query rows of a strip (a run of query rows that is counted together).
     grain: u32,
     starts: Vec<u32>,
     first: Vec<u32>,
@@ -88,14 +90,14 @@ pub(crate) struct Strips {
 }
 
 impl Strips {
-    /// Creates the strips of batch row `batch`, with about `grain` query rows each. If the content of the mask has
-    /// borders, such as ends of documents, strips end at these borders.
+    /// Creates the strips (runs of query rows) of batch row `batch`, with about `grain` query rows each. A strip also
+    /// ends where the content of the mask changes, such as at the end of a document.
     pub(crate) fn new(plan: &Plan, batch: usize, grain: u32) -> Self {
         Self::counting(plan, batch, grain, MOST_WORDS)
     }
 
-    /// Creates the strips. Counts the cells of mixed pieces (runs of keys that a strip reads in part) exactly if their
-    /// mask bits need at most `most_words` words, and estimates the numbers of cells otherwise.
+    /// Creates the strips. If the mask bits of mixed pieces (runs of keys of which a strip reads only some) need at
+    /// most `most_words` 64-bit words, counts their allowed cells; otherwise estimates them.
     fn counting(plan: &Plan, batch: usize, grain: u32, most_words: u64) -> Self {
         let options = PlanOptions { block_q: grain, block_kv: grain, reorder: Reorder::Never };
         let plan = plan.bound().plan_with(&options);
@@ -161,9 +163,9 @@ impl Strips {
         }
     }
 
-    /// Splits strips (runs of query rows) that have wide spans: mixed spans with many keys, see [`WIDE`]. A strip is
-    /// split between two neighbouring query rows if one row reads more than twice as many keys as the other, plus
-    /// `grain`. Rows with many keys thus become strips of their own.
+    /// Splits strips (runs of query rows) with wide spans (mixed spans with many keys, see [`WIDE`]). A strip is split
+    /// between two neighbouring query rows if one row reads more than `2 * n + grain` keys, where `n` is the number of
+    /// keys that the other row reads. Rows with many keys thus become separate strips.
     fn cut_wide(&mut self) {
         let mut borders = Vec::new();
         let mut bits = Vec::new();
@@ -231,7 +233,7 @@ impl Strips {
     }
 
     /// Returns the estimated numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. The
-    /// estimate distributes the cells of each piece (a run of keys that a strip reads) evenly.
+    /// estimate assumes that the cells of each piece (a run of keys that a strip reads) are distributed evenly.
     pub(crate) fn estimate(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
         for strip in self.within(rows[0], rows[1]) {
@@ -245,7 +247,7 @@ impl Strips {
     }
 
     /// Returns the numbers of allowed cells of `rows` x `keys` over all heads, `[all, in mixed pieces]`. A piece is a
-    /// run of keys that a strip reads; a mixed piece is read in part. The numbers are exact counts if
+    /// run of keys that a strip reads; in a mixed piece, some cells may be denied. The numbers are exact counts if
     /// [`exact`](Self::exact) is true.
     pub(crate) fn count(&self, rows: [u32; 2], keys: [u32; 2]) -> [f64; 2] {
         let mut sum = [0.0; 2];
@@ -286,8 +288,8 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
     pattern.tiles().map(words).sum()
 }
 
-/// Returns whether a mixed span has so many keys, compared with the `grain` query rows of a strip, that the rows may
-/// read very different keys.
+/// Returns true if a mixed span (a range of keys of which query rows may read only some) is wide: it has at least `WIDE
+/// * grain` keys, where `grain` is the number of query rows of a strip.
 fn wide(span: &TileSpan, grain: u32) -> bool {
     span.kind == Kind::Mixed && span.keys() / WIDE >= grain
 }

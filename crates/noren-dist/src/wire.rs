@@ -1,5 +1,4 @@
-//! [`Wire`]: the bytes of a key, a query and a result that ranks send; [`Traffic`]: the bytes that a rank receives and
-//! sends.
+//! [`Wire`]: the sizes from which the bytes of sent data follow; [`Traffic`]: the bytes that a rank receives and sends.
 
 use crate::partition::{Exchange, Partition, Share};
 use crate::runs::count;
@@ -69,7 +68,7 @@ impl Wire {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
     /// Bytes received in the forward pass: keys and queries of other ranks, and results that other ranks computed for
-    /// the rank's own rows.
+    /// query rows of this rank.
     pub received: u64,
     /// Bytes sent in the forward pass.
     pub sent: u64,
@@ -82,7 +81,7 @@ pub struct Traffic {
 }
 
 impl Sizes {
-    /// Returns the bytes of an exchange: `[data sent forward, results sent back, data sent backward, gradients sent
+    /// Returns the bytes of an exchange, `[data sent forward, results sent back, data sent backward, gradients sent
     /// back]`.
     pub(crate) fn of(&self, exchange: &Exchange) -> [u64; 4] {
         let (keys, rows) = (count(&exchange.keys), count(&exchange.rows));
@@ -120,8 +119,8 @@ impl Sizes {
 }
 
 impl Partition {
-    /// Returns the exact bytes that each rank sends and receives, summed over all batch rows. The field `peers` of a
-    /// rank is its maximum over batch rows.
+    /// Returns the exact bytes that each rank sends and receives, summed over all batch rows. The field `peers` is the
+    /// maximum over batch rows.
     ///
     /// ```
     /// use noren_dist::{Options, Wire, partition};

@@ -2,9 +2,9 @@
 
 use crate::runs::Owners;
 
-/// Splits the positions `start..end` into `2 * ranks.len()` runs of equal length and appends them to `out`, each with
-/// its rank. The first rank gets the first and the last run, the second rank gets the second run and the last but one,
-/// and so on. Under a causal mask all ranks then have equal work.
+/// Splits the positions `start..end` into `2 * ranks.len()` runs of equal length (up to rounding) and appends each run
+/// with its rank to `out`. The first rank in `ranks` gets the first and the last run, the second rank gets the second
+/// run and the last but one, and so on. Under a causal mask, all ranks then have about equal work.
 pub(crate) fn pieces(start: u32, end: u32, ranks: &[u32], out: &mut Vec<([u32; 2], u32)>) {
     let number = 2 * ranks.len() as u64;
     let border = |i: u64| start + (u64::from(end - start) * i / number) as u32;

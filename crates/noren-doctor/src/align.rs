@@ -9,25 +9,29 @@ use noren_mask::Error;
 /// The dimensions of a stored array: batch rows, heads, queries and keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Alignment {
-    /// The stored sizes `[batch, heads, q_len, kv_len]`; 1 for a dimension that the array lacks or broadcasts.
+    /// The sizes `[batch, heads, q_len, kv_len]` of the array as stored; 1 for a dimension that is missing or
+    /// broadcast.
     pub(crate) dims: [usize; 4],
     /// The numbers of batch rows, queries and keys after broadcasting.
     pub(crate) sizes: Sizes,
     /// True when the array has one row of keys for each batch row. Such an array defines only padding, and the
     /// attention function adds causality.
     pub(crate) keys_only: bool,
-    /// True when the batch size is declared or follows from a companion array.
+    /// True when the batch size is declared or follows from an array given with the mask, such as the token ids.
     pub(crate) batch_known: bool,
-    /// The sizes `[batch, heads, q_len, kv_len]` in the second possible reading of the shape; `None` if the shape has
-    /// only one reading.
+    /// The sizes `[batch, heads, q_len, kv_len]` if the shape is read in its second possible interpretation; `None` if
+    /// the shape has only one.
     pub(crate) other: Option<[usize; 4]>,
-    /// True when batch rows and heads share the first dimension of the array.
+    /// True when the batch rows and heads are one dimension of the array: the first dimension has one entry for each
+    /// pair of batch row and head.
     pub(crate) flat: bool,
-    /// The declared sizes if their number of keys differs from that of the array; otherwise `None`.
+    /// If the declared number of keys differs from that of the array, the declared numbers of batch rows, queries and
+    /// keys; otherwise `None`.
     pub(crate) wanted: Option<Sizes>,
 }
 
-/// Finds the dimensions of `mask` from its shape and the declarations.
+/// Finds which dimensions of `mask` are batch rows, heads, queries and keys, from the shape, the declarations in
+/// `context` and the other given arrays.
 pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Context) -> Result<Alignment, Error> {
     let shape = mask.shape();
     if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
@@ -173,8 +177,9 @@ fn sizes(
     Sizes { batch: batch.max(1), q_len: q_len.max(1), kv_len: kv_len.max(1) }
 }
 
-/// Returns the declared sizes of a cross-attention mask if they have another number of keys than the array; otherwise
-/// `None`. The number of keys is the declared `kv_len`, or else `tokens`, the number of encoder tokens.
+/// Returns the declared sizes of a cross-attention mask if the declared number of keys differs from the number of keys
+/// of the array; otherwise `None`. The declared number of keys is `kv_len`; if `kv_len` is not declared, the number of
+/// encoder tokens, `tokens`.
 fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     let kv_len = context.kv_len.or(tokens)?;
@@ -182,8 +187,9 @@ fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Con
     (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
 }
 
-/// Returns the declared sizes if they have another number of keys than the array; otherwise `None`. `tokens` is the
-/// number of tokens per batch row in the companion arrays; `None` if unknown.
+/// Returns the declared sizes if the declared number of keys differs from the number of keys of the array; otherwise
+/// `None`. `tokens` is the number of tokens per batch row in the other given arrays, such as the token ids; `None` if
+/// unknown.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
     if alignment.dims[3] == 1 && !alignment.keys_only {

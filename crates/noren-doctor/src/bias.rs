@@ -1,4 +1,5 @@
-//! Checks a bias that is stored in the same array as the mask: the bias must depend on positions, not on slots.
+//! Checks a bias that is stored in the same array as the mask. The bias must depend on the positions of tokens. A bias
+//! that depends on array indices is wrong if rows are padded, because the indices also count padding.
 
 use super::context::Context;
 use super::decode::Decoded;
@@ -10,7 +11,8 @@ use noren_mask::bits::bit;
 use std::collections::HashMap;
 
 /// Checks that a relative bias depends only on the distance between positions, and returns a finding for the first
-/// wrong number. A constant added to all cells of a query is allowed, because the softmax cancels the constant.
+/// wrong number. A constant added to all cells of a query is allowed, because the softmax cancels the constant. Returns
+/// `None` if no number is wrong.
 pub(crate) fn look(
     mask: &Values,
     decoded: &Decoded,
@@ -50,7 +52,7 @@ pub(crate) fn look(
                             "relative_bias_with_padding",
                             Certainty::Certain,
                             format!(
-                                "cells at the same distance have different biases: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, and another cell has {other}; the bias was computed from slots, which count padding"
+                                "cells at the same distance have different biases: at distance {distance}, query {i} of batch row {b}, head {h}, has the bias {bias}, and another cell has {other}; the bias was computed from array indices, which also count padding, instead of positions"
                             ),
                         ));
                     }
@@ -61,14 +63,14 @@ pub(crate) fn look(
     None
 }
 
-/// Returns true if `a` and `b` are equal up to the rounding of 16-bit types. `base` is the number that was subtracted
-/// from both before; its rounding error is also accepted.
+/// Returns true if `a` and `b` are equal up to the rounding of 16-bit types. The caller has subtracted `base` from both
+/// numbers, so a rounding error in the size of `base` is also accepted.
 fn close(a: f64, b: f64, base: f64) -> bool {
     (a - b).abs() <= 0.02 * (a.abs().max(b.abs()).max(base.abs())) + 1e-4
 }
 
-/// Returns the position of each key of batch row `b`: the given position, or the number of non-padding tokens before
-/// the key.
+/// Returns the position of each key of batch row `b`. If positions are given, these are returned; otherwise the number
+/// of non-padding tokens before each key.
 fn positions(known: &Known, intent: &Intent, b: usize) -> Vec<i64> {
     if let Some(rows) = &known.positions {
         return row(rows, b).to_vec();

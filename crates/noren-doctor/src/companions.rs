@@ -16,10 +16,11 @@ const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
 const COMPLETION_IDS: &[&str] = &["completion_ids"];
 const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
 
-/// Names of the arrays that only the checks of this module read. Each entry lists the possible names of one array.
+/// Names of the arrays that only the checks of this module read. Each entry of the list has all accepted names of one
+/// array.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Returns one message for each given array whose name no check knows; such an array is ignored.
+/// Returns one message for each given array that no check reads, because its name is unknown. Such an array is ignored.
 pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
@@ -57,7 +58,8 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
     findings
 }
 
-/// Returns a finding if a batch row is padded on the right, but left padding is declared or the model generates text.
+/// Returns a finding if a batch row is padded on the right, but left padding is declared or the model generates text;
+/// otherwise `None`.
 fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
@@ -77,8 +79,9 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     Some(Finding::of("padding_side", Certainty::Likely, text))
 }
 
-/// Checks that positions count the non-padding tokens of each document from 0. If the model has a relative position
-/// encoding, a constant shift of all positions is reported only as a note.
+/// Checks the given positions: the position of each non-padding token must be the number of non-padding tokens before
+/// this token in its document. If the model has a relative position encoding, a constant shift of all positions is only
+/// a note. Returns `None` if no position is wrong.
 fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
     let intent = intent?;
     let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
@@ -144,8 +147,9 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
     }
 }
 
-/// Checks that `cu_seqlens` begins with 0, increases, and ends with the number of tokens. Then compares `cu_seqlens`
-/// with `max_seqlen` and the segment numbers.
+/// Checks that `cu_seqlens` (the borders of packed documents) begins with 0, increases, and ends with the number of
+/// tokens. Then compares `cu_seqlens` with `max_seqlen` and the segment numbers. Returns a finding for the first
+/// difference, or `None`.
 fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
@@ -179,8 +183,8 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
 }
 
-/// Compares the document borders of `cu_seqlens`, whose values are `ends`, with those of the segment numbers. Returns a
-/// finding if a document begins at another token.
+/// Compares the document borders `ends`, read from the array `cu_seqlens`, with the segment numbers. Returns a finding
+/// if `ends` and the segment numbers give different first tokens of documents; otherwise `None`.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     let segments = beside.list(known::SEGMENTS)?;
     let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
@@ -194,7 +198,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
     })
 }
 
-/// Returns a finding if `is_causal` is true, but the declared mask is not causal.
+/// Returns a finding if `is_causal` is true, but the declared mask is not causal; otherwise `None`.
 fn flag(context: &Context) -> Option<Finding> {
     let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
@@ -203,7 +207,8 @@ fn flag(context: &Context) -> Option<Finding> {
     })
 }
 
-/// Checks that queries read only the cache slots of their own sequence.
+/// Returns a finding if a query reads a cache slot of another sequence; otherwise `None`. The given arrays name the
+/// sequence of each query and of each slot.
 fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     let keys = beside.list(KEY_OWNERS)?;
     let queries = beside.list(QUERY_OWNERS)?;
@@ -222,7 +227,7 @@ fn owners(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
     }
     let first = wrong.first()?;
     let text = format!(
-        "query {} of sequence {} reads slot {} of sequence {}",
+        "query {} of sequence {} reads cache slot {} of sequence {}",
         first[2], queries[first[2]], first[3], keys[first[3]]
     );
     let mut finding = Finding::of("cross_request_contamination", Certainty::Certain, text);
@@ -325,8 +330,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training. Tokens that
-    /// end a text are not counted.
+    /// Returns true if fewer than 70 % of the non-padding tokens have a label, as in masked-language training. Tokens
+    /// with the end-of-text id are not counted.
     fn sparse(&self, labels: &[Vec<i64>]) -> bool {
         // Tokens with the eos id are not counted, because their missing labels belong to another class of mistake.
         let ends = |b: usize, k: usize| {
@@ -378,8 +383,9 @@ impl<'a> Scene<'a> {
         Some(Finding::of("boundary_label", Certainty::Certain, text))
     }
 
-    /// Checks that the first token of a document has no training label, except in the first document. If the model
-    /// shifts labels, the last token of the previous document would learn to predict this token.
+    /// Checks that the first token of each document, except the first document, has no training label. If the model
+    /// shifts labels, the last token of the previous document would learn to predict this token. Returns a finding for
+    /// the first wrong label, or `None`.
     fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
         let first = |&(b, k, label): &(usize, usize, i64)| {
             let segment = self.segment(b, k);
@@ -434,7 +440,7 @@ impl<'a> Scene<'a> {
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 
-    /// Returns a finding if texts contain the eos token, but no label is eos.
+    /// Returns a finding if texts contain the end-of-text token (eos), but no label is eos; otherwise `None`.
     fn ends(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
         let eos = self.context.eos_id?;
         let real_eos = (0..ids.len()).any(|b| (0..ids[b].len()).any(|k| ids[b][k] == eos && self.real(b, k)));
@@ -446,7 +452,8 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Checks that the completion mask of each batch row ends with the first end-of-text token (eos) after the prompt.
+    /// Checks that the completion mask of each batch row marks the tokens after the prompt, up to and including the
+    /// first end-of-text token (eos). Returns a finding for the first wrong token, or `None`.
     fn completion(&self, beside: &Companions<'_>) -> Option<Finding> {
         let mask = beside.rows(COMPLETIONS)?;
         let eos = self.context.eos_id?;
@@ -466,10 +473,14 @@ impl<'a> Scene<'a> {
             }
         }
         let (b, k, m) = wrong?;
-        let text = format!(
-            "token {k} of batch row {b} is {} the completion mask: the completion must end with the first eos token ({eos}) after the prompt",
-            if m != 0 { "in" } else { "left out of" }
-        );
+        let text = match m != 0 {
+            true => format!(
+                "the completion mask includes token {k} of batch row {b}, but the completion must end with the first eos token ({eos}) after the prompt"
+            ),
+            false => format!(
+                "the completion mask leaves out token {k} of batch row {b}, but the completion must include all tokens after the prompt up to and including the first eos token ({eos})"
+            ),
+        };
         Some(Finding::of("RL_completion_mask", Certainty::Certain, text))
     }
 }

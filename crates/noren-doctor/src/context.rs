@@ -23,33 +23,33 @@ impl MaskKind {
 /// contains a question.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// The function or argument that takes the mask.
+    /// The name of the function or argument that takes the mask; `None` if not declared.
     pub api: Option<String>,
-    /// The words in `api` that the doctor knows; they define how the attention function uses the mask.
+    /// The known words in `api`. These words define how the attention function uses the mask.
     pub(crate) slot: Api,
-    /// The convention: which stored value allows a cell.
+    /// The convention: which stored value allows a cell; `None` if not declared.
     pub convention: Option<Convention>,
     /// The purpose of the array: mask, key padding or cross-attention.
     pub role: Role,
-    /// True when `role` was declared, false when `role` holds the default.
+    /// True when `role` was declared, false when `role` is the default.
     pub role_declared: bool,
-    /// The declared kind of mask.
+    /// The declared kind of mask; `None` if not declared.
     pub kind: Option<MaskKind>,
-    /// The declared kind as the user wrote it.
+    /// The declared kind as the user wrote it; `None` if not declared.
     pub kind_name: Option<String>,
     /// One message for each declaration that has no effect; the report lists the messages.
     pub left_out: Vec<String>,
-    /// The type in which scores are computed.
+    /// The number type in which the attention function computes scores; `None` if not declared.
     pub compute_dtype: Option<Dtype>,
-    /// Token id of padding.
+    /// Token id of padding; `None` if not declared.
     pub pad_id: Option<i64>,
-    /// Token id that ends a text.
+    /// Token id that ends a text; `None` if not declared.
     pub eos_id: Option<i64>,
-    /// Token id that begins a text.
+    /// Token id that begins a text; `None` if not declared.
     pub bos_id: Option<i64>,
     /// Ids of other special tokens, which are not text.
     pub special_ids: Vec<i64>,
-    /// The side of the padding.
+    /// The end of a row at which the padding is; `None` if not declared.
     pub side: Option<Side>,
     /// Length of the prefix in tokens: one number for all batch rows, or one per batch row.
     pub prefix: Vec<i64>,
@@ -57,56 +57,59 @@ pub struct Context {
     pub past: Vec<i64>,
     /// Number of written cache slots: one number for all batch rows, or one per batch row.
     pub written: Vec<i64>,
-    /// Batch size.
+    /// Batch size; `None` if not declared.
     pub batch: Option<usize>,
-    /// Number of query heads.
+    /// Number of query heads; `None` if not declared.
     pub heads: Option<usize>,
-    /// Number of queries.
+    /// Number of queries; `None` if not declared.
     pub q_len: Option<usize>,
-    /// Number of keys.
+    /// Number of keys; `None` if not declared.
     pub kv_len: Option<usize>,
-    /// Width of the window in keys; `window_means` defines which keys the width counts.
+    /// Width of the window in keys; `None` if not declared. The field `window_means` defines which keys the width
+    /// counts.
     pub window: Option<i64>,
-    /// The keys that the window width counts [default: for a causal window, the keys up to and including the query's
-    /// own].
+    /// The keys that the window width counts [default: for a causal window, the query's own key and the keys before
+    /// it].
     pub window_means: Option<WindowMeans>,
-    /// Length of a chunk in tokens.
+    /// Length of a chunk in tokens; `None` if not declared.
     pub chunk: Option<i64>,
-    /// True when chunks are counted from slot 0, false when chunks are counted from the first non-padding token
-    /// [default: false].
+    /// True when the first chunk begins at the start of the row, padding included; false when it begins at the first
+    /// non-padding token [default: false].
     pub chunk_from_slot: Option<bool>,
-    /// True when the prefix is counted from slot 0, false when the prefix is counted from the first non-padding token.
-    /// With `None`, the doctor tries both for left-padded rows and adds a question to the report.
+    /// True when the prefix begins at the start of the row, padding included; false when it begins at the first
+    /// non-padding token. If this is `None` and rows are padded on the left, the diagnosis tries both and adds a
+    /// question to the report.
     pub prefix_from_slot: Option<bool>,
-    /// Number of first keys that every query reads.
+    /// Number of first non-padding keys that every query reads (attention sinks).
     pub sinks: usize,
-    /// The kind of bias stored in the array: `alibi`, `t5`, ...
+    /// The kind of bias stored in the array: `alibi`, `t5`, ...; `None` if no bias is declared.
     pub bias: Option<String>,
-    /// The position encoding: `rope`, `learned`, `alibi`, ...
+    /// The position encoding: `rope`, `learned`, `alibi`, ...; `None` if not declared.
     pub position_encoding: Option<String>,
     /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub redactions: Vec<Redaction>,
-    /// Number of layers, for checks of paths over several layers.
+    /// Number of layers, for checks of paths over several layers; `None` if not declared.
     pub layers: Option<usize>,
     /// The name of the kind of mask in each layer, such as `sliding_attention`; empty if no layers are declared.
     pub layer_kinds: Vec<String>,
-    /// The `is_causal` flag that the caller passes with the mask.
+    /// The `is_causal` flag that the caller passes with the mask; `None` if not declared.
     pub is_causal: Option<bool>,
-    /// The maximum absolute value of the scores before masking.
+    /// The maximum absolute value of the scores before masking; `None` if not declared.
     pub score_bound: Option<f64>,
-    /// The length of the longest document as given to the kernel, in tokens.
+    /// The length of the longest document as given to the kernel, in tokens; `None` if not declared.
     pub max_seqlen: Option<i64>,
     /// True when the model generates a continuation of the text.
     pub generates: bool,
     /// Number of non-padding tokens per batch row.
     pub lengths: Vec<i64>,
-    /// True when the model shifts labels itself, false when the caller must shift the labels.
+    /// True when the model shifts labels itself, false when the caller must shift the labels; `None` if not declared.
     pub shifts_labels: Option<bool>,
-    /// The probability that a token is selected for prediction in masked-language training (MLM).
+    /// The probability that a token is selected for prediction in masked-language training (MLM); `None` if not
+    /// declared.
     pub masked_fraction: Option<f64>,
     /// The label of tokens that the loss ignores [default: -100].
     pub ignore_index: Option<i64>,
-    /// The declared pooling.
+    /// The declared method that pools the states of tokens into one vector; `None` if not declared.
     pub pooling: Option<Pooling>,
     /// Length of the prompt in tokens: one number for all batch rows, or one per batch row.
     pub prompt: Vec<i64>,
@@ -155,9 +158,9 @@ impl Context {
         Ok(context)
     }
 
-    /// Returns the kind of a layer from its name in a model configuration, such as `sliding_attention`. A name such as
-    /// "full" that contains no kind of mask means a causal mask; if the declared kind is not causal, it means a mask
-    /// without causality.
+    /// Returns the kind of mask of a layer from the layer's name in a model configuration, such as `sliding_attention`;
+    /// `None` for a layer without softmax attention. A name without a kind of mask, such as "full", means a causal
+    /// mask; if the declared kind is not causal, it means a mask without causality.
     ///
     /// # Errors
     /// Returns an error if a word is unknown.
@@ -168,7 +171,8 @@ impl Context {
         Ok(Some(MaskKind { causal: kind.causal || plain && !both_ways, ..kind }))
     }
 
-    /// Reads the kind, the role, and the declarations that belong to a kind, such as the window width.
+    /// Reads the declarations about the intended mask: its kind (such as causal), its role (such as a
+    /// padding mask), and numbers such as the window width.
     fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
         let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
@@ -210,7 +214,7 @@ impl Context {
         Ok(())
     }
 
-    /// Reads the convention and the properties of the stored values.
+    /// Reads the declarations about the function that takes the mask, the convention, and the numbers in the array.
     fn read_convention(&mut self, read: &Reader<'_>) -> Result<(), Error> {
         self.api = read.text(&["api", "function", "consumer"])?;
         self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();

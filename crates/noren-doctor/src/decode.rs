@@ -1,4 +1,5 @@
-//! Decodes stored numbers into allowed cells by the convention, and finds the mistakes that the values alone show.
+//! Decodes stored numbers into allowed cells by the convention, and finds the mistakes that are visible in the values
+//! without a declared mask.
 
 use super::context::Context;
 use super::kinds::Convention;
@@ -6,32 +7,32 @@ use super::report::{Certainty, Finding, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 
-/// The largest additive value that reliably hides a cell. `exp(-1e4)` is 0 in every type. A value such as -1e3 is not
-/// reliable, because scores may have the same magnitude.
+/// The largest number that reliably hides a cell when it is added to a score. `exp(-1e4)` is 0 in every type. A number
+/// such as -1e3 is not reliable, because scores may be as large.
 const SOFT: f64 = -9999.0;
 /// Maximum number of distinct values in a mask. An array with more distinct values is read as a bias.
 const FEW: usize = 24;
 
 /// The decoded values of an array.
 pub(crate) struct Decoded {
-    /// The allowed cells that the author of the array probably intended. Cells count as hidden if they hold a number
-    /// that was probably meant to hide them, such as +inf instead of -inf.
+    /// The allowed cells that the author of the array probably intended. For example, a cell with +inf counts as hidden
+    /// if +inf was probably written instead of -inf.
     pub(crate) keep: Keep,
     /// The allowed cells in the second possible reading of the values; `None` if the values have only one reading.
     pub(crate) other: Option<Keep>,
     /// The allowed cells with which the attention function computes; `None` if they equal `keep`. For example, all
-    /// cells are allowed if the cells that should be hidden hold 1e-9.
+    /// cells are allowed if the author wrote 1e-9 instead of -1e9 into hidden cells.
     pub(crate) effective: Option<Keep>,
     /// Findings that follow from the values alone, without a declared mask.
     pub(crate) findings: Vec<Finding>,
-    /// The kind of number in hidden cells.
+    /// The kind of number with which the array hides cells: logical, infinite or finite.
     pub(crate) fill: Fill,
     /// The segment number of each key, for each batch row; `None` if the array holds no segment numbers.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
-    /// The largest finite number in hidden cells, which hides least reliably; `None` if hidden cells hold no finite
-    /// number.
+    /// The largest finite number in hidden cells, which is the least reliable in hiding a cell; `None` if hidden cells
+    /// hold no finite number.
     pub(crate) weakest: Option<f64>,
-    /// True when visible cells hold different numbers.
+    /// True when visible cells hold different numbers: the array is then a bias that is added to scores.
     pub(crate) bias: bool,
     /// True when a stored true or 1 hides a cell.
     pub(crate) drop: bool,
@@ -66,11 +67,12 @@ impl Decoded {
 /// The kind of number in a hidden cell. The output of a row without visible keys depends on this number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fill {
-    /// A truth value (false or 0). The attention function decides what a row without visible keys gives.
+    /// A truth value: false or 0, or, if true hides a cell, true or 1. The output of a query without visible keys
+    /// depends on the attention function.
     Logical,
-    /// Minus infinity. A row without visible keys then gives NaN.
+    /// Minus infinity. The output of a query without visible keys is NaN.
     Infinite,
-    /// A finite number such as -1e9. A row without visible keys then gives the average of all values.
+    /// A finite number such as -1e9. The output of a query without visible keys is the average of all values.
     Finite,
 }
 
@@ -158,8 +160,9 @@ impl Seen {
     }
 }
 
-/// Decodes `values` with the sizes `dims` (`[batch, heads, q_len, kv_len]`), by the declared convention or by the
-/// default of the API. `keys_only` is true if the array has one row of keys for each batch row.
+/// Decodes `values` with the sizes `dims`, `[batch, heads, q_len, kv_len]`. The convention follows from the
+/// declarations, the API and the type of the values. `keys_only` is true if the array has one row of keys for each
+/// batch row.
 pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
     let seen = Seen::of(values);
     let slot_adds = context.slot.adds();
@@ -205,9 +208,10 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns the segment number of each key, for each batch row, if the array holds segment numbers. An array holds
-    /// segment numbers if two conditions hold: all nonzero numbers of a key, over the queries of its batch row, are
-    /// equal; and the numbers of at least one query include two different nonzero numbers.
+    /// Returns the segment number of each key, for each batch row; `None` if the array does not hold segment numbers.
+    /// An array holds segment numbers if two conditions are true. First, in each column (the cells of one key in one
+    /// batch row), all nonzero numbers are equal. Second, at least one row (the cells of one query) has two different
+    /// nonzero numbers.
     fn documents(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;
@@ -337,7 +341,8 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     decoded
 }
 
-/// Decodes an array of 0 and 1 that the attention function adds to the scores. In the intended mask, 1 allows a cell.
+/// Decodes an array of 0 and 1 that the attention function adds to the scores by mistake. The author intended that 1
+/// allows a cell and 0 hides it.
 fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut decoded: Decoded) -> Decoded {
     let dtype = cells.values.dtype();
     if seen.has(0.0) && !(dtype == Dtype::Bool && context.slot.sdpa()) {
@@ -355,8 +360,9 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
     decoded
 }
 
-/// Adds a finding if the number in hidden cells overflows to -inf: if two masks were added, or if the number is outside
-/// of the range of the score type. `compute` is the type of the scores, `stored` the type of the array.
+/// Adds a finding if the number in hidden cells overflows to -inf, either because two masks were added or because the
+/// number is outside of the range of the score type. `compute` is the type of the scores, and `stored` the type of the
+/// array.
 fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
     let Some(lowest) = compute.largest().or(stored.largest()).map(|x| -x) else { return };
     let text = if let Some(x) = seen.few.iter().find(|&&x| x < lowest * 1.000_001) {

@@ -69,7 +69,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The given mask, the decoded cells, and the data known from declarations and companion arrays.
+/// The given mask, the decoded cells, and the data known from the declarations and from the other given arrays.
 pub(super) struct Case<'a> {
     pub(super) mask: &'a Values,
     pub(super) context: &'a Context,
@@ -92,21 +92,22 @@ impl<'a> Case<'a> {
         Case { mask, context, alignment, decoded, known }
     }
 
-    /// Returns the cells `keep` and the intended mask in one value for later checks, such as the check of
-    /// probabilities. `intent` is `None` if no intended mask was found.
+    /// Returns the cells `keep` together with the intended mask, for later checks such as the check of probabilities.
+    /// `intent` is `None` if no intended mask was found.
     pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
         Held { keep, intent, real: self.known.q_valid.clone() }
     }
 
-    /// Returns the sizes `[batch, heads, q_len, kv_len]`.
+    /// Returns the sizes `[batch, heads, q_len, kv_len]` of the given mask after broadcasting. Only `heads` is not
+    /// broadcast: it is 1 if the array has no dimension of heads.
     pub(super) fn dims(&self) -> [usize; 4] {
         let sizes = self.alignment.sizes;
         [sizes.batch, self.alignment.dims[1], sizes.q_len, sizes.kv_len]
     }
 
     /// Returns `keep` expanded to all queries and keys. `structure` is the most likely intended mask. If the array has
-    /// only rows of keys, the terms of `structure`, such as causality, are added, because the attention function adds
-    /// these terms.
+    /// only one row of keys for each batch row, the cells that `structure` hides for reasons such as causality are also
+    /// hidden, because the attention function adds these terms.
     pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
         let mut whole = keep.expand(self.dims());
         let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
@@ -127,8 +128,8 @@ impl<'a> Case<'a> {
         whole
     }
 
-    /// Reports only the findings that follow from the values alone, and the question `open`, because the array has two
-    /// possible readings.
+    /// Completes the report of an array that has two possible readings: adds the findings that follow from the values
+    /// alone, and the question `open`.
     fn asked(&self, open: Open, report: &mut Report, outcome: &mut Outcome) -> Held {
         report.findings.extend(self.decoded.findings.iter().cloned());
         let keep = self.decoded.keep.expand(self.dims());
@@ -194,16 +195,16 @@ impl<'a> Case<'a> {
         self.explain(given, &hypotheses, report, outcome)
     }
 
-    /// Returns true if the declared kind has a tree or blocks, but no given array lists the tree or the blocks. Each
-    /// differing cell may then belong to the tree or to a block.
+    /// Returns true if the declared kind has a tree or blocks, but no given array lists them. A cell that differs from
+    /// the declared mask may then belong to the tree or to a block.
     fn lacks_groups(&self) -> bool {
         let kind = self.context.kind.unwrap_or_default();
         kind.tree && self.known.parents.is_none() || kind.blocks && self.known.blocks.is_none()
     }
 
     /// Returns the first mask among `hypotheses` that equals `given`, and the questions on which this result depends.
-    /// Each mask is also compared with undeclared padding and documents that are read from `given`. Returns `None` if
-    /// no mask equals `given`.
+    /// If padding or documents are not declared, they are also read from `given` and added to each mask. Returns `None`
+    /// if no mask equals `given`.
     pub(super) fn accept(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Vec<Rc<Open>>)> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
@@ -237,7 +238,7 @@ impl<'a> Case<'a> {
         None
     }
 
-    /// Returns the question whether the hidden keys are padding. The user declared no padding.
+    /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding.
     fn is_it_padding(&self, intent: &Intent) -> Open {
         let hidden: u64 = match &intent.valid {
             Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
@@ -265,8 +266,8 @@ impl<'a> Case<'a> {
         self.held(keep, Some(intent))
     }
 
-    /// Returns the allowed cells with which the attention function computes. If the numbers in hidden cells hide
-    /// nothing, these are more cells than the intended cells `keep`.
+    /// Returns the allowed cells with which the attention function computes. If the numbers in hidden cells do not hide
+    /// them, these are more cells than the intended cells `keep`.
     pub(super) fn as_read(&self, keep: &Keep) -> Keep {
         match &self.decoded.effective {
             Some(effective) => effective.expand(self.dims()),
@@ -344,7 +345,7 @@ impl<'a> Case<'a> {
             report.findings.push(finding);
         }
         for class in others.into_iter().take(2) {
-            let text = "a mistake of this class would produce the same array".to_string();
+            let text = "this class of mistake would produce the same array, so it may be the cause too".to_string();
             report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
         }
         let leaks = Leaks::count(target.given, right);
@@ -434,9 +435,9 @@ impl<'a> Case<'a> {
         ruled
     }
 
-    /// Returns the better of two expressions as text: one for the cells of `keep`, and one for these cells with the
-    /// rows of padding queries replaced by the rows of `intent`. An exact expression is better than an inexact
-    /// expression. Otherwise, the expression with fewer atoms and operators, then the shorter expression, is better.
+    /// Returns an expression for `keep` as text. Two expressions are compared: one for the cells of `keep`, and one for
+    /// these cells with the rows of padding queries replaced by the rows of `intent`. An exact expression is better
+    /// than an inexact one; then the one with fewer elementary masks and operators is better, then the shorter one.
     fn expression(&self, keep: &Keep, intent: Option<&Intent>) -> String {
         let found = [recognise(&self.as_ruled(keep, intent)), recognise(keep)];
         let texts = found.map(|found| (!found.is_exact(), found.parts(), found.expression()));

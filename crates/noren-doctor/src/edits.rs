@@ -4,8 +4,7 @@ use super::intent::{Hidden, Intent, PerRow, number, row};
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
-/// A known mistake in one term of a mask. Each variant states the change that turns a correct mask into the faulty
-/// mask.
+/// A known mistake in one term of a mask. Each variant describes how the mistake changes a correct mask.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Edit {
     /// Moves the causal diagonal by this number of keys; positive: towards later keys.
@@ -17,7 +16,8 @@ pub(crate) enum Edit {
     BottomRight,
     /// Removes causality, so queries also read later keys.
     DropCausal,
-    /// Multiplies an additive mask by a triangle of ones: hidden cells of later keys become 0, and so visible.
+    /// Multiplies an additive mask (0 allows, a large negative number denies) by a triangle of ones and zeros. The product
+    /// is 0 for later keys, so the mask allows them.
     TimesTriangle,
     /// Adds causality to a mask that is not causal.
     AddCausal,
@@ -27,7 +27,7 @@ pub(crate) enum Edit {
     DropWindow,
     /// Adds a window in which a query reads this number of keys before itself.
     AddWindow(i64),
-    /// Counts chunks from slot 0 instead of from the first non-padding token.
+    /// Counts chunks from the start of the row, padding included, instead of from the first non-padding token.
     ChunkFromSlot,
     /// Makes each chunk longer by this number of keys; negative: shorter.
     ChunkSize(i64),
@@ -44,12 +44,12 @@ pub(crate) enum Edit {
     DropPadding,
     /// Hides the rows of padding queries instead of the padding keys.
     PaddingOnQueries,
-    /// Hides padding first and adds the prefix or the blocks (tokens that read each other, such as an image)
-    /// afterwards, so the prefix or the blocks make padding visible again. If `within` is true, only queries inside the
+    /// Hides padding first and then adds the prefix or the blocks (groups of tokens that read each other, such as an
+    /// image), so the prefix or the blocks make padding visible again. If `within` is true, only queries inside the
     /// prefix read the prefix.
     PaddingFirst { within: bool },
-    /// Applies the window last, so the window also hides keys of the prefix or of blocks (tokens that read each other,
-    /// such as an image).
+    /// Applies the window last, so that the window also hides keys of the prefix or of blocks (groups of tokens that
+    /// read each other, such as an image).
     WindowLast,
     /// Removes the prefix, so its tokens are no longer visible to all queries.
     DropPrefix,
@@ -57,16 +57,16 @@ pub(crate) enum Edit {
     WholePrefix,
     /// Makes the prefix longer by this number of keys; negative: shorter.
     Prefix(i64),
-    /// Removes the blocks, whose tokens read each other (such as an image).
+    /// Removes the blocks: the tokens of a block, such as an image, no longer all read each other.
     DropBlocks,
     /// Replaces the tree of draft tokens by a causal mask.
     TreeAsChain,
-    /// Uses the slot of each key as its position. If `queries` is true, the slot of each query is used as its position
-    /// too.
+    /// Uses the index of each key in the cache (its slot) as the position of the key. If `queries` is true, the slot of
+    /// each query is used as the position of the query too.
     SlotOrder { queries: bool },
     /// Allows queries to read cache slots that are not written yet.
     Unwritten,
-    /// Hides the keys of the new tokens, as a mask does that was not extended when the cache grew.
+    /// Hides the keys of the new tokens. A mask has this mistake if it was not extended when the cache grew.
     Stale,
     /// Removes causality and hides the cache slots that are not written yet.
     DropCausalWritten,
@@ -79,10 +79,10 @@ pub(crate) enum Edit {
     DropSinks,
 }
 
-/// A mistake in the handling of the finished mask array. Each variant states the change of the array.
+/// A mistake in the handling of the finished mask array. Each variant describes how the mistake changes the array.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Post {
-    /// Changes nothing.
+    /// Changes nothing: the finished array was handled correctly.
     None,
     /// Hides the allowed cells and allows the hidden cells.
     Complement,
@@ -93,13 +93,13 @@ pub(crate) enum Post {
     /// Gives batch row `b` the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch
     /// size.
     BatchShift(usize),
-    /// Shifts the keys cyclically by this number of slots, towards later slots.
+    /// Shifts the columns of the array (the keys) cyclically by this number of columns, towards later keys.
     Roll(usize),
 }
 
 impl Edit {
-    /// All mistakes with fixed numbers, such as a diagonal moved by one key; the most frequent mistakes are first.
-    /// Mistakes whose numbers are read from the given array are not in the list.
+    /// All mistakes whose numbers are fixed, such as a diagonal moved by one key; the most frequent mistakes are first.
+    /// Mistakes whose numbers depend on the given array are not in the list.
     pub(crate) const ALL: &'static [Edit] = &[
         Edit::Causal(1),
         Edit::Causal(-1),
@@ -219,8 +219,7 @@ impl Edit {
         Some(Intent { chunk, ..intent.clone() })
     }
 
-    /// Returns `intent` with this mistake if the mistake is in documents, prefixes or blocks; `None` for other
-    /// mistakes.
+    /// If this mistake is in documents, prefixes or blocks, returns `intent` with this mistake; otherwise `None`.
     fn in_groups(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -238,7 +237,7 @@ impl Edit {
         Some(out)
     }
 
-    /// Returns `intent` with this mistake if the mistake is in padding or redactions; `None` for other mistakes.
+    /// If this mistake is in padding or redactions, returns `intent` with this mistake; otherwise `None`.
     fn in_padding(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         match self {
@@ -254,8 +253,8 @@ impl Edit {
         Some(out)
     }
 
-    /// Returns `intent` with this mistake if the mistake is in the order of cache slots or at the end of the cache;
-    /// `None` for other mistakes.
+    /// If this mistake is in the order of cache slots or at the end of the cache, returns `intent` with this mistake;
+    /// otherwise `None`.
     fn in_cache(self, intent: &Intent) -> Option<Intent> {
         let mut out = intent.clone();
         let written = |b: usize| number(&intent.past, b) + intent.q_len as i64;
@@ -353,7 +352,7 @@ impl Edit {
             ),
             Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
             Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
-            Edit::ChunkFromSlot => "chunks are counted from slot 0 instead of from the first non-padding token: left padding shifts the chunks".into(),
+            Edit::ChunkFromSlot => "chunks are counted from the start of the row instead of from the first non-padding token: left padding shifts the chunks".into(),
             Edit::ChunkSize(by) => format!("the chunk size differs from the declared size by {by:+} key(s)"),
             Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
             Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
@@ -379,7 +378,7 @@ impl Edit {
             Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
             Edit::DropBlocks => "the mask is causal inside blocks, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask of the draft tokens is a triangle although some drafts have the same parent: drafts with the same parent read each other".into(),
-            Edit::SlotOrder { .. } => "the mask compares the slots of keys instead of their positions, although the ring buffer of the cache has wrapped".into(),
+            Edit::SlotOrder { .. } => "the mask compares the cache slots of keys instead of the positions of keys, although the ring buffer of the cache has wrapped".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
@@ -387,8 +386,8 @@ impl Edit {
         }
     }
 
-    /// Returns the cost of the mistake; the search prefers low costs. Frequent mistakes and simple explanations cost
-    /// less.
+    /// Returns the cost of the mistake. If several mistakes explain a mask, the mistake with the lowest cost is
+    /// reported. Frequent and simple mistakes cost less.
     pub(crate) fn cost(self) -> f64 {
         match self {
             Edit::DropCausal | Edit::DropCausalWritten | Edit::AddCausal => 1.1,
@@ -445,13 +444,13 @@ impl Post {
             Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
             Post::RowZero => "every batch row has the mask of batch row 0".into(),
             Post::BatchShift(n) => format!("batch rows are permuted: batch row b has the mask of batch row b + {n} (cyclically)"),
-            Post::Roll(n) => format!("keys are shifted by {n} slot(s) around the end of the ring buffer"),
+            Post::Roll(n) => format!("keys are shifted by {n} cache slot(s) around the end of the ring buffer"),
         }
     }
 }
 
-/// Returns the redactions of `intent` and, for each batch row `b`, one more redaction that hides slot `slot(b)` and all
-/// later keys.
+/// Returns the redactions of `intent` and one more redaction for each batch row. The new redaction of batch row `b`
+/// hides the keys from index `slot(b)` to the last key.
 fn hidden_from(intent: &Intent, slot: impl Fn(usize) -> i64) -> Rc<Vec<Hidden>> {
     let rows = (0..intent.batch).map(|b| Hidden {
         batch: vec![b],
@@ -482,13 +481,14 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
         .collect()
 }
 
-/// Returns the non-padding keys as bits, where batch row `b` has the keys of batch row `(b + by) % batch` in `valid`.
+/// Returns the rows of `valid` (non-padding keys as bits, one row for each batch row) in another order: batch row `b`
+/// gets the row of batch row `(b + by) % batch`.
 pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<Vec<u64>> {
     (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
 }
 
-/// Returns a row of `len` bits with the non-padding keys of `plane` at the other end of the row: for example, 0, 0, 0,
-/// 1, 1 for 1, 1, 0, 0, 0.
+/// Returns a row of `len` bits with the non-padding keys (bits 1) of the row `plane` at its other end: for example,
+/// from 1, 1, 0, 0, 0 returns 0, 0, 0, 1, 1.
 pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
     let n = noren_mask::bits::count(plane) as usize;
     let at_start = plane.first().is_some_and(|w| w & 1 == 1);

@@ -16,14 +16,14 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(crate) struct Hypothesis {
     pub(crate) intent: Intent,
-    /// The cost of this hypothesis, from 0; a hypothesis with a lower cost is more likely.
+    /// The cost of this hypothesis, at least 0. The hypothesis with the lowest cost is the most likely.
     pub(crate) doubt: f64,
-    /// The open questions for which this hypothesis assumes one answer.
+    /// The questions that the declarations do not answer; this hypothesis assumes one answer to each of them.
     pub(crate) open: Vec<Rc<Open>>,
 }
 
-/// Returns every intended mask that fits the declarations, the most likely first. Undeclared sizes are read from the
-/// cells `given`, unless `given` is `None`.
+/// Returns every intended mask that fits the declarations, the most likely first. If `given` is not `None`, sizes that
+/// are not declared, such as a window width, are read from these cells.
 pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>) -> Vec<Hypothesis> {
     let kinds: Vec<(MaskKind, f64, Option<Rc<Open>>)> = match context.kind {
         Some(kind) => windowed(complete(kind, known, context), context),
@@ -99,7 +99,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
     open
 }
 
-/// A possible intended mask, with the open questions to which this mask assumes an answer.
+/// A possible intended mask, with the open questions for which this mask assumes an answer.
 struct Variant {
     intent: Intent,
     open: Vec<Rc<Open>>,
@@ -126,9 +126,10 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind
 }
 
-/// Returns the kinds that the declared `kind` may mean, each with its cost and the question that decides. A packed mask
-/// may be causal or not. A window that is declared for a kind without a window may belong to other layers of the model,
-/// so the kind is returned with and without the window.
+/// Returns the kinds that the declared `kind` may mean, each as (kind, cost, question). The question names the
+/// declaration that decides between the kinds; `None` if there is no question. A packed mask may be causal or not. If a
+/// window is declared but `kind` has none, the window may belong to other layers of the model, so the kind is returned
+/// with and without a window.
 fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<Open>>)> {
     if kind.either_way {
         let open = Open::new(
@@ -156,8 +157,9 @@ fn windowed(kind: MaskKind, context: &Context) -> Vec<(MaskKind, f64, Option<Rc<
     }
 }
 
-/// Returns the kinds of mask that the other declarations allow if no kind is declared, each with a cost: the kind with the lowest
-/// cost is preferred. If the declarations do not show whether the mask is causal, a causal and a non-causal kind are returned.
+/// Returns the kinds of mask that fit the other declarations if no kind is declared, each with a cost; the kind with
+/// the lowest cost is the most likely. If it is unknown whether the mask is causal, a causal and a non-causal kind are
+/// returned.
 fn guesses(known: &Known, context: &Context) -> Vec<(MaskKind, f64)> {
     let mut kind = MaskKind {
         causal: true,
@@ -258,8 +260,9 @@ fn intents(kind: MaskKind, known: &Known, context: &Context, given: Option<&Keep
     all
 }
 
-/// Returns whether each query is a non-padding token that is not redacted for all queries. The output of a token that
-/// is redacted for all queries reaches no other token, so its mask row is not compared.
+/// Returns, for each query, true if its mask row must be compared. A row is not compared if the query is padding or is
+/// redacted for all queries, because the output of such a token reaches no other token. Returns `None` if all rows are
+/// compared.
 fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> {
     let everywhere = |r: &&super::kinds::Redaction| r.queries.is_empty();
     if !context.redactions.iter().any(|r| everywhere(&r)) {
@@ -274,9 +277,9 @@ fn without_redacted(intent: &Intent, context: &Context) -> Option<PerRow<bool>> 
     Some(Rc::new((0..intent.batch).map(cares).collect()))
 }
 
-/// Returns a variant for each meaning of the window width. Unless declared otherwise, a causal width of W counts W keys
-/// including the query's own. The width of a window on both sides has no usual meaning, so each meaning gives a
-/// variant.
+/// Returns a variant for each possible meaning of the window width. A causal width of W counts W keys including the
+/// query's own key, unless another meaning is declared. The width of a window on both sides has no usual meaning, so
+/// several meanings are returned.
 fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let reach = |left: i64, right: Option<i64>| Intent { left: Some(left), right, ..intent.clone() };
@@ -291,7 +294,7 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     if context.window.is_none() {
         let found = format!("the intended window has {width} keys, as the mask shows");
         let open = Open::new(
-            &[&found, "the intended window has another width than the mask shows"],
+            &[&found, "the intended window has another width, so the mask shows the wrong one"],
             "how many keys may a query read? declare window",
         );
         let read = if kind.causal { reach(width - 1, None) } else { around((width - 1) / 2) };
@@ -316,8 +319,8 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     sides.iter().map(|&side| variant.with(around(side), asked)).collect()
 }
 
-/// Returns the maximum number of keys that a query of batch row 0 reads, as the size of windows and chunks without a
-/// declared size. Returns `None` if no query reads a key.
+/// Returns the maximum number of keys that a query of batch row 0 reads; `None` if no query reads a key. If the size of
+/// a window or chunk is not declared, this number is assumed.
 fn widest(given: &Keep, intent: &Intent) -> Option<i64> {
     let rows = (0..intent.q_len).filter(|&i| intent.cares(0, i));
     rows.map(|i| noren_mask::bits::count(given.row(0, 0, i)) as i64).max().filter(|w| *w > 0)
@@ -342,9 +345,9 @@ fn chunks(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Var
     vec![variant.with(from(origins), asked)]
 }
 
-/// Returns a variant for each possible start of the prefix. Slot 0 and the first non-padding token are both possible
-/// only if batch rows are padded on the left and the start is not declared. Undeclared prefix lengths are read from the
-/// cells `given`.
+/// Returns a variant for each possible start of the prefix: the start of the row, or the first non-padding token. There
+/// are two variants only if batch rows are padded on the left and the start is not declared. Undeclared prefix lengths
+/// are read from the cells `given`.
 fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<Variant> {
     let intent = &variant.intent;
     let with = |lengths: Vec<i64>| Intent { prefix: Some(Rc::new(lengths)), ..intent.clone() };
@@ -379,7 +382,7 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     let open = Open::new(
         &[
             "the prefix is counted from the first non-padding token",
-            "the prefix is counted from slot 0, padding included",
+            "the prefix is counted from the start of the row, padding included",
         ],
         "where does the prefix begin in a left-padded row? declare prefix_from=text or prefix_from=slot",
     );
@@ -387,10 +390,10 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
 }
 
-/// Returns `intent` with padding that is not declared but that the cells `given` show. A key at one end of a batch row
-/// counts as padding if no query reads it, except the query of the same token. In a mask with cached keys, only unread
-/// keys at the start count. `keys_only` is true if the array has one row of keys for each batch row. Returns `None` if
-/// the cells show no such padding.
+/// Returns `intent` with the padding that the cells `given` show, although no padding is declared; `None` if they show
+/// none. A key at one end of a batch row counts as padding if no query, except the query of the same token, reads it.
+/// In a mask with cached keys, only keys at the start count. `keys_only` is true if the array has one row of keys for
+/// each batch row.
 pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
     let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();

@@ -31,22 +31,23 @@ pub(super) fn families(given: &Keep, base: &Intent) -> Vec<Intent> {
     out
 }
 
-/// Returns `base` with documents that are read from the array. Returns `None` if `base` already has documents, a tree
-/// or positions of keys. Such documents are weak evidence, because they fit nearly every mask with some structure.
+/// Returns `base` with documents that are read from the array; `None` if `base` already has documents, a tree or
+/// positions of keys. Documents read from the array are weak evidence, because they fit nearly every mask with some
+/// structure.
 pub(super) fn with_documents(given: &Keep, base: &Intent) -> Option<Intent> {
     let known = base.segments.is_some() || base.tree.is_some() || base.k_positions.is_some();
     let plain = Intent { left: None, right: None, chunk: None, prefix: None, ..base.clone() };
     (!known).then(|| Intent { segments: Some(Rows::of(given, base).documents(given)), ..plain })
 }
 
-/// One mask row of a non-padding query, with the first and the last key that the query reads.
+/// The mask row of one non-padding query, with the first and the last key that the query reads.
 struct Row {
     b: usize,
     slot: i64,
     position: i64,
     first: i64,
     last: i64,
-    /// Two values: true if non-padding keys exist before `first`, and true if non-padding keys exist after `last`.
+    /// Two values: true if a non-padding key is before `first`, and true if a non-padding key is after `last`.
     cut: (bool, bool),
 }
 
@@ -84,8 +85,8 @@ impl Rows {
         both(usual(of_rows()), of_rows().max())
     }
 
-    /// Returns candidates for chunks, each as (chunk size, slots at which the first chunk begins). The slots are either
-    /// `[0]` for all batch rows, or the slot of the first non-padding key of each batch row.
+    /// Returns candidates for chunks, each as (chunk size, start of the first chunk for each batch row). The starts are
+    /// indices of keys: `[0]` for all batch rows, or the first non-padding key of each batch row.
     fn chunks(&self, base: &Intent) -> Vec<(i64, Rc<Vec<i64>>)> {
         let mut starts: Vec<(usize, i64)> = self.0.iter().map(|row| (row.b, row.first)).collect();
         starts.sort_unstable();
@@ -115,9 +116,9 @@ impl Rows {
         out
     }
 
-    /// Returns candidates for the length of the prefix, read from the last key of the first query row of each batch
-    /// row. A candidate is a list: one length for all batch rows, or one length per batch row. The lengths per batch
-    /// row are a common number of tokens plus the padding at the start of the batch row.
+    /// Returns candidates for the prefix length, read from the last key that the first query of each batch row reads. A
+    /// candidate has one length for all batch rows, or one length for each batch row: the same number of tokens in
+    /// every batch row, plus the padding at its start.
     fn prefixes(&self, base: &Intent) -> Vec<Vec<i64>> {
         if base.q_len != base.kv_len {
             return Vec::new();
@@ -140,8 +141,8 @@ impl Rows {
         out
     }
 
-    /// Returns the documents of each batch row. A document begins at each key that is the first key of several mask
-    /// rows, or of the mask row of its own query.
+    /// Returns the document number of each key, for each batch row. A document begins at a key that is the first key of
+    /// several mask rows, or of the mask row of its own query.
     fn documents(&self, given: &Keep) -> PerRow<i64> {
         let [batch, _, _, kv_len] = given.dims();
         let mut votes = vec![HashMap::<i64, usize>::new(); batch];
@@ -180,7 +181,7 @@ fn usual(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     counts.into_iter().max_by_key(|&(n, count)| (count, -n.abs(), n)).map(|(n, _)| n)
 }
 
-/// Returns the numbers among `first` and `second` that are not negative, without a repeated number.
+/// Returns a list of `first` and `second` without negative numbers; equal numbers are listed once.
 fn both(first: Option<i64>, second: Option<i64>) -> Vec<i64> {
     let mut out: Vec<i64> = first.into_iter().chain(second).filter(|n| *n >= 0).collect();
     out.dedup();

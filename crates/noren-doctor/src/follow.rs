@@ -1,5 +1,6 @@
-//! Checks that apply to correct and faulty masks: rows that read no key, paths around a redaction over several layers,
-//! numbers in hidden cells that scores can reach, memory, and known masks that are one mistake away.
+//! Checks that apply to correct and faulty masks: query rows that read no key, paths around a redaction over several
+//! layers, numbers in hidden cells that are not low enough for the possible scores, the memory that a mask array takes,
+//! and known masks that differ from the array by one mistake.
 
 use super::decode::Fill;
 use super::diagnose::Case;
@@ -16,9 +17,9 @@ use noren_mask::bits::bit;
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
-    /// Reports query rows that read no key, because the output of such a query depends on the value in hidden cells
-    /// (-inf or a finite number). The severity depends on whether the query is padding. `intent` is the intended mask,
-    /// in which rows may be empty too.
+    /// Reports query rows that read no key. The output of such a query depends on the number in hidden cells (-inf or a
+    /// finite number), and the severity depends on whether the query is padding. `intent` is the intended mask, whose
+    /// rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         let [batch, heads, q_len, _] = own.dims();
@@ -70,8 +71,8 @@ impl Case<'_> {
         }
     }
 
-    /// Reports redacted keys that influence a query from which they are hidden, through other queries and over several
-    /// layers. In `fixed`, each such key is hidden from all queries except its own.
+    /// Reports each redacted key that still influences a query from which it is hidden, over several layers and through
+    /// other queries. In `fixed`, such a key is then hidden from all queries except its own.
     pub(super) fn layered_leaks(&self, keep: &Keep, fixed: &mut Keep, report: &mut Report) {
         let layers = self.context.layers.unwrap_or(2);
         let [batch, heads, q_len, kv_len] = keep.dims();
@@ -100,8 +101,9 @@ impl Case<'_> {
         }
     }
 
-    /// Checks that the number in hidden cells is low enough to hide them at all possible scores, and that the sum of
-    /// this number and a score does not overflow in float16.
+    /// Checks two conditions: the number in hidden cells hides them at every possible score, and the sum of this number
+    /// and a score does not overflow in float16. Returns `None` if both are true, or if the maximum score or the number
+    /// is unknown.
     pub(super) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
             let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
@@ -165,7 +167,8 @@ impl Case<'_> {
         near
     }
 
-    /// Reports a large array that repeats equal parts, or that a mask expression can replace.
+    /// Returns a note about the memory of a large array: if all heads have equal cells, the note states this; otherwise it states
+    /// that a mask expression takes only a few bytes. Returns `None` for a small array and for an array with a bias.
     pub(super) fn memory(&self) -> Option<Finding> {
         let bytes = self.mask.bytes();
         let [batch, heads, ..] = self.alignment.dims;
@@ -176,11 +179,11 @@ impl Case<'_> {
         let repeated = if heads > 1 && keep.heads_equal() { heads } else { 1 };
         let text = match repeated {
             1 => format!(
-                "the array takes {} of memory for {batch} x {heads} planes of cells (batch rows x heads): a mask expression takes only a few bytes",
+                "the array takes {} of memory for {batch} x {heads} matrices of cells (batch rows x heads): a mask expression takes only a few bytes",
                 noren_mask::short_bytes(bytes.into())
             ),
             n => format!(
-                "the array takes {} of memory and holds the same plane of cells {n} times: broadcast one plane, or use a mask expression",
+                "the array takes {} of memory and holds {n} equal matrices of cells: store one matrix and broadcast it, or use a mask expression",
                 noren_mask::short_bytes(bytes.into())
             ),
         };
@@ -188,8 +191,8 @@ impl Case<'_> {
     }
 }
 
-/// Returns the shortest path from `key` to one of `queries` over at most `layers` layers in batch row `b`, as tokens
-/// from the key to the query. Returns `None` without such a path.
+/// Returns the shortest path on which `key` influences one of `queries` in batch row `b`, over at most `layers` layers,
+/// as tokens from the key to the query; `None` if no such path exists.
 fn shortest_path(keep: &Keep, b: usize, key: usize, queries: &[usize], layers: usize) -> Option<Vec<usize>> {
     let [_, heads, q_len, _] = keep.dims();
     let reads = |q: usize, k: usize| (0..heads).any(|h| bit(keep.row(b, h, q), k));

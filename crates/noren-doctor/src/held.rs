@@ -1,4 +1,4 @@
-//! [`Held`]: the compared cells of a mask, for later checks.
+//! [`Held`]: the cells and the intended mask that a diagnosis found, for later checks.
 
 use super::intent::{Intent, PerRow, row};
 use noren_mask::Keep;
@@ -6,12 +6,12 @@ use noren_mask::Keep;
 /// The result of the comparison of an array with its intended mask: the cells and the intended mask. Later checks, such
 /// as the check of probabilities, read this result.
 pub(crate) struct Held {
-    /// The cells of the intended mask for all queries and keys; if the intended mask is unknown, the cells of the
-    /// array.
+    /// The correct cells for all queries and keys; if the correct cells are unknown, the cells of the array.
     pub(crate) keep: Keep,
-    /// The intended mask that was compared with the array; `None` if the intended mask is unknown.
+    /// The intended mask with which the array was compared; `None` if the intended mask is unknown.
     pub(crate) intent: Option<Intent>,
-    /// Whether each query is a non-padding token; used if `intent` is `None`.
+    /// For each batch row and query, true if the query is a non-padding token. This field is used only if `intent` is
+    /// `None`.
     pub(crate) real: Option<PerRow<bool>>,
 }
 

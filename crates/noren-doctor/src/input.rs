@@ -1,11 +1,11 @@
-//! [`Input`]: a mask with its declarations and companion arrays.
+//! [`Input`]: a mask with its declarations and the other given arrays, such as token ids.
 
 use super::context::Context;
 use super::values::Values;
 use noren_mask::BoundMask;
 use std::collections::BTreeMap;
 
-/// A mask with its declarations and companion arrays, ready for a diagnosis.
+/// A mask with its declarations and the other given arrays (such as token ids), ready for a diagnosis.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
     pub(crate) mask: Option<Values>,
@@ -20,13 +20,13 @@ impl Input {
         Input { mask: Some(mask), ..Input::default() }
     }
 
-    /// Creates an input without a mask, for companion arrays such as labels, positions and pooled states.
+    /// Creates an input without a mask, to check other arrays such as labels, positions and pooled states.
     pub fn without_mask() -> Self {
         Input::default()
     }
 
     /// Creates an input from the arrays of a file. If the file has only one array, this array is the mask; otherwise
-    /// the mask is the array named `mask`. All other arrays are companions.
+    /// the mask is the array named `mask`. All other arrays are added as by [`companion`](Self::companion).
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let only = arrays.len() == 1;
         let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
@@ -34,7 +34,7 @@ impl Input {
         beside.into_iter().fold(input, |input, (name, values)| input.companion(name, values))
     }
 
-    /// Sets the declarations.
+    /// Sets the declarations about the mask, such as its kind and its convention.
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
         self
@@ -47,7 +47,8 @@ impl Input {
         self
     }
 
-    /// Sets the full expression of the intended mask, so that nothing is guessed.
+    /// Sets the full expression of the intended mask. The diagnosis then compares every cell with this expression and
+    /// guesses nothing.
     pub fn meant(mut self, bound: &BoundMask) -> Self {
         self.meant = Some(bound.clone());
         self

@@ -23,7 +23,7 @@ pub(crate) fn number(numbers: &[i64], b: usize) -> i64 {
 pub(crate) struct Hidden {
     /// Batch rows in which the keys are hidden; an empty list means all batch rows.
     pub(crate) batch: Vec<usize>,
-    /// The keys as bits; 1 means hidden.
+    /// One bit for each key, 1 for a hidden key.
     pub(crate) keys: Vec<u64>,
     /// Queries from which the keys are hidden; an empty list means all queries.
     pub(crate) queries: Vec<usize>,
@@ -36,8 +36,8 @@ impl Hidden {
     }
 }
 
-/// A cache of the bound masks of an [`Intent`], one for each batch row. A mask is bound when its batch row is first
-/// read. A clone of the cache is empty, because a copy of an [`Intent`] is made to change its terms.
+/// A cache of the bound masks of an [`Intent`], one for each batch row. The mask of a batch row is bound when the row
+/// is first read. A clone of the cache is empty, because an [`Intent`] is cloned to change its terms.
 #[derive(Default, Debug)]
 pub(crate) struct Bound(pub(crate) OnceCell<Vec<OnceCell<BoundMask>>>);
 
@@ -47,9 +47,9 @@ impl Clone for Bound {
     }
 }
 
-/// The terms of an intended mask. A cell is allowed if two conditions hold. First, the base (causality, window, chunk,
-/// tree, first keys) and the documents allow the cell, or the prefix or a block allows the cell. Second, the key of the
-/// cell is neither padding nor redacted.
+/// The terms of an intended mask. A cell is allowed if two conditions hold. First, the prefix or a block allows the
+/// cell, or the base (causality, window, chunk, tree, first keys) and the documents both allow it. Second, the key of
+/// the cell is neither padding nor redacted.
 #[derive(Clone, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
@@ -59,47 +59,51 @@ pub(crate) struct Intent {
     pub(crate) past: Rc<Vec<i64>>,
     /// Positions of the queries; `None` if the positions follow from `past`.
     pub(crate) q_positions: Option<PerRow<i64>>,
-    /// Positions of the keys; `None` if the position of each key is its slot. A negative position marks an empty slot.
+    /// Positions of the keys; `None` if the position of each key is its index. A key with a negative position is an
+    /// empty slot of a cache.
     pub(crate) k_positions: Option<PerRow<i64>>,
-    /// The causal offset `n` of `k <= q + n`.
+    /// The causal offset `n` of `k <= q + n`; `None` if the mask is not causal.
     pub(crate) causal: Option<i64>,
-    /// The maximum distance of a key before the query in the window: `q - left <= k`.
+    /// The maximum distance of a key before the query in the window: `q - left <= k`; `None` without a limit.
     pub(crate) left: Option<i64>,
-    /// The maximum distance of a key after the query in the window: `k <= q + right`.
+    /// The maximum distance of a key after the query in the window: `k <= q + right`; `None` without a limit.
     pub(crate) right: Option<i64>,
-    /// Two values: the length of a chunk in tokens, and the slot of the first chunk for each batch row.
+    /// Two values: the length of a chunk in tokens, and, for each batch row, the index of the key at which the first
+    /// chunk begins. `None` if the mask has no chunks.
     pub(crate) chunk: Option<(i64, Rc<Vec<i64>>)>,
-    /// Number of first non-padding keys that every query reads; in a causal mask, a query reads only those first keys
-    /// that are not after its own position.
+    /// Number of first non-padding keys that every query reads; in a causal mask, a query does not read those of these
+    /// keys that are after its own position.
     pub(crate) sinks: usize,
     /// Document number of each key; 0 for a key outside of all documents. A query belongs to the document of its own
     /// key. `None` if the mask has no documents.
     pub(crate) segments: Option<PerRow<i64>>,
-    /// The prefix length `n` per batch row: every query reads keys `0..n`.
+    /// The prefix length `n` per batch row: every query reads keys `0..n`. `None` if the mask has no prefix.
     pub(crate) prefix: Option<Rc<Vec<i64>>>,
-    /// Block number of each key; -1 for a key outside of all blocks.
+    /// The number of the block of each key (tokens of a block read each other); -1 for a key outside of all blocks.
+    /// `None` if the mask has no blocks.
     pub(crate) blocks: Option<PerRow<i64>>,
-    /// Non-padding keys as bits; `None` if no key is padding.
+    /// One bit for each key, 1 for a non-padding key; `None` if no key is padding.
     pub(crate) valid: Option<PerRow<u64>>,
     /// Whether each query is a non-padding token; `None` if no query is padding.
     pub(crate) q_valid: Option<PerRow<bool>>,
     /// The parent of each node of a tree of drafts; -1 for a root. The nodes are the last queries and the last keys.
+    /// `None` if the mask has no tree.
     pub(crate) tree: Option<Rc<Vec<i64>>>,
     /// The redactions: keys that are hidden from all queries, or only from the queries that the redaction lists.
     pub(crate) redactions: Rc<Vec<Hidden>>,
-    /// True if the mask has the mistake that padding is hidden before the prefix or the blocks are added, which make
-    /// padding visible again.
+    /// True if the mask has this mistake: padding is hidden first, and the prefix or the blocks, which are added
+    /// afterwards, make padding visible again.
     pub(crate) padding_first: bool,
-    /// True if the mask has the mistake that only queries inside the prefix read the prefix.
+    /// True if the mask has this mistake: only queries inside the prefix read the prefix.
     pub(crate) prefix_within: bool,
-    /// True if the mask has the mistake that the window also hides keys of prefixes and blocks.
+    /// True if the mask has this mistake: the window also hides keys of prefixes and blocks.
     pub(crate) window_last: bool,
-    /// True if the mask has the mistake that it hides the rows of padding queries instead of the padding keys.
+    /// True if the mask has this mistake: the rows of padding queries are hidden instead of the padding keys.
     pub(crate) padding_on_queries: bool,
-    /// True if the mask has the mistake that keys after the query are visible regardless of other terms.
+    /// True if the mask has this mistake: every query reads all keys after itself, whatever other terms hide.
     pub(crate) future: bool,
-    /// The slot from which every query reads all keys to the end, by mistake; `None` if the mask does not have this
-    /// mistake.
+    /// If the mask has the mistake that every query reads the last keys, the index of the first of these keys;
+    /// otherwise `None`.
     pub(crate) tail: Option<usize>,
     pub(crate) bound: Bound,
 }
@@ -145,7 +149,7 @@ impl Intent {
         self.past.iter().any(|past| *past != 0)
     }
 
-    /// Returns the index, among the keys, of the token of query `i` in batch row `b`.
+    /// Returns the index of the key that belongs to the same token as query `i` of batch row `b`.
     pub(crate) fn slot(&self, b: usize, i: usize) -> i64 {
         number(&self.past, b) + i as i64
     }
@@ -158,12 +162,12 @@ impl Intent {
         }
     }
 
-    /// Returns whether query `i` of batch row `b` is a non-padding token. Rows of padding queries are not compared.
+    /// Returns true if query `i` of batch row `b` is a non-padding token. Rows of padding queries are not compared.
     pub(crate) fn cares(&self, b: usize, i: usize) -> bool {
         self.q_valid.as_ref().is_none_or(|rows| row(rows, b).get(i).copied().unwrap_or(true))
     }
 
-    /// Returns the slot of the first non-padding key of batch row `b`.
+    /// Returns the index of the first non-padding key of batch row `b`.
     pub(crate) fn first_real(&self, b: usize) -> usize {
         self.valid.as_ref().and_then(|rows| bits::ends(row(rows, b))).map_or(0, |ends| ends.0)
     }

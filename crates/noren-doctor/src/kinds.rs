@@ -14,23 +14,23 @@ pub enum Convention {
 /// The purpose of the array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// A mask of queries by keys.
+    /// An attention mask, with a dimension of queries and a dimension of keys.
     #[default]
     Attention,
     /// A padding mask: one row of keys for each batch row.
     KeyPadding,
-    /// A mask of decoder queries by encoder keys.
+    /// A cross-attention mask: the queries are decoder tokens, and the keys are encoder tokens.
     Cross,
 }
 
 /// The properties of a declared kind of mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MaskKind {
-    /// True when queries read no later key.
+    /// True when queries read no key after their own position.
     pub causal: bool,
     /// True when tokens read only their own document.
     pub packed: bool,
-    /// True when each query reads only keys in a window around or before the query.
+    /// True when each query reads only keys in a window around itself, or in a window that ends at the query.
     pub sliding: bool,
     /// True when tokens read only their own chunk; all chunks have the same length.
     pub chunked: bool,
@@ -42,8 +42,8 @@ pub struct MaskKind {
     pub tree: bool,
     /// True when the keys are encoder tokens.
     pub cross: bool,
-    /// True when the name of the kind does not define whether queries read later keys. For example, documents are
-    /// packed for decoders and for encoders.
+    /// True when the name of the kind does not define whether queries read later keys. For example, the name `packed`
+    /// is used for decoders, which are causal, and for encoders, which are not.
     pub either_way: bool,
 }
 

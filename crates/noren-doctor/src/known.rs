@@ -12,7 +12,8 @@ use std::rc::Rc;
 /// The arrays given with the mask, by name.
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
-/// Names of the arrays that `Known` and the scores check read. Each entry lists the possible names of one array.
+/// Names of the arrays that `Known` and the check of scores read. Each entry of the list has all accepted names of one
+/// array.
 pub(super) const NAMES: &[&[&str]] = &[
     IDS,
     SEGMENTS,
@@ -35,7 +36,7 @@ pub(super) const NAMES: &[&[&str]] = &[
 ];
 
 impl Companions<'_> {
-    /// Returns the first array whose name is in `names`.
+    /// Returns the first array whose name is in `names`; `None` if no such array is given.
     pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
         names.iter().find_map(|name| self.0.get(*name))
     }
@@ -65,7 +66,7 @@ const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "c
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
-/// PyTorch's name of the encoder's padding mask, in which true marks padding.
+/// The name that PyTorch gives to the padding mask of the encoder. In this array, true marks padding.
 const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
@@ -75,8 +76,8 @@ const BLOCKS: &[&str] =
 const FLAGGED_BLOCKS: &[&str] =
     &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
-/// Sizes, padding, documents, positions and trees of a mask, as far as they follow from declarations and companion
-/// arrays (without the cells of the mask).
+/// Sizes, padding, documents, positions and trees that follow from the declarations and from the other given arrays.
+/// Nothing is read from the cells of the mask.
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -85,24 +86,24 @@ pub(crate) struct Known {
     /// True when the declarations give the positions of the queries.
     pub(crate) past_declared: bool,
     pub(crate) ids: Option<Vec<Vec<i64>>>,
-    /// Non-padding keys as bits; `None` if the padding is unknown. If the padding id also ends texts, the first padding id
-    /// after a text counts as the end of the text.
+    /// One bit for each key, 1 for a non-padding key; `None` if the padding is unknown. If one id is both padding and
+    /// the end of texts, the first such id after a text counts as the end of the text.
     pub(crate) valid: Option<PerRow<u64>>,
-    /// Non-padding keys in a second reading, in which the first padding id after a text is padding; `None` if the padding
-    /// id does not end texts.
+    /// A second reading of `valid`, in which the first padding id after a text counts as padding; `None` if the padding
+    /// id does not also end texts.
     pub(crate) valid_too: Option<PerRow<u64>>,
     pub(crate) q_valid: Option<PerRow<bool>>,
     pub(crate) segments: Option<PerRow<i64>>,
-    /// True when the documents follow only from the given positions.
+    /// True when the documents follow from the given positions, and no given array lists the documents.
     pub(crate) segments_from_positions: bool,
-    /// Position ids of the tokens, `[batch, length]`.
+    /// Position ids of the tokens, `[batch, length]`; `None` if no position ids are given.
     pub(crate) positions: Option<Vec<Vec<i64>>>,
     pub(crate) q_positions: Option<PerRow<i64>>,
     pub(crate) k_positions: Option<PerRow<i64>>,
     pub(crate) parents: Option<Vec<i64>>,
     pub(crate) blocks: Option<PerRow<i64>>,
     pub(crate) side: Option<Side>,
-    /// Non-padding tokens of the decoder as bits, for cross-attention.
+    /// For cross-attention, one bit for each token of the decoder, 1 for a non-padding token; otherwise `None`.
     pub(crate) decoder_valid: Option<PerRow<u64>>,
 }
 
@@ -114,8 +115,8 @@ pub(crate) struct Sizes {
     pub(crate) kv_len: usize,
 }
 
-/// Returns the batch size and the number of tokens in a batch row, from the declarations and companion arrays; `None`
-/// for an unknown number.
+/// Returns (batch size, number of tokens in a batch row) from the declarations and the arrays given with the mask;
+/// `None` for an unknown number.
 pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Option<usize>, Option<usize>) {
     let of = |names: &[&str]| {
         let shape = companions.get(names).map(Values::shape);
@@ -179,7 +180,7 @@ impl Known {
         known
     }
 
-    /// Returns whether `rows` has one row, or one per batch row, with one entry per key.
+    /// Returns true if `rows` has one entry for each key in each row, and has one row, or one row for each batch row.
     fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
         rows.first().is_some_and(|r| r.len() == self.kv_len) && self.one_each(rows)
     }
@@ -322,8 +323,8 @@ impl Known {
         self.segments_of_positions();
     }
 
-    /// Finds documents in the given positions: a document begins at each token whose position is not the position of
-    /// the previous token plus 1. Padding belongs to no document.
+    /// Finds documents in the given positions. If the position of a token is not the position of the previous token
+    /// plus 1, a document begins at this token. Padding belongs to no document.
     fn segments_of_positions(&mut self) {
         let Some(positions) = &self.positions else { return };
         let mut several = false;
@@ -421,8 +422,8 @@ impl Known {
         unfit
     }
 
-    /// Finds the non-padding queries. In cross-attention, they are the non-padding tokens of the decoder. Otherwise, a
-    /// query is not padding if its own key is not padding.
+    /// Finds the non-padding queries. In cross-attention, these are the non-padding tokens of the decoder. Otherwise, a
+    /// query is non-padding if the key of the same token is non-padding.
     fn queries(&mut self, companions: &Companions<'_>, context: &Context) {
         if context.role == Role::Cross {
             let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
@@ -472,8 +473,9 @@ impl Known {
     }
 }
 
-/// Returns the first token and the end (exclusive) of the text in a batch row, from the positions of its tokens. Equal
-/// positions at the start or the end of the row are padding: for example, (3, 6) for 1, 1, 1, 0, 1, 2.
+/// Returns (first token, end) of the text in a batch row; the end is exclusive. The text is found from the positions of
+/// the tokens: equal positions at the start or the end of the row are padding. For example, the positions 1, 1, 1, 0,
+/// 1, 2 give (3, 6).
 fn moving(positions: &[i64]) -> (usize, usize) {
     let n = positions.len();
     let same = |a: &i64, b: &i64| a == b;
@@ -514,9 +516,10 @@ pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
     row
 }
 
-/// Returns the non-padding tokens of a batch row as bits, if the id `pad` marks both padding and the end of a text.
-/// `left` is true for padding on the left. The run of `pad` at the padded end is padding. If `end_is_real` is true and
-/// the padding is on the right, the first token of this run is the end of the text.
+/// Returns one bit for each token of a batch row, 1 for a non-padding token, if the id `pad` marks both padding and the
+/// end of a text. The consecutive tokens with this id at one end of the row are padding: at the left end if `left` is
+/// true, otherwise at the right end. If `left` is false and `end_is_real` is true, the first of these tokens ends the
+/// text and counts as non-padding.
 fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
     let n = ids.len();
     let padding = match left {

@@ -53,7 +53,8 @@ fn each(input: &Input) -> Result<Report, Error> {
     Ok(all)
 }
 
-/// Sets the verdict of the report `all` from the reports of the layers. The verdict is correct only if every layer is correct.
+/// Sets the verdict of the report `all` from `reports`, the reports of the layers. The verdict is correct only if every layer
+/// is correct.
 fn judge(all: &mut Report, reports: &[Report]) {
     all.compared = reports.iter().map(|r| r.compared).sum();
     all.rows_left_out = reports.iter().map(|r| r.rows_left_out).sum();
@@ -90,8 +91,8 @@ fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Re
     super::diagnose::diagnose(&one)
 }
 
-/// Returns a description of the mistake if every layer in `faulty` has the mask that is declared for another kind of layer; `None` otherwise, or if
-/// `faulty` is empty.
+/// If every layer in `faulty` has the mask that is declared for another kind of layer, returns a description of this
+/// mistake; otherwise, or if `faulty` is empty, `None`.
 fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Option<String>, Error> {
     let kinds = &input.context.layer_kinds;
     for &layer in faulty {
@@ -109,8 +110,8 @@ fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Opti
         .then(|| format!("layers {} have the mask that is declared for the other kind of layer", list.join(", "))))
 }
 
-/// Returns the masks of all layers as one mask, with the layers one after another in the batch dimension. Returns `None` if a mask is missing or if
-/// sizes differ.
+/// Joins the masks of all layers along the batch dimension, one layer after another. Returns `None` if a mask is
+/// missing or if sizes differ.
 fn stacked<'a>(keeps: impl Iterator<Item = Option<&'a Keep>>) -> Option<Keep> {
     let keeps: Vec<&Keep> = keeps.collect::<Option<_>>()?;
     let [batch, heads, q_len, kv_len] = keeps[0].dims();

@@ -1,5 +1,5 @@
-//! Counts the cells in which the given mask differs from the intended mask. A wrongly visible cell is counted for a term of the intended mask if
-//! the intended mask without that term would allow the cell.
+//! Counts the cells in which the given mask differs from the intended mask. If a wrongly visible cell would be allowed
+//! by the intended mask without one term, such as causality, the cell is counted for this term.
 
 use super::intent::Intent;
 use noren_mask::Keep;
@@ -10,19 +10,19 @@ use std::rc::Rc;
 /// counted.
 #[derive(Default)]
 pub(super) struct Leaks {
-    /// Number of visible cells that the intended mask hides.
+    /// Number of cells that are visible in the given mask but hidden in the intended mask.
     pub(super) visible: u64,
-    /// Number of hidden cells that the intended mask allows.
+    /// Number of cells that are hidden in the given mask but allowed in the intended mask.
     pub(super) hidden: u64,
-    /// Number of wrongly visible cells that only the causality of the intended mask hides.
+    /// Number of wrongly visible cells that the intended mask without its causality would allow.
     pub(super) future: u64,
-    /// Number of wrongly visible cells that only the padding of the intended mask hides.
+    /// Number of wrongly visible cells that the intended mask without its padding would allow.
     pub(super) padding: u64,
-    /// Number of wrongly visible cells that only the documents of the intended mask hide.
+    /// Number of wrongly visible cells that the intended mask without its documents would allow.
     pub(super) documents: u64,
-    /// Number of wrongly visible cells that only the redactions of the intended mask hide.
+    /// Number of wrongly visible cells that the intended mask without its redactions would allow.
     pub(super) redacted: u64,
-    /// Number of wrongly visible cells that only the left side of the window of the intended mask hides.
+    /// Number of wrongly visible cells that the intended mask without the left limit of its window would allow.
     pub(super) before: u64,
 }
 

@@ -84,7 +84,7 @@ pub use words::{Pooling, WindowMeans};
 use noren_mask::Error;
 
 impl Input {
-    /// Runs all checks and returns their report.
+    /// Runs all checks on this input and returns a report of the results.
     ///
     /// # Errors
     /// Returns an error if the arrays have shapes that no interpretation fits, or if declarations contradict the shapes. A

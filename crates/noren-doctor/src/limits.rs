@@ -6,23 +6,25 @@ use super::kinds::Redaction;
 use super::values::Values;
 use noren_mask::Error;
 
-/// Maximum number of cells of a mask with the declared sizes. A given array that has more cells raises this limit to its own number of cells.
+/// Maximum number of cells of a mask with the declared sizes. If the given array has more cells than this, its number
+/// of cells is the maximum.
 const MOST_CELLS: u128 = 1 << 28;
 
-/// For an array with one row of keys per batch row, the limit `MOST_CELLS` is raised to the number of keys squared (the
-/// cells of a square mask), but at most to this number.
+/// An array with one row of keys per batch row is expanded to a square mask. For such an array, the maximum
+/// `MOST_CELLS` is raised to the number of keys squared, but at most to this number.
 const MOST_JOINED: u128 = 1 << 30;
 
-/// Maximum number of pairs of batch row and head, because each pair is checked separately. A given array with more cells raises this limit to its
-/// number of cells.
+/// Maximum number of pairs (batch row, head), each of which is checked separately. If the given array has more cells
+/// than this, its number of cells is the maximum.
 const MOST_PAIRS: u128 = 1 << 16;
 
-/// Maximum number of cells of a declared mask that is computed although the array has another number of keys.
+/// Maximum number of cells of a declared mask whose number of keys differs from that of the array. Cells of a larger
+/// mask are not computed.
 pub(super) const MOST_BUILT: u128 = 1 << 24;
 
-/// Returns an error if the declared numbers of batch rows and heads are too large for an array of `len` cells. `least`
-/// is the numbers `[batch rows, heads]` of the array. A smaller or missing declared number is replaced by the number in
-/// `least`.
+/// Returns an error if the declared numbers of batch rows and heads give too many pairs for an array of `len` cells.
+/// `least` has the numbers `[batch rows, heads]` of the array. If a declared number is missing or smaller, the number
+/// in `least` is used.
 pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> Result<(), Error> {
     let declared = [context.batch, context.heads];
     let [batch, heads] = [0, 1].map(|at| declared[at].unwrap_or(1).max(least[at]) as u128);
@@ -36,8 +38,8 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     Ok(())
 }
 
-/// Returns an error if the declared sizes give too many cells or too many pairs of batch row and head, or if a declared redaction names a batch row,
-/// key or query outside of the mask.
+/// Returns an error if the declared sizes give too many cells or too many pairs (batch row, head), or if a batch row,
+/// key or query of a declared redaction is outside of the mask.
 pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
     // A row of keys becomes a square mask, with as many queries as keys.
@@ -66,7 +68,7 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
         let beyond = context.redactions.iter().flat_map(of).find(|at| *at >= count);
         if let Some(at) = beyond {
             let text = format!(
-                "`{name}` holds the index {at}, but the mask has only {count} indices for this list: give indices from 0 to {}",
+                "a redaction has the index {at} in `{name}`, but the indices of `{name}` in this mask are smaller than {count}: give indices from 0 to {}",
                 count - 1
             );
             return Err(Error::fact("context: redactions", text));

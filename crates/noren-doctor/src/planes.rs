@@ -6,9 +6,9 @@ use super::target::{Mistake, Target};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 
-/// The padding of the given mask, with one row of bits (one bit per key) for each batch row: `seen` are the keys that
-/// the mask treats as non-padding, `hidden` are the keys that it treats as padding. A key that the intended mask hides
-/// from all queries for another reason is in neither set.
+/// The padding of the given mask, as two sets of keys for each batch row (one bit per key). The mask treats the keys of
+/// `seen` as non-padding and the keys of `hidden` as padding. A key is in neither set if the intended mask hides the
+/// key from all queries for a reason other than padding.
 pub(super) struct Plane {
     pub(super) seen: Vec<Vec<u64>>,
     pub(super) hidden: Vec<Vec<u64>>,
@@ -26,16 +26,16 @@ impl Plane {
         Plane { seen, hidden, rows: (0..batch).collect() }
     }
 
-    /// Returns whether `other` is a possible padding of the given mask: it contains every key of `seen` and no key of
-    /// `hidden`. `other` holds the non-padding keys of each batch row, as bits.
+    /// Returns true if `other` is a possible padding of the given mask: `other` contains every key of `seen` and no key
+    /// of `hidden`. `other` holds the non-padding keys of each batch row, as bits.
     fn is(&self, other: &[Vec<u64>]) -> bool {
         let of_row = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
         (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
     }
 
-    /// Returns the mistake in the padding that the given mask shows, and the cost of this explanation; `None` if the
-    /// padding is correct. Of all explanations of a mask, the one with the lowest cost is reported.
-    /// `right` is the intended mask, and `valid` holds its non-padding keys for each batch row, as bits.
+    /// Returns the mistake in the padding of the given mask, and the cost of this explanation; `None` if the padding is
+    /// correct. The explanation with the lowest cost is reported. `right` is the intended mask. `valid` has the
+    /// non-padding keys of `right`: one row of bits for each batch row, with a 1 for each non-padding key.
     pub(super) fn judge(&self, right: &Intent, valid: &[Vec<u64>], target: &Target<'_>) -> Option<(Mistake, f64)> {
         let batch = right.batch;
         let kv_len = right.kv_len;
@@ -66,12 +66,12 @@ impl Plane {
             let first = row(valid, 0);
             let same_lengths = (1..batch).all(|b| row(valid, b) == first);
             if !same_lengths && count(first) < kv_len as u64 && self.is(&vec![first.to_vec(); batch]) {
-                return say("batch_row_wrong", "every batch row has the padding of row 0", 1.0);
+                return say("batch_row_wrong", "every batch row has the padding of batch row 0", 1.0);
             }
             let only_first: Vec<Vec<u64>> =
                 (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
             if count(first) < kv_len as u64 && self.is(&only_first) {
-                return say("batch_row_wrong", "the padding is hidden only in row 0 of the batch", 1.0);
+                return say("batch_row_wrong", "padding is hidden only in batch row 0", 1.0);
             }
             let nothing = vec![0u64; all.len()];
             let only_first: Vec<Vec<u64>> =
@@ -79,7 +79,7 @@ impl Plane {
             if self.is(&only_first) {
                 return say(
                     "batch_row_wrong",
-                    "only row 0 of the batch has a mask: queries of the other rows read no key",
+                    "only batch row 0 has a mask: queries of the other batch rows read no key",
                     1.0,
                 );
             }
@@ -106,8 +106,8 @@ impl Plane {
         Some(self.lengths(right, valid, (extra, missing), target))
     }
 
-    /// Returns a description of the mistake if all hidden non-padding tokens have the same id, and this id is the id of padding or the id that ends a
-    /// text. `None` otherwise, or if no token ids were given.
+    /// If all wrongly hidden tokens have the same id, and this id is the padding id or the id that ends a text, returns
+    /// a description of the mistake. Otherwise, or if no token ids were given, returns `None`.
     fn holes(&self, valid: &[Vec<u64>], target: &Target<'_>) -> Option<String> {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
@@ -128,15 +128,16 @@ impl Plane {
         ))
     }
 
-    /// Returns whether the mask hides a key of batch row `b` between two visible keys, although the key is a
-    /// non-padding key in `valid`.
+    /// Returns true if the mask hides a non-padding key of batch row `b` between two visible keys. `valid` has the
+    /// non-padding keys, as bits.
     fn has_hole(&self, b: usize, valid: &[Vec<u64>]) -> bool {
         let Some((first, last)) = ends(&self.seen[b]) else { return false };
         (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
     }
 
-    /// Returns the mistake and its cost for padding whose lengths differ from the lengths of the texts. `valid` holds the correct non-padding keys as bits,
-    /// and (`extra`, `missing`) are the numbers of visible padding keys and of hidden non-padding keys.
+    /// Returns the mistake and its cost for a mask whose padding does not fit the lengths of the texts. `valid` holds
+    /// the correct non-padding keys as bits. `extra` is the number of visible padding keys, and `missing` the number of
+    /// hidden non-padding keys.
     fn lengths(
         &self,
         right: &Intent,
@@ -170,11 +171,13 @@ impl Plane {
                     let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
                     ones(&real).next().map(|k| (b, k))
                 });
-                let place = hole.map_or(String::new(), |(b, k)| format!(", the first at key {k} of batch row {b}"));
-                (
-                    ("pad_equals_eos_holes", format!("{missing} non-padding key(s) are hidden inside the text{place}")),
-                    1.3,
-                )
+                let text = match hole {
+                    Some((b, k)) => format!(
+                        "{missing} non-padding key(s) are hidden inside the text; the first of them is key {k} of batch row {b}"
+                    ),
+                    None => format!("{missing} non-padding key(s) are hidden inside the text"),
+                };
+                (("pad_equals_eos_holes", text), 1.3)
             }
             () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit the given texts")), 1.4),
         }
@@ -183,9 +186,9 @@ impl Plane {
 
 impl Target<'_> {
     /// Returns the padding that the given mask shows: the keys that no query reads, although `wrong` without its
-    /// padding allows them. `wrong` is the intended mask `right`, or `right` after another mistake. Returns `None` if a
-    /// key is hidden from some queries and visible to others, or if a cell is visible that `wrong` forbids for a reason
-    /// other than padding.
+    /// padding allows them. `wrong` is the intended mask `right`, or `right` with another mistake. Returns `None` in
+    /// two cases: a key is hidden from some queries and visible to others, or a cell is visible that `wrong` hides for
+    /// a reason other than padding.
     pub(super) fn plane(&self, right: &Intent, wrong: &Intent) -> Option<Plane> {
         if let Some(plane) = self.plane {
             return Some(Plane::stored(plane, right.batch));

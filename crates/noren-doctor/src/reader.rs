@@ -5,8 +5,8 @@ use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
-/// A reader of the declared values in a JSON object. Each value has several possible names. The reader stores all names that a caller looked up;
-/// `Reader::unread` then finds the other names in the object.
+/// A reader of the declared values in a JSON object. A value may be declared under several names. The reader remembers
+/// all names that callers looked up, and `Reader::unread` finds the other names of the object.
 pub(super) struct Reader<'a> {
     map: &'a Map<String, Value>,
     known: RefCell<Vec<&'static str>>,
@@ -17,7 +17,7 @@ fn plain(name: &str) -> String {
     name.replace(['_', '-', '.', ' '], "").to_ascii_lowercase()
 }
 
-/// The maximum length or position in tokens. The product of three such numbers fits in 128 bits, and a sum of them fits in 64 bits.
+/// The maximum length or position, in tokens. With this maximum, the product of three lengths fits in 128 bits.
 const MOST: i64 = Shape::MAX_LEN as i64;
 
 impl<'a> Reader<'a> {
@@ -25,8 +25,9 @@ impl<'a> Reader<'a> {
         Reader { map, known: RefCell::default() }
     }
 
-    /// Returns the pair (name as the user spelled it, value) that is declared under one of `names`; `None` if no value is declared, or only null.
-    /// Spellings are compared as by `plain`. Returns an error if two of the names are declared with different values.
+    /// Returns the pair (name as the user spelled it, value) that is declared under one of `names`; `None` if no value
+    /// or only null is declared. Names are equal if `plain` returns the same text. Returns an error if two of the names
+    /// have different values.
     fn get(&self, names: &[&'static str]) -> Result<Option<(&'a str, &'a Value)>, Error> {
         self.known.borrow_mut().extend(names);
         let spelled = |name: &'static str| {
@@ -76,8 +77,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the value that `meaning` computes from the word that is declared under one of `names`; `None` if no word
-    /// is declared. Returns the error of `meaning` for an invalid word.
+    /// Reads the word that is declared under one of `names`, and returns the value that `meaning` computes from the
+    /// word; `None` if no word is declared. Returns the error of `meaning` for an invalid word.
     pub(super) fn word<T>(
         &self,
         names: &[&'static str],
@@ -111,7 +112,8 @@ impl<'a> Reader<'a> {
         value.as_f64().map(Some).ok_or_else(|| Self::wrong(key, value, "a number"))
     }
 
-    /// Returns a declared integer of any size, such as a token id. From a list, only the first number is returned. `None` if nothing is declared.
+    /// Returns a declared integer of any size, such as a token id; `None` if no integer is declared. If a list is
+    /// declared, its first number is returned.
     pub(super) fn id(&self, names: &[&'static str]) -> Result<Option<i64>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(None) };
         // Generation settings may hold a list of ids that end a text.
@@ -163,8 +165,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the declared redactions. Accepts four formats: keys `[3, 4]`; objects `[{"batch": 1, "keys": [3], "queries": [7]}]`; one object
-    /// `{"keys": [3]}`; pairs `[[7, 3], ...]` of (query, key).
+    /// Returns the declared redactions. Four formats are accepted: a list of keys `[3, 4]`; objects `[{"batch": 1,
+    /// "keys": [3], "queries": [7]}]`; one object `{"keys": [3]}`; pairs `[[7, 3], ...]` of (query, key).
     pub(super) fn redactions(&self, names: &[&'static str]) -> Result<Vec<Redaction>, Error> {
         let Some((key, value)) = self.get(names)? else { return Ok(Vec::new()) };
         let expected =
@@ -196,7 +198,7 @@ fn shown(value: &Value) -> String {
     value.to_string().chars().take(80).collect()
 }
 
-/// Returns whether two declared values have equal meaning, such as 4 and 4.0, or the number `4` and the list `[4]`.
+/// Returns true if two declared values have the same meaning, such as 4 and 4.0, or the number `4` and the list `[4]`.
 fn same(one: &Value, other: &Value) -> bool {
     let bare = |value| match value {
         Value::Array(list) if list.len() == 1 => list[0].clone(),
@@ -210,7 +212,8 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() < 9e15).map(|x| x as i64))
 }
 
-/// Returns the indices in `value`, which is a single index or a list of indices; `None` if `value` contains anything but non-negative integers.
+/// Returns the indices in `value`, which is one index or a list of indices; `None` if `value` is or contains something
+/// else.
 fn places(value: &Value) -> Option<Vec<usize>> {
     let place = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
     match value {
@@ -220,8 +223,8 @@ fn places(value: &Value) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns a redaction from a JSON object; `None` if the object names no keys, has an unknown name, or has a value that is not an index or a list of
-/// indices.
+/// Returns a redaction from a JSON object; `None` if the object has no keys to hide, an unknown name, or a value that
+/// is not an index or a list of indices.
 fn redaction(value: &Value) -> Option<Redaction> {
     let Value::Object(map) = value else { return None };
     let read = Reader::new(map);

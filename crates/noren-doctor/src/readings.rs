@@ -11,8 +11,8 @@ use noren_mask::Keep;
 use noren_mask::bits::row_of;
 
 impl Case<'_> {
-    /// Returns whether the kind of the mask is open: no kind is declared, no declared window, chunk or prefix implies a kind, and the array is a mask of
-    /// queries by keys of one text.
+    /// Returns true if the kind of the mask is unknown: no kind is declared, no window, chunk or prefix is declared
+    /// (which would imply a kind), and the array is a mask of queries by keys of one text.
     fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
@@ -23,8 +23,9 @@ impl Case<'_> {
             && !self.alignment.keys_only
     }
 
-    /// Returns the first of `readings` whose cells equal a known mask, as (cells, finding of the reading, known mask). The sizes of the known mask are read
-    /// from the array. `None` if no reading equals a known mask, or if the kind of the mask is not open.
+    /// Returns the first of `readings` whose cells equal a known mask, as (cells, finding of the reading, known mask).
+    /// Sizes of the known mask, such as a window width, are read from the array. Returns `None` if no reading equals a
+    /// known mask, or if the kind of the mask is known (see [`open_kind`](Self::open_kind)).
     pub(super) fn undeclared_family(
         &self,
         readings: &[(Keep, Option<Finding>)],
@@ -39,8 +40,8 @@ impl Case<'_> {
         readings.iter().find_map(fits)
     }
 
-    /// Returns known masks that one mistake may change into the given cells. If the inverted cells equal a known mask, this mask is the last. The list is
-    /// empty if the kind of the mask is not open.
+    /// Returns known masks that one mistake may change into the given cells. If the inverted cells equal a known mask,
+    /// this mask is the last. The list is empty if the kind of the mask is known (see [`open_kind`](Self::open_kind)).
     pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
         if !self.open_kind() {
             return Vec::new();
@@ -52,7 +53,7 @@ impl Case<'_> {
         near
     }
 
-    /// Returns the question whether true means "may attend" or "ignored", if the inverted cells are a known mask;
+    /// If the inverted cells are a known mask, returns the question whether true means "may attend" or "ignored";
     /// otherwise `None`. Also returns `None` if a convention or kind is declared, if the declared function defines the
     /// convention, or if the stored numbers are floats.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
@@ -71,8 +72,8 @@ impl Case<'_> {
         ))
     }
 
-    /// Returns the question whether a two-dimensional array of integers has dimensions (batch row, key) or (query, key). `None` if a declaration or the
-    /// cells answer the question.
+    /// Returns the question whether the dimensions of a two-dimensional array of integers are (batch row, key) or
+    /// (query, key); `None` if a declaration or the cells answer the question.
     pub(super) fn two_readings(&self) -> Option<Open> {
         let &[a, b] = self.mask.shape() else { return None };
         let whole = matches!(self.mask.numbers(), Numbers::Int(_));
@@ -92,7 +93,8 @@ impl Case<'_> {
         Some(Open::new(&[&keys, &square], question))
     }
 
-    /// Returns whether every row is a possible `attention_mask` of a tokenizer: only 0 and 1, at least one 1, and at most one change between 0 and 1.
+    /// Returns true if every row may be a row of the `attention_mask` of a tokenizer: only 0 and 1, at least one 1, and
+    /// at most one change between 0 and 1.
     fn rows_of_keys(&self) -> bool {
         let Numbers::Int(cells) = self.mask.numbers() else { return false };
         let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
@@ -103,8 +105,9 @@ impl Case<'_> {
         })
     }
 
-    /// Returns the cells in each possible reading, the default reading `given` first. A reading that contradicts the shape or order of the dimensions has
-    /// a finding, which describes this mistake; other readings have `None`.
+    /// Returns the cells in each possible reading, first the default reading `given`. If a reading is possible only
+    /// because of a mistake in the shape or the order of dimensions, it has a finding with this mistake; otherwise
+    /// `None`.
     pub(super) fn readings(&self, given: &Keep, structure: Option<&Intent>) -> Vec<(Keep, Option<Finding>)> {
         let mut readings = vec![(given.clone(), None)];
         if let Some(other) = &self.decoded.other {
@@ -127,8 +130,8 @@ impl Case<'_> {
                 }
             }
             let text = format!(
-                "the shape {:?} has two possible readings: the mask is read as {:?}, but the declaration fits {dims:?}; with another batch size, the array \
-                 would cause an error or have another meaning: give all four dimensions",
+                "an array of shape {:?} can have two meanings: it is read as {:?}, but the declaration fits {dims:?}. With another batch size, the \
+                 array would cause an error or have another meaning: give it with four dimensions",
                 self.mask.shape(),
                 self.alignment.dims
             );
@@ -162,8 +165,8 @@ fn inverted(keep: &Keep) -> Keep {
     out
 }
 
-/// Returns the cells in the other order of the first stored dimension, which has one entry for each pair of batch row
-/// and head. Batch row `b`, head `h` gets entry `h * batch + b` of this dimension.
+/// Returns the cells with heads before batch rows in the first stored dimension, which has one entry for each pair of
+/// batch row and head. Batch row `b`, head `h` gets entry `h * batch + b` of this dimension.
 fn swapped(keep: &Keep) -> Keep {
     let [batch, heads, q_len, _] = keep.dims();
     let mut out = Keep::empty(keep.dims());

@@ -27,7 +27,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict in words.
+    /// Returns the verdict as words for reports, such as `faulty` or `looks like`.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Correct => "correct",
@@ -38,15 +38,16 @@ impl Verdict {
     }
 }
 
-/// A question that the declarations leave open.
+/// A question about the intended mask that the user's declarations leave open, for example: does a window width count
+/// the query's own token?
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Open {
-    /// The possible readings, each with the mask that it gives.
+    /// The possible answers to the question, each with the mask that the answer implies.
     pub readings: Vec<String>,
-    /// The question, and the declaration that answers it.
+    /// The question, with the name of the declaration that answers it.
     pub question: String,
-    /// True if the report contains the question only when its readings give different cells; false if the report always
-    /// contains it.
+    /// True if the report contains the question only when different answers give different cells; false if the report
+    /// always contains the question.
     #[serde(skip)]
     pub(crate) between: bool,
 }
@@ -60,7 +61,8 @@ impl Open {
         }
     }
 
-    /// Marks the question as relevant only if the readings give different cells.
+    /// Returns the question with the field `between` set to true: the report then contains the question only if
+    /// different answers give different cells.
     pub(crate) fn between(self) -> Self {
         Open { between: true, ..self }
     }
@@ -70,7 +72,7 @@ impl Open {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// The finding is one of several explanations, or it is based on a guess of the intended mask.
+    /// The finding is one of several possible explanations, or it depends on a guess of the intended mask.
     Possible,
     /// The finding is the most likely explanation that fits the declarations.
     Likely,
@@ -84,7 +86,7 @@ pub enum Certainty {
 pub enum Severity {
     /// A remark; the outputs of non-padding tokens do not change.
     Note,
-    /// The finding may change outputs, depending on the code that uses them.
+    /// The finding may change outputs. Whether it does depends on code or numbers that were not given.
     Warning,
     /// Outputs of non-padding tokens are wrong.
     Error,
@@ -101,11 +103,12 @@ pub struct Finding {
     pub severity: Severity,
     /// The description, in one or two sentences.
     pub says: String,
-    /// Number of wrong cells; 0 if the finding has no list of cells. Rows of padding queries count only if a full expression is declared.
+    /// Number of wrong cells; 0 if the finding is not about single cells. Rows of padding queries count only if a full
+    /// expression is declared.
     pub wrong_cells: u64,
     /// The first wrong cells, as `[batch, head, query, key]`.
     pub first_cells: Vec<[usize; 4]>,
-    /// The repair as a mask expression; present only if a named mistake explains every wrong cell.
+    /// The repair as a mask expression; `None` if no named mistake explains every wrong cell.
     pub repair: Option<String>,
     /// The line of code that usually causes the mistake.
     pub cause: &'static str,
@@ -141,23 +144,25 @@ impl Finding {
 pub struct Report {
     /// The verdict on the mask as a whole.
     pub verdict: Verdict,
-    /// The reason for the verdict: the declared mask, the mask that the array resembles, or the question to answer.
+    /// The reason for the verdict. If the mask is faulty, this is the description of the most severe finding; otherwise
+    /// the declared mask, the mask that the array resembles, or the question to answer.
     pub sentence: String,
     /// Number of cells compared with the declared mask, or with the mask that the array resembles.
     pub compared: u64,
-    /// Number of query rows that are not compared, because the query is padding or redacted.
+    /// Number of query rows that are not compared, because their queries are padding or redacted.
     pub rows_left_out: u64,
     /// Questions that the declarations leave open, with the possible readings.
     pub open: Vec<Open>,
     /// A description of the mask: type, shape, convention and expression.
     pub description: String,
     /// The smallest expression found for the cells, exact or with exceptions. Cells in rows of padding queries may differ from the expression.
+    /// `None` if no mask was given.
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
     /// Known masks that differ from the array by one mistake. Empty if a kind is declared.
     pub near: Vec<String>,
-    /// Properties that could not be checked, with the declarations that are needed.
+    /// Properties that could not be checked, each with the declarations that the check needs.
     pub unknown: Vec<String>,
     /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
     pub given: Option<Keep>,
@@ -167,8 +172,8 @@ pub struct Report {
     /// The declared cells. Present if a full expression is declared, or if the given cells differ from the declaration for an unknown reason;
     /// otherwise `None`.
     pub expected: Option<Keep>,
-    /// The expression of the intended mask. Present if a full expression is declared, or if a faulty mask has repaired
-    /// or declared cells; otherwise `None`.
+    /// The expression of the intended mask. It is present if a full expression is declared, or if the mask is faulty
+    /// and `fixed` or `expected` is present; otherwise `None`.
     pub intended: Option<String>,
 }
 
@@ -224,7 +229,7 @@ impl Report {
         fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
     }
 
-    /// Returns the picture of [`picture`](Self::picture) as SVG.
+    /// Returns the picture of [`picture`](Self::picture) as SVG; `None` if the report has no cells to show.
     ///
     /// # Errors
     /// Returns an error if the picture cannot be drawn; no report is known for which this happens.
@@ -233,8 +238,9 @@ impl Report {
         fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
     }
 
-    /// Returns two masks, first the correct cells, then the given cells. The correct cells are the repaired cells if present, otherwise the declared
-    /// cells, otherwise the given cells.
+    /// Returns two masks: the correct cells and the given cells, in this order. The correct cells are the repaired
+    /// cells; if there are none, the declared cells; otherwise the given cells. Returns `None` if no mask was given, or
+    /// if the two masks have different sizes.
     fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
         let Some(given) = &self.given else { return Ok(None) };
         let (name, fixed) = match (&self.fixed, &self.expected) {

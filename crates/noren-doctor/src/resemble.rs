@@ -7,23 +7,23 @@ use super::intent::Intent;
 use super::target::Target;
 use noren_mask::Keep;
 
-/// Maximum number of known masks from which a search for mistakes starts.
+/// Maximum number of known masks (such as windows) from which one search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
-/// The cost of the hypothesis that the nearest known mask is the intended mask. The following known masks, by distance,
-/// have 0.01 more each.
+/// The cost of the hypothesis that the nearest known mask is the intended mask; nearest means that the fewest cells
+/// differ. The cost increases by 0.01 for each next known mask. A hypothesis with a lower cost is more likely.
 const OF_A_FAMILY: f64 = 0.15;
 
-/// A known mask, such as a causal mask, with the number of cells in which the given mask differs from it.
+/// A known mask, such as a causal mask, and the number of cells in which the given mask differs from the known mask.
 pub(super) struct Resemblance {
     pub(super) intent: Intent,
-    /// A description of the known mask.
+    /// A description of the known mask, for reports.
     pub(super) name: String,
     /// Number of cells in which the known mask and the given mask differ, in rows of non-padding queries.
     pub(super) off: u64,
 }
 
-/// Returns the known mask that differs from `given` in the fewest cells. Sizes such as a window width are read from most rows of the array, so a few
-/// wrong cells do not change these sizes.
+/// Returns the known mask that differs from `given` in the fewest cells. Sizes of known masks, such as a window width,
+/// are read from most rows of the array, so a few wrong cells do not change them.
 pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
@@ -47,8 +47,8 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     })
 }
 
-/// Returns the first known mask that equals `given` in every row of a non-padding query; `None` if no known mask equals `given`. Masks with assumed
-/// padding are compared last.
+/// Returns the first known mask that equals `given` in all rows of non-padding queries; `None` if there is no such
+/// mask. Masks with assumed padding are compared last.
 pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     let target = Target::new(given);
     let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
@@ -56,8 +56,8 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
 }
 
-/// Returns at most `MOST_FAMILIES` known masks that are not among `hypotheses`, those with the fewest differing cells first. A search for mistakes may
-/// start from these masks.
+/// Returns at most `MOST_FAMILIES` known masks from which a search for mistakes may start. The masks with the fewest
+/// differing cells are first. Masks of `hypotheses` are left out.
 pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
     let target = Target::new(given);
     let mut out: Vec<(u64, Hypothesis)> = Vec::new();
@@ -107,7 +107,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
         parts.push("documents apart".to_string());
     }
     if intent.k_positions.is_some() {
-        parts.push("keys at their declared positions, not at their indices in the cache".to_string());
+        parts.push("the position of each key is its declared position, not its index in the cache".to_string());
     }
     if intent.past.iter().any(|past| *past != 0) {
         parts.push(format!("query 0 at position {}", listed(&intent.past)));

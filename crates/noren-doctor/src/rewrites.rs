@@ -1,5 +1,5 @@
-//! The named mistakes as changes ("rewrites") of a declared mask. Each rewrite changes the expression, the facts or the shape, and the cells are then
-//! computed from the changed mask.
+//! The named mistakes as changes ("rewrites") of a declared mask. Each rewrite changes the expression, the facts (data given with the mask, such as
+//! lengths) or the shape, and the cells are then computed from the changed mask.
 
 use super::edits::Edit;
 use super::intent::Intent;
@@ -11,8 +11,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
 use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
 
-/// Maximum number of atoms in a declared expression for the search that removes and inverts its operands one by one.
-/// Expressions with more atoms skip this search.
+/// Maximum number of elementary masks (atoms) in a declared expression for the search that removes or inverts one
+/// operand at a time. If an expression has more, this search is left out.
 const MOST_ATOMS: usize = 48;
 
 /// A mask that a known mistake produces from the declared mask.
@@ -21,14 +21,15 @@ pub(super) struct Rewrite {
     pub(super) class: &'static str,
     /// The description of the mistake.
     pub(super) says: String,
-    /// The cost of the mistake: less likely mistakes cost more.
+    /// The cost of the mistake; a less likely mistake has a higher cost.
     pub(super) cost: f64,
     /// The mask after the mistake.
     pub(super) bound: BoundMask,
 }
 
-/// Returns the masks that known mistakes produce from the declared mask `meant`. `left` is the window width in the array, in keys before the query,
-/// or `None` if the array has no window. `shows` is true if the array allows more cells than `meant`.
+/// Returns the masks that known mistakes produce from the declared mask `meant`. `left` is the number of keys before
+/// the query in the window that the array shows; `None` if the array shows no window. `shows` is true if the array
+/// allows more cells than `meant`.
 pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec<Rewrite> {
     let terms = terms(meant);
     let widths = left.map(|left| match terms.left {
@@ -43,7 +44,8 @@ pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec
     named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
 }
 
-/// Returns the sizes, the query offsets and the window width of the declared mask `meant`, for messages. The result has no other terms of `meant`.
+/// Returns an [`Intent`] with only three properties of the declared mask `meant`, for messages: its sizes, its query
+/// offsets and its window width.
 pub(super) fn terms(meant: &BoundMask) -> Intent {
     let shape = meant.shape();
     let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
@@ -81,9 +83,9 @@ fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     mask.bind(shape, facts).ok()
 }
 
-/// Returns the shape after a mistake in the positions of the queries: query 0 has position 0 (`TopLeft`) or
-/// `kv_len - q_len` (`BottomRight`). `None` if `edit` is another mistake, if `shape` already has these positions, or if
-/// the facts store positions of keys.
+/// Returns the shape after the mistake that query 0 has the position 0 (`TopLeft`) or `kv_len - q_len` (`BottomRight`).
+/// Returns `None` if `edit` is another mistake, if `shape` already has this position, or if the facts (data given with
+/// a mask) store positions of keys.
 fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     let offset = match edit {
         Edit::TopLeft => 0,
@@ -94,8 +96,9 @@ fn placed(edit: Edit, shape: &Shape, facts: &Facts) -> Option<Shape> {
     (moved && !facts.place_keys()).then(|| shape.clone().query_offsets([offset]))
 }
 
-/// Returns the declared mask after the mistake that keys are compared by slot instead of position; `None` if the facts
-/// store no positions of keys. If `queries` is true, the queries also have the positions of the last slots.
+/// Returns the declared mask after the mistake that the index of each key in the cache is used as the position of the
+/// key; `None` if the facts (data given with a mask) store no positions of keys. If `queries` is true, the queries also
+/// get other positions: the last indices of the cache.
 fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
@@ -104,8 +107,8 @@ fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
     facts.place_keys().then(|| meant.mask().bind(&shape, &slots).ok())?
 }
 
-/// Returns the declared mask after the mistake `edit`, if `edit` changes or replaces every atom of one kind, such as
-/// every window; otherwise `None`.
+/// Returns the declared mask after the mistake `edit`, if `edit` changes or replaces every elementary mask (atom) of
+/// one kind, such as every window; otherwise `None`.
 fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let kv_len = meant.shape().kv_len() as u64;
     let one = |atom: &Mask| match edit {
@@ -151,7 +154,8 @@ fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     }
 }
 
-/// Returns the mask after a mistake that moves a term into a union or out of a union: `(a | b) & c` becomes `a & c | b`, or the reverse.
+/// Returns the mask after a mistake that moves a term into a union or out of a union: `(a | b) & c` becomes `a & c |
+/// b`, or `a & c | b` becomes `(a | b) & c`. `None` if `edit` is another mistake, or if `mask` has no such term.
 fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     match (edit, mask.node()) {
         (Edit::PaddingFirst { within: false }, Node::And(parts)) => {
@@ -183,8 +187,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
 }
 
 /// Returns two rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one
-/// without the operand, and one with the operand inverted. The class of each rewrite depends on two arguments: `shows`
-/// is true if the array allows more cells than `meant`, and `windowed` is true if `meant` has a window.
+/// without the operand, and one with the operand inverted. `shows` and `windowed` select the class of a rewrite:
+/// `shows` is true if the array allows more cells than `meant`, and `windowed` is true if `meant` has a window.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
     if atoms(mask).count() > MOST_ATOMS {
@@ -223,7 +227,8 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     }
 }
 
-/// Returns two masks: one with padding at the other end of the rows, and one with the left and right widths of windows exchanged.
+/// Returns up to two masks: one with padding at the other end of the rows, and one with the left and right widths of
+/// windows exchanged.
 fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padded = |atom: &Mask| {
         let padding = atom.atom_as::<Padding>()?;
@@ -250,7 +255,9 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     made.collect()
 }
 
-/// Returns the mask with the documents of batch row 0 in every batch row; `None` if the mask has no documents, or if all batch rows have equal documents.
+/// Returns the mask in which every batch row has the documents of batch row 0. Returns `None` if the mask has no
+/// documents, or if the expression lists the document lengths, because all batch rows then already have the same
+/// documents.
 fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     let lengths = lengths_of(meant, first::<Documents>(meant.mask())?, 0)?;
     let documents = |atom: &Mask| atom.atom_as::<Documents>().map(|_| documents_of(lengths.clone()));
@@ -259,8 +266,8 @@ fn row_0(meant: &BoundMask) -> Option<Rewrite> {
     Some(Rewrite { class: "batch_row_wrong", says, cost: 1.02, bound })
 }
 
-/// The limits of a causal atom or window: a query at position `q` reads the keys `k` with `k <= q + right`, and with
-/// `q - left <= k` if `left` is present.
+/// The limits of an elementary mask (atom) that is causal or a window: a query at position `q` reads the keys `k` with
+/// `k <= q + right`, and with `q - left <= k` if `left` is present.
 struct Border {
     left: Option<i64>,
     right: i64,
@@ -288,8 +295,8 @@ impl Border {
     }
 }
 
-/// Returns the window `atom` with another width for `Edit::Window`, and without the window for any other `edit`. `None` if `atom` is not a window or the
-/// width is not possible.
+/// Changes the elementary mask (atom) `atom` if it is a window. `Edit::Window` changes the width; any other `edit`
+/// removes the window and keeps causality. Returns `None` if `atom` is not a window or the width is not possible.
 fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     if let Some(of_size) = atom.atom_as::<Sliding>() {
         return match edit {
@@ -307,7 +314,8 @@ fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     Some(window(left, right))
 }
 
-/// Returns chunks of `size` positions that cover all positions up to `last`. The borders between chunks are shifted by `by` positions.
+/// Returns chunks of `size` positions that cover all positions up to and including `last`. The borders between chunks
+/// are shifted by `by` positions. `None` if `size` is too large for this machine.
 fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
     let first = by.rem_euclid(i64::try_from(size).ok()?) as u64;
     let starts = (first..=last).step_by(usize::try_from(size).ok()?);
@@ -323,8 +331,8 @@ fn last_position(meant: &BoundMask) -> u64 {
 }
 
 /// Returns the documents with every border between two documents moved by `by` positions; negative: towards earlier
-/// positions. The last document becomes longer by `-by` tokens. If `alone` is true, these tokens become a separate
-/// document instead. `None` if a document is too short.
+/// positions. The last document then becomes longer by `-by` tokens. If `alone` is true, these tokens form a separate
+/// document. `None` if a document is too short.
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
@@ -338,14 +346,14 @@ fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Op
     })
 }
 
-/// Returns the lengths of the documents of batch row `b`.
+/// Returns the lengths of the documents of batch row `b`; `None` if neither the mask nor its facts define documents.
 fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<u64>> {
     let length = |range: std::ops::Range<i64>| (range.end - range.start) as u64;
     with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
 }
 
-/// Returns the term that replaces a padding term after a mistake: a mask that hides the rows of padding queries instead
-/// of the padding keys.
+/// Returns a mask that hides the rows of padding queries. A mistake uses this mask instead of `padding`, which hides
+/// the padding keys. `None` if a query has a negative position.
 fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     by_row(meant, |b| {
         let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
@@ -356,9 +364,9 @@ fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     })
 }
 
-/// Returns the mask of all keys from one slot to the end. `slot` takes the query offset of a batch row (its number of
-/// cached tokens) and returns the first slot. `None` if the facts store positions of keys, or if no batch row has such
-/// a key.
+/// Returns the mask of the last keys of each batch row. `slot` computes the index of the first of these keys from the
+/// query offset of the batch row (its number of cached tokens). `None` if the facts (data given with a mask) store
+/// positions of keys, or if no batch row has such a key.
 fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     if meant.facts().place_keys() {
         return None;
@@ -369,8 +377,8 @@ fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
 }
 
-/// Returns a mask for all batch rows. `of` returns the mask of one batch row; if these masks differ, the result lists
-/// the mask of each batch row separately (`batch(...)`).
+/// Returns a mask for all batch rows. `of` returns the mask of one batch row. If these masks differ, the result is
+/// `batch(...)` with one mask for each batch row. `None` if `of` returns `None` for a batch row.
 fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask> {
     let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
     match rows.iter().all(|row| *row == rows[0]) {
@@ -379,7 +387,7 @@ fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask>
     }
 }
 
-/// Calls `ask` with the facts of batch row `b`, such as its lengths and documents, and returns the result.
+/// Calls `ask` with the facts of batch row `b` (such as its length and its documents), and returns the result of `ask`.
 fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T) -> T {
     let frame = frame(meant.shape(), meant.facts(), b);
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
@@ -393,7 +401,7 @@ fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
     }
 }
 
-/// Returns all atoms of a mask, each as a separate mask.
+/// Returns all elementary masks (atoms) of the expression `mask`, each as a separate mask.
 fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
     let mut left = vec![mask];
     std::iter::from_fn(move || {
@@ -407,13 +415,13 @@ fn atoms(mask: &Mask) -> impl Iterator<Item = &Mask> {
     })
 }
 
-/// Returns the first atom of type `A`.
+/// Returns the first elementary mask (atom) of type `A` in `mask`; `None` if `mask` contains no such atom.
 fn first<A: noren_mask::atom::Atom>(mask: &Mask) -> Option<&A> {
     atoms(mask).find_map(Mask::atom_as)
 }
 
-/// Returns `mask` after `change` was applied to every atom. `change` returns the new mask for an atom, or `None` to keep the atom. The result is
-/// `None` if no atom changes.
+/// Applies `change` to every elementary mask (atom) of `mask` and returns the result; `None` if no atom changes.
+/// `change` returns the new mask for an atom, or `None` to keep the atom.
 fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask> {
     fn walk(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Mask {
         match mask.atom() {
@@ -426,8 +434,8 @@ fn replaced(mask: &Mask, change: &dyn Fn(&Mask) -> Option<Mask>) -> Option<Mask>
 }
 
 /// Returns a pair (operand, changed mask) for each operand of the expression `mask`, at every depth. `change` takes a
-/// combination such as `a & b` and the index of one operand, and returns the changed combination, or `None` if it does
-/// not apply.
+/// combination such as `a & b` and the index of one operand, and returns the changed combination. If it returns `None`,
+/// the operand is left out.
 fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> Vec<(Mask, Mask)> {
     let mut out = Vec::new();
     for (n, part) in mask.children().into_iter().enumerate() {
@@ -437,14 +445,15 @@ fn changed_parts(mask: &Mask, change: &dyn Fn(&Mask, usize) -> Option<Mask>) -> 
     out
 }
 
-/// Returns the combination `mask` with its operand `n` (counted from 0) replaced by `other`.
+/// Returns the combination `mask` (such as `a & b`) in which `other` replaces the operand with index `n` (0 for the
+/// first).
 fn with(mask: &Mask, n: usize, other: &Mask) -> Mask {
     let mut at = 0..;
     mask.map_children(|part| if at.next() == Some(n) { other.clone() } else { part.clone() })
 }
 
-/// Returns the combination `mask` without its operand `n` (counted from 0): for example, `a` from `a & b` for `n` = 1.
-/// `None` if `mask` is not an intersection, union or difference.
+/// Returns the combination `mask` without the operand with index `n` (0 for the first): for example, `a` from `a & b`
+/// for `n` = 1. `None` if `mask` is not an intersection, union or difference.
 fn without(mask: &Mask, n: usize) -> Option<Mask> {
     let others = |parts: &[Mask]| {
         parts.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, part)| part.clone()).collect::<Vec<_>>()
@@ -458,8 +467,8 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
     }
 }
 
-/// Returns the combination `mask` with its operand `n` (counted from 0) inverted: for example, `a & !b` from `a & b`
-/// for `n` = 1. `None` if `mask` is not an intersection, union or difference.
+/// Returns the combination `mask` with the operand of index `n` (0 for the first) inverted: for example, `a & !b` from
+/// `a & b` for `n` = 1. `None` if `mask` is not an intersection, union or difference.
 fn with_inverted(mask: &Mask, n: usize) -> Option<Mask> {
     matches!(mask.node(), Node::And(_) | Node::Or(_) | Node::Minus(..))
         .then(|| with(mask, n, &!mask.children()[n].clone()))

@@ -6,16 +6,17 @@ use super::target::{Mistake, Target};
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
-/// Number that is added to the cost of a mistake if the mistake is in only some batch rows or heads.
+/// Number that is added to the cost of a mistake that is in only some batch rows and heads. The explanation of a mask
+/// with the lowest cost is reported.
 const PART: f64 = 0.15;
 
-/// Maximum batch size for which permuted batch rows are searched.
+/// Maximum batch size for which the doctor searches for permuted batch rows.
 const MOST_ROWS: usize = 64;
 
 impl Target<'_> {
-    /// Searches for one mistake in only some batch rows and heads: those that differ from the intended mask `right`.
-    /// Calls `found` with (mistakes, cost) for each result. Nothing is searched if all batch rows and heads differ.
-    /// `declared` is true if a mask kind is declared.
+    /// Searches for one mistake in the batch rows and heads that differ from the intended mask `right`. Calls `found`
+    /// with (mistakes, cost) for each result; results with a lower cost are more likely. Nothing is searched if no
+    /// batch row and head or all of them differ. `declared` is true if a mask kind is declared.
     pub(super) fn in_part(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let wrong = self.slices_off(right);
         let all: usize = self.heads.iter().map(Vec::len).sum();
@@ -62,9 +63,9 @@ impl Target<'_> {
         }
     }
 
-    /// Returns the mistake that some non-padding queries read no key, with its cost. `None` if another row differs from
-    /// the intended mask `right`, or if every row that equals `right` reads no key. The cost is higher if several
-    /// queries read no key, because wrong lengths are then a more frequent cause.
+    /// Returns the mistake that some non-padding queries read no key, with its cost. `None` if a row that reads keys
+    /// differs from the intended mask `right`, or if no row that is equal in both masks reads a key. The cost is higher
+    /// if several queries read no key, because wrong lengths are then more likely.
     pub(super) fn emptied_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
         let mut words = vec![0; right.words()];
         let (mut empty, mut kept) = (BTreeSet::new(), 0);
@@ -90,8 +91,8 @@ impl Target<'_> {
     }
 
     /// Returns the mistake that the batch rows of the array are permuted, so that each has the mask of another batch
-    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. For a query that is padding in
-    /// that other batch row, a mask row is also accepted if it allows no key except the query's own key.
+    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a query is padding in that
+    /// other batch row, its mask row is also accepted if it allows no key except the query's own key.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
         if right.batch > MOST_ROWS {
             return None;
@@ -126,10 +127,9 @@ impl Target<'_> {
     }
 }
 
-/// Assigns to batch row `b` one of the batch rows in `choices[b]`, so that each choice is used by at most one batch
-/// row. If all choices of `b` are taken, a batch row that has one of them gets another of its own choices. `taken[c]`
-/// is the batch row to which `c` is assigned, and `seen` marks the choices that this search has already examined.
-/// Returns false if no assignment exists.
+/// Assigns to batch row `b` one of the batch rows in `choices[b]`; no choice is used twice. If all choices of `b` are
+/// taken, another batch row that has one of them gets another choice. `taken[c]` is the batch row to which `c` is
+/// assigned, and `seen` marks the choices that this search has already examined. Returns false if no assignment exists.
 fn assign(b: usize, choices: &[Vec<usize>], taken: &mut [Option<usize>], seen: &mut [bool]) -> bool {
     for &from in &choices[b] {
         if std::mem::replace(&mut seen[from], true) {

@@ -6,29 +6,31 @@ use super::intent::{Intent, row};
 use super::target::{Mistake, Target};
 use noren_mask::bits::ends;
 
-/// The search for pairs of mistakes leaves out every hypothesis (possible intended mask) whose `doubt` is not below
-/// this value.
+/// The maximum `doubt` (excluded) of a hypothesis for which pairs of mistakes are searched. A hypothesis is a possible
+/// intended mask; its `doubt` is the cost of the assumption that this mask was intended.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
 
-/// Cost of the explanation that only batch row 0 is correct. For comparison, a frequent mistake in all batch rows costs
-/// 1.
+/// The cost of the explanation that batch row 0 is correct and all other batch rows have the same mistake. The report
+/// names the explanation with the lowest cost. For comparison, a frequent mistake in all batch rows costs about 1.
 const ONLY_ROW_0: f64 = 1.12;
 
 /// One or two mistakes that together explain every cell in which the given mask differs from a possible intended mask.
 #[derive(Clone)]
 pub(crate) struct Explanation {
-    /// The index of the hypothesis (the assumed intended mask) to which the mistakes are applied.
+    /// The index of the hypothesis (a possible intended mask) that the mistakes change into the given mask.
     pub(crate) hypothesis: usize,
     /// The class and the description of each mistake.
     pub(crate) mistakes: Vec<Mistake>,
-    /// The cost of the mistakes plus the doubt of the hypothesis. The explanation with the lowest cost is preferred.
+    /// The cost of the mistakes plus the field `doubt` of the hypothesis. The explanation with the lowest cost is
+    /// preferred.
     pub(crate) cost: f64,
 }
 
 impl Target<'_> {
-    /// Returns explanations of the cells in which the given mask differs from an intended mask of `hypotheses`, sorted
-    /// by ascending cost. Three searches run until one of them finds an explanation: one mistake, one mistake in only
-    /// some batch rows or heads, two mistakes. `declared` is true if a mask kind is declared.
+    /// Returns explanations of the cells in which the given mask differs from one of the possible intended masks
+    /// `hypotheses`, sorted by ascending cost. Three searches run one after another until a search finds an
+    /// explanation: for one mistake, for one mistake in only some batch rows or heads, and for two mistakes. `declared`
+    /// is true if the user declared a kind of mask.
     pub(crate) fn explain(&self, hypotheses: &[Hypothesis], declared: bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         for (index, hypothesis) in hypotheses.iter().enumerate() {
@@ -51,8 +53,8 @@ impl Target<'_> {
         found
     }
 
-    /// Calls `found` with (mistakes, cost) for each single mistake that changes the intended mask `right` into the
-    /// given mask. `declared` is true if a mask kind is declared.
+    /// Calls `found(mistakes, cost)` for each single mistake that changes the intended mask `right` into the given
+    /// mask. A mistake with a lower cost is more likely. `declared` is true if the user declared a kind of mask.
     pub(super) fn singles(&self, right: &Intent, declared: bool, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for post in self.posts(right) {
@@ -107,9 +109,9 @@ impl Target<'_> {
         }
     }
 
-    /// Searches for one mistake (one of `edits`) in all batch rows except row 0, if row 0 is correct. Calls `found`
-    /// with (mistakes, cost). Mistakes that would not change row 0 are skipped, because they explain the mask as
-    /// mistakes in all batch rows.
+    /// Searches for one mistake (one of `edits`) in all batch rows except row 0, if row 0 is correct. Calls
+    /// `found(mistakes, cost)` for each such mistake. Skips a mistake that would not change row 0: such a mistake may
+    /// be in all batch rows, and `singles` finds it.
     fn only_row_0(&self, right: &Intent, edits: &[Edit], found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let first = |b: usize, i: usize| b == 0 && right.cares(b, i);
         let others = |b: usize, i: usize| b > 0 && right.cares(b, i);
@@ -118,11 +120,12 @@ impl Target<'_> {
         }
         let none = Intent::new(right.batch, right.q_len, right.kv_len, right.past.to_vec());
         let made = edits.iter().filter_map(|edit| Some((edit.apply(right)?, edit.says(right))));
-        let whole = [(none, "the other rows have no mask: every query reads every key".to_string())];
+        let whole =
+            [(none, "the batch rows after row 0 have no mask: every query of these rows reads every key".to_string())];
         for (wrong, says) in made.chain(whole) {
             let others_wrong = self.same_rows(right, &wrong, Post::None, others);
             if others_wrong && !self.same_rows(right, &wrong, Post::None, first) {
-                let text = format!("row 0 of the batch is correct and the other rows are wrong: {says}");
+                let text = format!("batch row 0 is correct and the other batch rows are wrong: {says}");
                 found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
             }
         }
@@ -133,7 +136,7 @@ impl Target<'_> {
             .all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i).iter().all(|w| *w == 0)))
         {
             let text =
-                "row 0 of the batch is correct and the other rows are wrong: queries of the other rows read no key"
+                "batch row 0 is correct and the other batch rows are wrong: queries of the other batch rows read no key"
                     .to_string();
             found(vec![("batch_row_wrong", text)], ONLY_ROW_0);
         }
@@ -164,18 +167,19 @@ impl Target<'_> {
         posts
     }
 
-    /// Returns the mistake in the padding of the given mask, with its cost. `wrong` is the intended mask `right`, or
-    /// `right` after another mistake. `None` if `right` has no padding, or if wrong padding does not explain the given
-    /// mask.
+    /// Returns the mistake in the padding of the given mask, with its cost. The given mask is compared with `wrong`,
+    /// which is the intended mask `right` or this mask after another mistake. `None` if `right` has no padding, or if a
+    /// mistake in the padding does not explain the given mask.
     fn padding(&self, right: &Intent, wrong: &Intent) -> Option<((&'static str, String), f64)> {
         let valid = right.valid.as_ref()?;
         let plane = self.plane(right, wrong)?;
         plane.judge(right, valid, self)
     }
 
-    /// Returns the intended mask with the window width that the given mask shows, and the edit that changes the
-    /// declared width to this width. The width is read from the last query of one batch row. `None` if the array has
-    /// the declared width, if that query cannot be read, or if stored key positions or a tree are declared.
+    /// Returns the intended mask with the window width that the given mask shows, and the edit that sets this width.
+    /// The width is that of the last query, in the first batch row in which the last query is not padding. `None` if
+    /// the given mask shows no width other than the declared width, if no batch row has such a query, if the query
+    /// reads no key, or if stored key positions or a tree are declared.
     fn other_window(&self, right: &Intent) -> Option<(Intent, Edit)> {
         if right.k_positions.is_some() || right.tree.is_some() {
             return None;
@@ -193,8 +197,8 @@ impl Target<'_> {
     }
 
     /// Returns the causal offset that the given mask shows: the last visible key of the middle query minus the position
-    /// of this query, for example 1 if the query reads one later key. `None` if the intended mask `right` is not
-    /// causal, or if the middle query reads no key or the last key.
+    /// of the middle query. For example, the offset is 1 if the query also reads the next key. `None` if the intended
+    /// mask `right` is not causal, or if the middle query reads no key or reads the last key of the mask.
     fn other_border(&self, right: &Intent) -> Option<i64> {
         right.causal?;
         let i = right.q_len / 2;
@@ -203,8 +207,8 @@ impl Target<'_> {
         (last < right.kv_len as i64 - 1).then_some(last - right.position(b, i))
     }
 
-    /// Calls `found` with (mistakes, cost) for each pair of mistakes that together change the intended mask `right`
-    /// into the given mask.
+    /// Calls `found(mistakes, cost)` for each pair of mistakes that together change the intended mask `right` into the
+    /// given mask. A pair with a lower cost is more likely.
     fn pairs(&self, right: &Intent, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
         let edits = self.edits(right);
         for (n, &first) in edits.iter().enumerate() {
@@ -237,8 +241,8 @@ impl Target<'_> {
     }
 }
 
-/// Returns the class and the description of the mistake, from the borders between documents in the declared mask (`right`) and in the given mask
-/// (`wrong`).
+/// Returns the class and the description of a mistake in the borders between documents. `right` is the declared mask,
+/// and `wrong` is a mask with the borders of the given mask.
 fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
     let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
         return ("cross_document", String::new());

@@ -1,4 +1,5 @@
-//! Compares the given mask with a declared full expression, and searches for mistakes in that expression.
+//! Compares the given mask with the complete mask expression that the user declared, and searches for mistakes that
+//! explain the differences.
 
 use super::align::Alignment;
 use super::decode::decode;
@@ -15,16 +16,18 @@ use noren_mask::bits::{count, ends, row_of};
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 
-/// Number that is added to the cost of a mistake if the mistake is in only some batch rows or heads.
+/// The additional cost of a mistake that is in only some batch rows or heads. The report names the explanation with the
+/// lowest cost.
 const PART: f64 = 0.15;
 
-/// Maximum number of pairs of mistakes that the search compares with the given mask.
+/// The maximum number of pairs of mistakes that are tried as an explanation of the given mask.
 const MOST_PAIRS: usize = 4096;
 
-/// The report names a second explanation if its cost exceeds the cost of the best explanation by less than this number.
+/// The maximum difference (excluded) of cost at which the report names a second explanation beside the best one. An
+/// explanation with a lower cost is more likely.
 const CLOSE: f64 = 0.25;
 
-/// Compares the given mask with the declared full expression, and adds the result to the report.
+/// Compares the given mask with the complete mask expression that the user declared, and adds the result to the report.
 pub(super) fn against_expression(
     mask: &Values,
     input: &Input,
@@ -73,8 +76,8 @@ pub(super) fn against_expression(
     Ok(())
 }
 
-/// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost. If no explanation was found, the
-/// only finding gives the number of wrong cells. `text` is the declared expression.
+/// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost.
+/// If there is no explanation, returns one finding with the number of wrong cells. `text` is the declared expression.
 fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let says = format!("{} cells differ from the declared mask `{text}`", difference.wrong);
@@ -96,14 +99,14 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
         finding.repair = Some(text.to_string());
         finding
     });
-    let same = "a mistake of this class would produce the same array";
+    let same = "this class of mistake would produce the same array, so it may be the cause too";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }
 
 /// The cells in which the given mask differs from the declared mask.
 struct Difference {
-    /// Number of wrong cells.
+    /// Number of cells in which the given mask differs from the declared mask.
     wrong: u64,
     /// The first wrong cells, as `[batch, head, query, key]`.
     first: Vec<[usize; 4]>,
@@ -160,8 +163,9 @@ impl<'a> Search<'a> {
         Search { given, meant, bound, target: Target::new(given) }
     }
 
-    /// Returns explanations of all cells, the most likely first. Three searches run until one of them finds an explanation: one mistake in the whole
-    /// mask, one mistake in only the pairs (batch row, head) of `slices`, two mistakes.
+    /// Returns explanations of all differing cells, the most likely explanation first. Three searches run one after
+    /// another until a search finds an explanation: for one mistake in the whole mask, for one mistake in only the
+    /// pairs (batch row, head) of `slices`, and for two mistakes.
     fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
         let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
         let everywhere = |_: usize, _: usize| true;
@@ -184,7 +188,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns the explanations with one mistake in the selected batch rows and heads: those for which `part(batch row, head)` is true.
+    /// Returns the explanations with one mistake in the selected batch rows and heads: those for which `part(batch row,
+    /// head)` is true.
     fn singles(&self, rewrites: &[Rewrite], part: &dyn Fn(usize, usize) -> bool) -> Vec<Explanation> {
         let mut found = Vec::new();
         let turned = self.turned();
@@ -207,8 +212,8 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Returns the explanations in which batch rows have the masks of other batch rows, or in which the keys are
-    /// shifted cyclically, as in a ring buffer.
+    /// Returns the explanations in which batch rows have the masks of other batch rows, or in which all rows of keys
+    /// are rotated by the same number of keys, as in a ring buffer.
     fn rows_changed(&self) -> Vec<Explanation> {
         let [batch, _, q_len, kv_len] = self.given.dims();
         let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
@@ -228,7 +233,8 @@ impl<'a> Search<'a> {
         rows.chain(shifts).chain(rolls).filter(is).map(by_post).collect()
     }
 
-    /// Returns the explanation that only the padding differs from the declared padding; `None` if other cells differ, or if no padding is declared.
+    /// Returns the explanation that the given mask hides the wrong keys as padding. `None` if cells differ for another
+    /// reason, or if no padding is declared.
     fn padding(&self) -> Option<Explanation> {
         let (real, open) = (real_keys(self.bound)?, without_padding(self.bound)?);
         let [batch, heads, q_len, kv_len] = self.given.dims();
@@ -266,7 +272,8 @@ impl<'a> Search<'a> {
         Some(Explanation { mistakes: vec![mistake], cost })
     }
 
-    /// Returns explanations with two mistakes: two rewrites, or a rewrite after which all cells are inverted.
+    /// Returns the explanations with two mistakes: two rewrites of the declared expression, or one rewrite and the
+    /// inversion of all cells.
     fn pairs(&self, rewrites: &[Rewrite]) -> Vec<Explanation> {
         let mut found = Vec::new();
         let mut tried = 0;
@@ -302,8 +309,8 @@ impl<'a> Search<'a> {
         self.rows_are(bound, part, <[u64]>::to_vec)
     }
 
-    /// Returns whether each row of the given mask equals the row of `bound` after the function `change`. Only the batch
-    /// rows and heads for which `part(batch row, head)` is true are compared.
+    /// Returns whether each row of the given mask equals the result of `change` for the same row of `bound`. Only the
+    /// batch rows and heads for which `part(batch row, head)` is true are compared.
     fn rows_are(
         &self,
         bound: &BoundMask,
@@ -320,8 +327,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Returns whether `test(batch row, head, query)` is true for all queries, in the batch rows and heads for which `part(batch row, head)` is true.
-    /// The rows that distinguish most masks are tested first.
+    /// Returns whether `test(batch row, head, query)` is true for all queries of the batch rows and heads for which
+    /// `part(batch row, head)` is true. Rows in which masks usually differ, such as the last query, are tested first.
     fn all(&self, part: &dyn Fn(usize, usize) -> bool, mut test: impl FnMut(usize, usize, usize) -> bool) -> bool {
         let heads = self.given.dims()[1];
         self.target.order.iter().all(|&(b, i)| (0..heads).all(|h| !part(b, h) || test(b, h, i)))
@@ -339,8 +346,9 @@ impl<'a> Search<'a> {
         (q_len == kv_len).then(|| self.meant.transposed())
     }
 
-    /// Returns the window width that the given mask shows in batch row 0, head 0: the largest distance from a query to
-    /// the first key that it reads, over the queries that do not read key 0. `None` if there is no such query.
+    /// Returns the window width that the given mask shows in batch row 0, head 0. The width is the largest distance
+    /// between the position of a query and the position of the first key that the query reads; queries that read key 0
+    /// are left out. `None` if no query remains, or if this distance is negative.
     fn left(&self) -> Option<i64> {
         let width = |i: usize| {
             let first = ends(self.given.row(0, 0, i)).map(|ends| ends.0).filter(|first| *first > 0)?;
@@ -350,7 +358,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the explanation with one mistake that changes the finished array, such as a transposition.
+/// Returns the explanation with the one mistake `post`, which changes the finished array, such as a transposition.
 fn by_post(post: Post) -> Explanation {
     let class = post.class().unwrap_or("unexplained_difference");
     Explanation { mistakes: vec![(class, post.says())], cost: post.cost() }

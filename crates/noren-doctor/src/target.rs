@@ -1,4 +1,4 @@
-//! [`Target`]: the given cells, and their row-by-row comparison with other masks.
+//! [`Target`]: the given cells, and functions that compare these cells row by row with other masks.
 
 use super::edits::Post;
 use super::intent::Intent;
@@ -6,15 +6,17 @@ use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, set_bit};
 use std::rc::Rc;
 
-/// The given cells, and the order in which query rows are compared. The first compared rows (such as the last query) distinguish most masks.
+/// The given cells, and the order in which their query rows are compared with other masks. Rows in which masks usually
+/// differ, such as the last query, are compared first.
 #[derive(Clone)]
 pub(crate) struct Target<'a> {
     pub(crate) given: &'a Keep,
-    /// For each batch row, the heads that are compared. If all heads are equal, only head 0 is compared.
+    /// The indices of the heads that are compared, for each batch row. If the cells of all heads are equal, only head 0
+    /// is compared.
     pub(super) heads: Vec<Vec<usize>>,
-    /// The compared rows as (batch row, query), in the order of the comparison.
+    /// The rows to compare as (batch row, query), in the order in which they are compared.
     pub(super) order: Vec<(usize, usize)>,
-    /// True if only a part of the batch rows and heads is compared.
+    /// True if only some of the batch rows and heads are compared.
     pub(super) part: bool,
     /// Token ids of the keys for each batch row; `None` if no token ids were given.
     pub(crate) ids: Option<&'a [Vec<i64>]>,
@@ -22,7 +24,8 @@ pub(crate) struct Target<'a> {
     pub(crate) eos: Option<i64>,
     /// The token id of padding; `None` if no such id was given.
     pub(crate) pad: Option<i64>,
-    /// True if the mask has one row of keys for each batch row and no dimension of queries. Such a mask cannot have mistakes in causality or windows.
+    /// True if the given mask has one row of keys for each batch row and no dimension of queries. Such a mask cannot
+    /// have mistakes in causality or windows.
     pub(crate) keys_only: bool,
     /// The stored rows of keys, one for each batch row; `None` if the mask has a dimension of queries.
     pub(crate) plane: Option<&'a Keep>,
@@ -56,15 +59,15 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether the given cells equal the mask `wrong` after `post`, a mistake in the finished array such as a
-    /// transposition. Only rows of queries that are non-padding in `right` are compared.
+    /// Returns whether the given cells equal the cells of the mask `wrong` after the mistake `post` in the finished
+    /// array, such as a transposition. Only rows of queries that are non-padding in `right` are compared.
     pub(crate) fn same(&self, right: &Intent, wrong: &Intent, post: Post) -> bool {
         self.same_rows(right, wrong, post, |b, i| right.cares(b, i))
     }
 
-    /// Returns the number that is subtracted from the cost of an explanation: 0.12 if the explanation also gives the
-    /// rows of padding queries, otherwise 0. The explanation is that the given mask equals `wrong` after `post`, a
-    /// mistake in the finished array. `right` is the intended mask and defines the padding queries.
+    /// Returns the number to subtract from the cost of the explanation that the given mask is `wrong` after the mistake
+    /// `post` in the finished array. The number is 0.12 if the explanation also fits the rows of padding queries,
+    /// otherwise 0. The intended mask `right` defines which queries are padding.
     pub(super) fn bonus(&self, right: &Intent, wrong: &Intent, post: Post) -> f64 {
         match right.q_valid.is_some() && self.same_rows(right, wrong, post, |b, i| !right.cares(b, i)) {
             true => 0.12,
@@ -72,9 +75,9 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether the given cells equal the mask `wrong` after `post`, a mistake in the finished array, in the
-    /// rows for which `looks(batch row, query)` is true. For `Post::Transpose`, the rows of queries that are
-    /// non-padding in `right` are compared, and `looks` has no effect.
+    /// Returns whether the given array equals the array of the mask `wrong` after the mistake `post` in the finished
+    /// array. Only rows for which `looks(batch row, query)` is true are compared. `Post::Transpose` ignores `looks` and
+    /// compares the rows of queries that are non-padding in `right`.
     pub(super) fn same_rows(
         &self,
         right: &Intent,
@@ -118,8 +121,8 @@ impl<'a> Target<'a> {
         cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
     }
 
-    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and at most `first` of these cells as `[batch, head,
-    /// query, key]`.
+    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and the first of these
+    /// cells, at most `first`, as `[batch, head, query, key]`.
     pub(crate) fn wrong_cells(&self, right: &Intent, first: usize) -> (u64, Vec<[usize; 4]>) {
         let mut words = vec![0; right.words()];
         let (mut total, mut cells) = (0, Vec::new());
@@ -140,9 +143,9 @@ impl<'a> Target<'a> {
         (total, cells)
     }
 
-    /// Returns `wrong` with documents that are read from the given mask: queries with the same first visible key are in
-    /// one document. `None` if a query that is non-padding in `right` reads no key, or if the token of such a query is
-    /// not among the keys.
+    /// Returns `wrong` with the documents that the given mask shows: queries with the same first visible key belong to
+    /// one document. `None` if a query that is non-padding in `right` reads no key, or if no key belongs to the token
+    /// of such a query.
     pub(super) fn documents(&self, right: &Intent, wrong: &Intent) -> Option<Intent> {
         let mut ids = vec![vec![-1i64; wrong.kv_len]; wrong.batch];
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
@@ -165,8 +168,8 @@ impl<'a> Target<'a> {
         self.same(intent, intent, Post::None)
     }
 
-    /// Returns `intent` with documents that are read from the given mask; `None` if `intent` with these documents differs from the given mask in a row of
-    /// a non-padding query.
+    /// Returns `intent` with the documents that the given mask shows. `None` if `intent` with these documents differs
+    /// from the given mask in the row of a non-padding query.
     pub(crate) fn is_with_some_documents(&self, intent: &Intent) -> Option<Intent> {
         let found = self.documents(intent, intent)?;
         self.same(intent, &found, Post::None).then_some(found)
@@ -180,7 +183,7 @@ fn tail_mask(len: usize) -> u64 {
     }
 }
 
-/// Returns a row of `len` keys as bits, shifted cyclically by `by` slots towards later slots.
+/// Returns `row` (one bit for each of `len` keys) rotated by `by` keys: key `k` moves to key `(k + by) % len`.
 pub(super) fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
     let mut out = vec![0; row.len()];
     (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));

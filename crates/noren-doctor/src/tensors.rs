@@ -22,8 +22,10 @@ const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 /// Names of the arrays that this module reads. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
-/// Returns a finding if the declared pooling (or, if none is declared, every correct formula) does not compute the pooled states from the hidden states.
-/// The finding names the formula that does, if this formula is known. `is_real(batch row, token)` is true for non-padding tokens.
+/// Compares the given pooled states with those computed from the given hidden states, and returns a finding if they
+/// differ. The pooled states are computed with the declared pooling; without a declaration, the results of all correct
+/// formulas are accepted. If a known wrong formula gives the pooled states, the finding names this formula.
+/// `is_real(batch row, token)` is true for non-padding tokens.
 pub(super) fn pooling(
     beside: &Companions<'_>,
     context: &Context,
@@ -92,8 +94,9 @@ pub(super) fn pooling(
     }
 }
 
-/// Returns the pooled state of one batch row by the formula `name`. The batch row has `len` tokens, of which `real` are the non-padding tokens.
-/// `at(token, i)` returns number `i` (of `width`) of the hidden state of a token.
+/// Returns the pooled state of one batch row by the formula `name`. `real` has the indices of the non-padding tokens,
+/// and `len` is the number of all tokens of the batch row. `at(token, i)` returns number `i`, below `width`, of the
+/// hidden state of a token.
 fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl Fn(usize, usize) -> f64) -> Vec<f64> {
     let all: Vec<usize> = (0..len).collect();
     let pick = |k: usize| (0..width).map(|d| at(k, d)).collect();
@@ -115,9 +118,9 @@ fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl 
     }
 }
 
-/// Returns a finding if the given attention probabilities are above 0 in hidden cells, or if they sum to less than 1
-/// for a query although the model has no sinks. The finding names the cause: scores multiplied by the mask, an ignored
-/// mask, or a mask applied after the softmax.
+/// Returns a finding if the given attention probabilities are above 0 in hidden cells. Also returns a finding if the
+/// probabilities of a query sum to less than 1 although the model has no sinks. The finding names the cause: scores
+/// multiplied by the mask, an ignored mask, or a mask applied after the softmax.
 pub(super) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
     let given = beside.get(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();

@@ -1,4 +1,4 @@
-//! The mask expression of an [`Intent`], and its rows as bits.
+//! Converts an [`Intent`] to a mask expression, and to rows of bits.
 
 use super::intent::{Hidden, Intent, number, row};
 use super::known::bits;
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 /// fits in 64 bits.
 const FAR: i64 = 1 << 60;
 
-/// The maximum number of spans in one term of an expression. A term with more spans becomes a function that decides
-/// each cell, because the text of an expression has a limited length.
+/// The maximum number of spans (ranges of keys) in one term of an expression. A term with more spans becomes a function
+/// that decides each cell, because the text of an expression has a limited length.
 const MOST_SPANS: usize = 1 << 12;
 
 /// The maximum number of redactions that are separate terms of an expression. If there are more redactions, one
@@ -23,7 +23,7 @@ const MOST_SPANS: usize = 1 << 12;
 const MOST_REDACTIONS: usize = 16;
 
 impl Intent {
-    /// Writes the keys that query `i` of batch row `b` should read to `out`, as bits.
+    /// Writes to `out` one bit for each key: 1 if query `i` of batch row `b` should read the key.
     pub(crate) fn fill(&self, b: usize, i: usize, out: &mut [u64]) {
         let rows = self.bound.0.get_or_init(|| vec![OnceCell::new(); self.batch]);
         let bound = rows[b].get_or_init(|| self.bind(b));
@@ -43,10 +43,12 @@ impl Intent {
 
     fn bind(&self, b: usize) -> BoundMask {
         let shape = Shape::new(self.q_len, self.kv_len, self.slot(b, 0));
-        self.mask(b).bind(&shape, &Facts::new()).expect("the terms were made for these sizes")
+        self.mask(b)
+            .bind(&shape, &Facts::new())
+            .expect("the expression of an intended mask binds to the numbers of queries and keys of this mask")
     }
 
-    /// Returns the mask of batch row `b`. In this mask, the position of a key is its slot.
+    /// Returns the mask of batch row `b`. In this mask, the position of a key is its index.
     fn mask(&self, b: usize) -> Mask {
         let real = self.valid.as_ref().map(|rows| self.keys(row(rows, b)));
         let mut mask = self.base(b);
@@ -87,7 +89,7 @@ impl Intent {
         mask
     }
 
-    /// Returns the mask of the terms causality, window, chunk and tree for batch row `b`.
+    /// Returns the mask of batch row `b` with only the terms causality, window, chunk and tree.
     fn base(&self, b: usize) -> Mask {
         if let Some(parents) = &self.tree {
             return self.drafts(parents, b);
@@ -138,8 +140,8 @@ impl Intent {
         mask
     }
 
-    /// Returns the mask of a tree of drafts: a node reads itself, its ancestors, and all keys before the tree. A query
-    /// before the tree is causal.
+    /// Returns the mask of a tree of draft tokens: a draft reads itself, its ancestors in the tree, and all keys before
+    /// the tree. The queries before the tree have a causal mask.
     fn drafts(&self, parents: &[i64], b: usize) -> Mask {
         let start = (self.kv_len - parents.len()) as u64;
         let first = self.kv_len as i64 - self.q_len as i64;
@@ -149,7 +151,8 @@ impl Intent {
         aligned(tree(parents, start)) | keys(..start) & nodes.clone() | (causal() - nodes)
     }
 
-    /// Returns `term` evaluated with the declared positions of the queries; the position of each key is its slot.
+    /// Returns `term` evaluated with the declared positions of the queries of batch row `b`. The position of each key
+    /// is its index.
     fn by_slot(&self, term: Mask, b: usize) -> Mask {
         match &self.q_positions {
             Some(_) => placed(&term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),
@@ -157,7 +160,7 @@ impl Intent {
         }
     }
 
-    /// Returns the mask of the queries for which `test` holds.
+    /// Returns the mask that allows all cells of the queries for which `test(query)` is true, and no other cells.
     fn queries(&self, b: usize, test: impl Fn(usize) -> bool) -> Mask {
         let words = bits(self.q_len, test);
         // A position of a span is not negative, but the slot of a query can be.
@@ -167,7 +170,8 @@ impl Intent {
         }
     }
 
-    /// Returns the mask of the keys whose bits are set in `words`, a row with one bit for each key.
+    /// Returns the mask that allows all cells of the selected keys. `words` has one bit for each key, which is 1 for a
+    /// selected key.
     fn keys(&self, words: &[u64]) -> Mask {
         match moved_spans(words, self.kv_len, 0) {
             Some(spans) => keys(spans),
@@ -178,8 +182,8 @@ impl Intent {
         }
     }
 
-    /// Returns the mask in which a query of batch row `b` reads the keys of its own group (a document or a block).
-    /// `ids` holds the group number of each key, and a query belongs to the group of the key at its own slot. `counts`
+    /// Returns the mask in which a query of batch row `b` reads the keys of its group (a document or a block). `ids`
+    /// has the group number of each key; a query belongs to the same group as the key of its token. `counts(number)`
     /// returns false for numbers that mean "no group".
     fn together(&self, ids: &[i64], b: usize, counts: impl Fn(i64) -> bool) -> Mask {
         let mut groups: HashMap<i64, i64> = HashMap::new();
@@ -203,9 +207,9 @@ impl Intent {
     }
 }
 
-/// Returns a mask that evaluates `term`, an intersection of atoms, at other positions: query `i` has position
-/// `of_queries[i]`, and key `k` has position `of_keys[k]` (`k` if `of_keys` is `None`). No query reads a key at a
-/// negative position, because such a key is an empty slot of a cache.
+/// Returns a mask that evaluates `term`, an intersection of elementary masks (atoms), at other positions. Query `i`
+/// gets the position `of_queries[i]`, and key `k` the position `of_keys[k]`; if `of_keys` is `None`, key `k` keeps the
+/// position `k`. No query reads a key at a negative position, because such a key is an empty slot of a cache.
 fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
     let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
     Mask::from_fn(move |_, _, q, k| {
@@ -215,8 +219,8 @@ fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask 
     })
 }
 
-/// Returns the set bits of a row of `len` bits as ranges of consecutive bits, each moved by `shift`. Returns `None` if
-/// there are more than `MOST_SPANS` ranges.
+/// Returns the indices of the bits that are 1 in the first `len` bits of `words`, as ranges of consecutive indices.
+/// `shift` is added to the start and the end of each range. `None` if there are more than `MOST_SPANS` ranges.
 fn moved_spans(words: &[u64], len: usize, shift: i64) -> Option<Vec<Span>> {
     let mut out = Vec::new();
     let place = |at: u32| (i64::from(at) + shift).max(0) as u64;

@@ -6,8 +6,8 @@ use noren_mask::bits::{bit, count, ones, set_bit};
 use noren_mask::{Facts, Keep, Shape, atoms};
 
 impl Target<'_> {
-    /// Returns the description of one mistake that explains all differences from the intended tree. `None` if the intended mask `right` has no tree, or if
-    /// no such mistake explains the differences.
+    /// Returns the description of one mistake that explains all differences from the draft tree of the intended mask
+    /// `right`. `None` if `right` has no tree, or if none of the known mistakes explains the differences.
     pub(super) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
         let tree = &paths(right.tree.as_deref()?);
         let [batch, _, q_len, kv_len] = self.given.dims();
@@ -57,16 +57,16 @@ impl Target<'_> {
     }
 }
 
-/// Returns, for each node of a tree, a row of bits with the node and its ancestors. `parents` holds the parent of each
-/// node; -1 for a root.
+/// Returns one row of bits for each node of a tree: a bit is 1 for the node itself and for its ancestors. `parents`
+/// holds the parent of each node; -1 for a root.
 fn paths(parents: &[i64]) -> Vec<Vec<u64>> {
     let bound = atoms::tree(parents, 0).bind(&Shape::square(parents.len()), &Facts::new());
     let keep = bound.map(|bound| Keep::of(&bound));
     keep.map_or(Vec::new(), |keep| (0..parents.len()).map(|node| keep.row(0, 0, node).to_vec()).collect())
 }
 
-/// Returns true if each row of `given` allows all keys that the same row of `tree` allows, and every additional key is
-/// a sibling (a draft token with the same parent).
+/// Returns true if the rows of `given` allow too much, but only siblings: each row allows all keys that the same row of
+/// `tree` allows, and every other allowed key is a draft token with the same parent.
 fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     let above = |node: usize| {
         let mut row = tree[node].clone();
@@ -80,8 +80,9 @@ fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     })
 }
 
-/// Returns one row for each node of a tree, in which the node reads only itself and its parent. The rows of `tree` hold
-/// each node with its ancestors, as bits. The parent is the ancestor with the most ancestors.
+/// Returns one row of bits for each node of a tree: a bit is 1 for the node itself and for its parent. The rows of
+/// `tree` have the bits of the node and of all its ancestors; of these ancestors, the parent is the one with the most
+/// ancestors.
 fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let row = |(node, ancestors): (usize, &Vec<u64>)| {
         let mut out = vec![0; ancestors.len()];

@@ -1,4 +1,5 @@
-//! Reports on masks that differ from the declaration and that one or two known mistakes do not explain.
+//! Reports on a mask that differs from the declaration, when neither one nor two known mistakes explain the
+//! differences.
 
 use super::diagnose::Case;
 use super::expect::Hypothesis;
@@ -62,16 +63,16 @@ impl Case<'_> {
         }
     }
 
-    /// Reports only the query rows without visible keys, because the other cells cannot be judged. `intent` is the
-    /// intended mask, if it is known. The report has no repair. Returns the cells and the intended mask for later checks.
+    /// Reports only the query rows without visible keys. The other cells cannot be judged, and the report has no
+    /// repair. `intent` is the intended mask, if it is known. Returns the cells and the intended mask for later checks.
     pub(super) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
         self.held(given, intent.cloned())
     }
 
-    /// Returns (class, description, mask) if every wrong cell is a visible cell that one term of the intended mask
-    /// `right` forbids, such as the padding term; otherwise `None`. The returned mask is `right`.
+    /// Returns (class, description, mask) if all wrong cells are visible cells that one term of the intended mask
+    /// `right`, such as the padding term, forbids. Otherwise returns `None`. The returned mask is `right`.
     fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
         let leaks = Leaks::count(given, right);
         if leaks.hidden > 0 || leaks.visible == 0 {
@@ -129,11 +130,11 @@ impl Case<'_> {
         Some((class, format!("{n} cells let queries read {what}"), loosest))
     }
 
-    /// Reports visible cells that must be hidden, as a finding of `class` with the text `says`. The repair only hides
-    /// cells. If a kind is declared, if `right` has a tree, or if the cells are unwritten cache slots, these are the
-    /// cells that the intended mask `right` forbids. Otherwise they are the cells that `loosest` forbids; `loosest` is
-    /// the intended mask with only the terms that every kind of mask may have, such as padding. `wrong` has the number
-    /// of cells that differ from `right`, and the first of these cells.
+    /// Reports visible cells that must be hidden, as a finding of `class` with the text `says`. The repair hides these
+    /// cells and changes no other cell. If a kind is declared, if `right` has a tree, or if the cells are unwritten
+    /// cache slots, these are the cells that the intended mask `right` forbids. Otherwise they are the cells that
+    /// `loosest` forbids: the intended mask with only the terms that every kind of mask may have, such as padding.
+    /// `wrong` has the number of cells that differ from `right`, and the first of these cells.
     fn leaking(
         &self,
         given: Keep,
@@ -170,7 +171,7 @@ impl Case<'_> {
         let rows = rows_off(&given, right);
         let (class, text) = match &rows[..] {
             [false, rest @ ..] if !rest.is_empty() && rest.iter().all(|off| *off) => {
-                ("batch_row_wrong", "row 0 of the batch is as declared and every other row is wrong: ")
+                ("batch_row_wrong", "batch row 0 is as declared and every other batch row is wrong: ")
             }
             _ => ("unexplained_difference", ""),
         };
@@ -189,8 +190,8 @@ impl Case<'_> {
         self.held(built, Some(right.clone()))
     }
 
-    /// Returns whether every query of at least one batch row and head reads a cache slot after the newest token. Returns false if no number of cached
-    /// tokens is declared.
+    /// Returns true if, for some batch row and head, every query reads a cache slot after the newest token. Returns
+    /// false if no number of cached tokens is declared.
     fn unwritten(&self, given: &Keep) -> bool {
         let [batch, heads, q_len, kv_len] = given.dims();
         let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
@@ -200,7 +201,7 @@ impl Case<'_> {
     }
 }
 
-/// Returns one value for each batch row: true if the row of at least one non-padding query differs from `right`.
+/// Returns one value for each batch row: true if the given cells differ from `right` in the row of a non-padding query.
 fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
     let [batch, heads, q_len, _] = given.dims();
     let mut words = vec![0; right.words()];
@@ -233,8 +234,8 @@ fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
     (total, first)
 }
 
-/// Returns `given` without the cells that `intent` forbids. If `whole` is true, rows of padding queries are changed too; otherwise they stay as
-/// given.
+/// Returns `given` without the cells that `intent` forbids. If `whole` is false, the rows of padding queries stay
+/// unchanged.
 fn cut(given: &Keep, intent: &Intent, whole: bool) -> Keep {
     let mut out = given.clone();
     let [batch, heads, q_len, _] = given.dims();

@@ -1,8 +1,9 @@
-//! [`Values`]: an array as another program stores it, before its convention is known.
+//! [`Values`]: a mask array as another program stores it. It is not yet known which of its values mean "allowed".
 
 use noren_mask::Error;
 
-/// The type of the stored numbers. A number that hides cells, such as -1e9, overflows in types with a smaller range.
+/// The type of the stored numbers. The range of the type matters: a number that hides cells, such as -1e9, overflows in
+/// `float16`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)] // the usual names
 pub enum Dtype {
@@ -17,7 +18,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Returns the type for a name of numpy, PyTorch or safetensors; `None` for other names.
+    /// Returns the type with the given name, as numpy, PyTorch or safetensors write it; `None` for other names.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim_start_matches("torch.").to_ascii_lowercase();
         Some(match name.as_str() {
@@ -45,7 +46,7 @@ impl Dtype {
         }
     }
 
-    /// Returns the usual name of the type.
+    /// Returns the usual name of the number type, such as `float32`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
@@ -60,7 +61,7 @@ impl Dtype {
     }
 }
 
-/// The stored numbers, row-major.
+/// The stored numbers of an array, in row-major order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Numbers {
     /// Booleans.
@@ -136,7 +137,7 @@ impl Values {
         &self.shape
     }
 
-    /// Returns the stored type.
+    /// Returns the type of the stored numbers.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -176,8 +177,9 @@ impl Values {
         (0..self.len()).map(|i| self.at(i)).map(|x| (x.fract() == 0.0 && x.abs() < 9e15).then_some(x as i64)).collect()
     }
 
-    /// Returns the rows of the last dimension as integers, `[batch, length]`. An array of one dimension is one row; all
-    /// dimensions before the last are batch rows.
+    /// Returns the rows along the last dimension as integers, `[batch, length]`. All dimensions before the last are
+    /// combined into `batch`; an array of one dimension is one row. `None` if the array has no cell, or if a cell is
+    /// not an integer.
     pub(crate) fn rows(&self) -> Option<Vec<Vec<i64>>> {
         let width = *self.shape.last()?;
         if self.is_empty() {
@@ -186,7 +188,7 @@ impl Values {
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
     }
 
-    /// Returns entry `i` of the first dimension as an array with one dimension less.
+    /// Returns the sub-array at index `i` of the first dimension; it has one dimension less.
     pub(crate) fn slice(&self, i: usize) -> Result<Self, Error> {
         let shape = &self.shape[1..];
         let count: usize = shape.iter().product();

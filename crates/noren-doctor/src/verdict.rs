@@ -11,8 +11,9 @@ pub(super) struct Outcome {
     pub(super) fits: bool,
     /// Open questions on which the verdict depends.
     pub(super) open: Vec<Rc<Open>>,
-    /// The nearest known mask as (description, number of differing cells). If the given cells are correct, the nearest mask is the intended mask, with 0
-    /// differing cells. `None` if no known mask was compared with the given cells.
+    /// The most similar known mask as (description, number of cells in which the given mask differs). If the given
+    /// cells are correct, this is the intended mask with 0 differing cells. `None` if the given cells were not compared
+    /// with any known mask.
     pub(super) nearest: Option<(String, u64)>,
 }
 
@@ -24,10 +25,11 @@ pub(super) fn compared(intent: &Intent, heads: usize) -> (u64, u64) {
     (rows as u64 * intent.kv_len as u64, (all - rows) as u64)
 }
 
-/// A mask resembles a known mask if at most one in `FAR` of its cells differs.
+/// The limit of similarity: a given mask resembles a known mask if at most 1 of `FAR` cells differs.
 const FAR: u64 = 10;
 
-/// Sets the verdict and its sentence from the findings and the open questions.
+/// Sets the fields `verdict` and `sentence` of the report from the findings and the open questions. `declared`
+/// describes the declared mask; `None` if no kind is declared.
 pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&str>) {
     report.open = outcome.open.iter().map(|open| (**open).clone()).collect();
     let (verdict, sentence) = match (report.faulty(), declared) {
@@ -78,16 +80,20 @@ fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,
-            format!("{name} (0 of {cells} cells differ), but no intended mask is declared for a comparison: {ask}"),
+            format!(
+                "{name} (0 of {cells} cells differ from this mask), but no intended mask is declared for a comparison: {ask}"
+            ),
         ),
         Some((name, off)) if *off <= cells / FAR => (
             Verdict::LooksLike,
-            format!("{name} ({off} of {cells} cells differ), but no intended mask is declared for a comparison: {ask}"),
+            format!(
+                "{name} ({off} of {cells} cells differ from this mask), but no intended mask is declared for a comparison: {ask}"
+            ),
         ),
         Some((name, off)) => (
             Verdict::CannotTell,
             format!(
-                "the mask resembles no known mask (the nearest known mask is {name}; {off} of {cells} cells differ): {ask}"
+                "the mask resembles no known mask (the nearest known mask is {name}; {off} of {cells} cells differ from it): {ask}"
             ),
         ),
         None => (Verdict::CannotTell, format!("the mask resembles no known mask: {ask}")),

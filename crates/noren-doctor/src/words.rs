@@ -1,24 +1,26 @@
-//! The words that declarations may use. Any other word is an error, which names the most similar known word.
+//! The words that the user may write in declarations. Any other word is an error; its message names the most similar
+//! known word.
 
 use super::kinds::{Convention, MaskKind, Role};
 use noren_mask::Error;
 use noren_mask::Side;
 
-/// The keys that the width of a window counts.
+/// The meaning of a declared window width: which keys are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowMeans {
-    /// The keys that a query reads, including its own key.
+    /// The width of a window is the number of keys that a query reads, including its own key.
     WithSelf,
-    /// The keys before the query. The query also reads its own key, which is not counted.
+    /// The width of a window is the number of keys before the query. The query also reads its own key, which is not counted.
     Before,
-    /// The keys on one side of the query. The other side has the same number, and the query also reads its own key, which is not counted.
+    /// The width of a window is the number of keys on each side of the query. The query also reads its own key, which
+    /// is not counted.
     EachSide,
-    /// The keys on both sides of the query together, including its own key.
+    /// The width of a window is the number of all keys that a query reads: the keys on both sides and its own key.
     Total,
 }
 
 impl WindowMeans {
-    /// Returns true if the number also counts keys after the query.
+    /// Returns true if the declared window width also counts keys after the query.
     pub(crate) fn names_sides(self) -> bool {
         matches!(self, WindowMeans::EachSide | WindowMeans::Total)
     }
@@ -32,7 +34,8 @@ pub enum Pooling {
     First,
     Last,
     Max,
-    /// A formula that the doctor does not know and therefore does not check.
+    /// A formula that has no word here. The check then accepts the pooled states of every correct formula that it
+    /// knows, and reports all other states.
     Other,
 }
 
@@ -137,7 +140,7 @@ const POOLINGS: Words<Pooling> = &[
     ("other", Pooling::Other),
 ];
 
-/// Position encodings, with true for those that depend only on distances.
+/// Words for position encodings. The value is true if the encoding depends only on distances between positions.
 const ENCODINGS: Words<bool> = &[
     ("rope", true),
     ("rotary", true),
@@ -153,7 +156,7 @@ const ENCODINGS: Words<bool> = &[
     ("sinusoidal", false),
 ];
 
-/// Tasks of the model, with true for those that generate a continuation of the text.
+/// Words for tasks of the model. The value is true if the model generates a continuation of the text.
 const TASKS: Words<bool> = &[
     ("generation", true),
     ("training", false),
@@ -172,11 +175,11 @@ const TASKS: Words<bool> = &[
     ("classification", false),
 ];
 
-/// Words for the token from which chunks or prefixes are counted: true for slot 0, false for the first non-padding
-/// token.
+/// Words for the token at which counting of chunks or prefixes begins. The value is true for the first token of the
+/// row, padding included, and false for the first non-padding token.
 const CHUNK_ORIGINS: Words<bool> = &[("slot", true), ("text", false), ("slot_0", true), ("first_real_token", false)];
 
-/// The meaning of one word in the name of a kind of mask, such as `causal_packed`.
+/// The meaning of one word of a name such as `causal_packed`, which names a kind of mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Causal,
@@ -188,7 +191,7 @@ enum Part {
     Blocks,
     Tree,
     Cross,
-    /// A word without effect: `attention`, `mask`.
+    /// A word that does not change the meaning of the name: `attention`, `mask`.
     Filler,
     /// A negation, `not` or `non`: the next word has the opposite meaning.
     Not,
@@ -254,29 +257,34 @@ const KINDS: Words<Part> = &[
 const WITHOUT_ATTENTION: &[&str] =
     &["linear_attention", "conv", "convolution", "mamba", "mamba2", "recurrent", "ssm", "rwkv", "moe", "mlp"];
 
-/// Returns the meaning of `word`, or an error that names the declared `key`.
+/// Returns the meaning of `word`. If the word is unknown, returns an error that names `key`, the declaration that
+/// contains the word.
 fn look_up<T: Copy + PartialEq>(key: &str, word: &str, words: Words<T>) -> Result<T, Error> {
     let plain = phrase(word);
     let found = words.iter().find(|(known, _)| phrase(known) == plain).map(|(_, meaning)| *meaning);
     found.ok_or_else(|| unknown(key, word, words.iter().map(|(known, _)| *known)))
 }
 
-/// Returns the text in lower case, with one space for each run of characters that are neither letters nor digits: for
-/// example, `keep bool` for `Keep_Bool`.
+/// Returns the words of the text (sequences of letters and digits) in lower case, separated by one space: for the text
+/// `Keep_Bool`, returns `keep bool`.
 fn phrase(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the error about an unknown word. The message lists the first few known words, which are the words of the documentation.
+/// Returns the error about an unknown word in the declaration `key`. The message lists the first few words of `known`,
+/// which are those in the documentation.
 fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
     let shown: String = word.chars().take(60).collect();
     let listed: Vec<&str> = known.clone().take(9).collect();
-    let near = match noren_mask::nearest(word, known) {
-        Some(near) => format!("did you mean `{near}`? Known words are"),
-        None => "known words are".to_string(),
+    let listed = listed.join(", ");
+    let text = match noren_mask::nearest(word, known) {
+        Some(near) => {
+            format!("`{shown}` is an unknown word: did you mean `{near}`? Known words are {listed}, ...")
+        }
+        None => format!("`{shown}` is an unknown word: known words are {listed}, ..."),
     };
-    Error::fact(format!("context: {key}"), format!("`{shown}` is an unknown word: {near} {}, ...", listed.join(", ")))
+    Error::fact(format!("context: {key}"), text)
 }
 
 pub(super) fn convention(word: &str) -> Result<Convention, Error> {
@@ -304,7 +312,7 @@ pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
 
-/// Returns true if a known position encoding depends only on the distances between positions.
+/// Returns true if `word` is the name of a position encoding that depends only on the distances between positions.
 pub(super) fn counts_distances(word: &str) -> bool {
     ENCODINGS.iter().any(|(known, relative)| *known == word && *relative)
 }
@@ -314,7 +322,8 @@ pub(super) fn continues(word: &str) -> Result<bool, Error> {
     look_up("task", word, TASKS)
 }
 
-/// Returns true if `word` means that counting begins at slot 0, false if it means the first non-padding token.
+/// Returns true if `word` means that chunks or prefixes are counted from the first token of the row, padding included,
+/// and false if it means the first non-padding token.
 pub(super) fn from_slot(key: &str, word: &str) -> Result<bool, Error> {
     look_up(key, word, CHUNK_ORIGINS)
 }
@@ -335,16 +344,17 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
                 _ => unknown(key, word, known),
             });
         };
-        let refused = |text: &str| {
-            Err(Error::fact(
-                format!("context: {key}"),
-                format!("the kind of mask `{name}` {text}: use `causal` or `bidirectional`"),
-            ))
-        };
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
             (true, Part::BothWays) => parts.push(Part::Causal),
-            (true, _) => return refused("negates a word that has no opposite"),
+            (true, _) => {
+                return Err(Error::fact(
+                    format!("context: {key}"),
+                    format!(
+                        "the kind of mask `{name}` negates a word that has no opposite: use `causal` or `bidirectional`"
+                    ),
+                ));
+            }
             (false, Part::Not) => {}
             (false, part) => parts.push(*part),
         }
@@ -396,8 +406,8 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     Ok(kind)
 }
 
-/// Returns the kind of a layer for the name that model configurations use; `None` for a layer without softmax
-/// attention.
+/// Returns the kind of mask for the name that model configurations give to a type of layer, such as
+/// `sliding_attention`; `None` for a layer without softmax attention.
 pub(super) fn layer_kind(name: &str) -> Result<Option<MaskKind>, Error> {
     let plain = name.to_ascii_lowercase();
     match plain.as_str() {
@@ -499,7 +509,7 @@ impl Api {
         self.multihead() || self.is(&["key_padding_mask"])
     }
 
-    /// Returns true if the name of the function defines which truth value allows a cell.
+    /// Returns true if the name of the function determines whether the stored value true allows or hides a cell.
     pub(super) fn says_polarity(&self) -> bool {
         !self.0.is_empty() && self.known()
     }
@@ -529,7 +539,7 @@ impl Api {
         self.is(&["mlm", "masked_lm", "maskedlm"]) || self.ends("formaskedlm")
     }
 
-    /// Returns true if the probabilities of a row may sum to less than 1.
+    /// Returns true if the named model has attention sinks: the probabilities of a query may then sum to less than 1.
     pub(super) fn has_sinks(&self) -> bool {
         self.is(&["gpt_oss"])
     }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which a thread that waits for units calls `gone`, which checks whether the client of the thread has
+/// The interval at which a thread that waits for units checks with `gone` whether the client of the request has
 /// disconnected.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -21,7 +21,7 @@ pub(crate) struct Budget {
 struct State {
     /// The number of units, such as bytes, that no [`Share`] holds.
     free: usize,
-    /// The number for the next thread that calls `take`. The numbers of waiting threads are in `queue`.
+    /// The number that the next thread gets when it calls `take`. `queue` holds the numbers of the threads that wait.
     next: u64,
     /// The numbers of the waiting threads, in the order of their requests.
     queue: VecDeque<u64>,
@@ -41,13 +41,13 @@ impl Budget {
         Arc::new(Budget { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Takes units, and waits if too few units are free. Returns `None` if the wait takes longer than `patience`.
+    /// Takes `units` units, and waits while too few units are free. Returns `None` after a wait of `patience`.
     pub(crate) fn take(self: &Arc<Self>, units: usize, patience: Duration) -> Option<Share> {
         self.take_unless(units, patience, &|| false)
     }
 
-    /// Takes units like [`take`](Self::take). Also returns `None` if `gone` returns true, which means that the caller
-    /// no longer needs the units.
+    /// Takes `units` units like [`take`](Self::take). Also returns `None` as soon as `gone()` returns true, which means
+    /// that the caller no longer needs the units.
     pub(crate) fn take_unless(
         self: &Arc<Self>,
         units: usize,

@@ -2,7 +2,7 @@
 
 use crate::http::{Head, Response};
 
-/// The host names and origins of this server. A request of the explorer's page has one of these host names in its
+/// The host names and origins of this server. A request from the explorer's page has one of these host names in the
 /// header `Host`.
 pub(crate) struct Own {
     hosts: Vec<String>,
@@ -47,9 +47,9 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
     None
 }
 
-/// The request header with which error responses have status 200; the header `x-noren-status` of such a response has
-/// the error status. The page sends this request header because browsers log every error status in their console, and a
-/// mask is often invalid while the user types.
+/// The name of a request header of the page. Error responses to requests with this header have status 200, and the
+/// error status is in the response header `x-noren-status`. Reason: browsers log every error status in their console,
+/// and a mask is often invalid while the user types.
 const ERRORS: &str = "x-noren-errors";
 
 /// Adds the security headers to a response. If the request has the header [`ERRORS`] and the response has an error

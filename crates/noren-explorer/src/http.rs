@@ -17,17 +17,18 @@ pub(crate) const BODY: Duration = Duration::from_secs(60);
 const PIECE: Duration = Duration::from_secs(30);
 /// The maximum time that a client may take to receive a whole response.
 const RESPONSE: Duration = Duration::from_secs(120);
-/// The maximum time for which the server reads the bytes that the client still sends, before the server closes a
-/// connection. Without this time, the client might not receive the response.
+/// The maximum time for which the server, before it closes a connection, reads bytes that the client still sends. If
+/// the server closed at once, the client might not receive the response.
 const LINGER: Duration = Duration::from_secs(1);
-/// The maximum number of bytes that the server still reads before it closes a connection.
+/// The maximum number of bytes that the server reads from the client after the response, before the server closes the
+/// connection.
 const MOST_LINGER: usize = 1 << 20;
 /// The maximum size of a request's head, in bytes.
 const MOST_HEAD: usize = 64 << 10;
 /// The maximum number of headers of a request.
 const MOST_HEADERS: usize = 100;
-/// The maximum number of bytes of a line in a chunked body; the line before each chunk has the length of the chunk.
-/// Also the maximum total number of bytes in the lines after the last chunk.
+/// The maximum length of a line in a chunked body, in bytes. Such a line has the length of the next chunk. Also the
+/// maximum total length of the lines after the last chunk.
 const MOST_LINE: usize = 1 << 10;
 /// The maximum number of bytes that one call of `receive` reads from the connection.
 const PIECE_BYTES: usize = 64 << 10;
@@ -36,9 +37,9 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
-    /// The path of the request, in which percent signs are not decoded.
+    /// The path of the request as sent: percent signs are not decoded.
     pub(crate) path: String,
-    /// The query string: the part after the question mark, in which percent signs are not decoded.
+    /// The query string (the part after the question mark) as sent: percent signs are not decoded.
     pub(crate) query: String,
     headers: Vec<(String, Vec<u8>)>,
     /// Whether the client keeps the connection open for another request.
@@ -51,13 +52,13 @@ impl Head {
         self.headers.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
 
-    /// Returns the value of the first header with this name.
+    /// Returns the value of the first header with this name; `None` if the head has no such header.
     pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| &value[..])
     }
 
-    /// Parses the head of a request. Returns the HTTP status of the refusal if this fails: 431 for too many headers,
-    /// otherwise 400.
+    /// Parses the head of a request. If the head is invalid, returns the HTTP status of the error response: 431 for too
+    /// many headers, otherwise 400.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Head, u16> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -155,8 +156,8 @@ impl<'a> Body<'a> {
         Some(Body { connection, length, waits, is_read: length == Some(0) })
     }
 
-    /// Returns whether the client has disconnected. A client that has only ended its sending direction counts as
-    /// disconnected, although it may still receive.
+    /// Returns whether the client has disconnected. A client that has closed only its sending side counts as
+    /// disconnected, although it could still receive.
     pub(crate) fn gone(&self) -> bool {
         let stream = &self.connection.stream;
         if stream.set_nonblocking(true).is_err() {
@@ -212,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// Reads the head of the next request. Returns `None` if the client has disconnected, an HTTP status if the head is
-    /// invalid, and an error if the client is too slow.
+    /// Reads the head of the next request. Returns `None` if the client has disconnected, and `Some(Err(status))` with
+    /// an HTTP status if the head is invalid. Returns an error if the client is too slow.
     fn head(&mut self) -> io::Result<Option<Result<Head, u16>>> {
         let until = Instant::now() + HEAD;
         let mut seen = 0usize;
@@ -311,8 +312,8 @@ impl Connection {
         }
     }
 
-    /// Sends the response to a request with this method. The body is left out for the method HEAD and the status 304.
-    /// If `stays` is false, the response announces the end of the connection.
+    /// Sends the response to a request with the method `method`. The body is left out for the method HEAD and the
+    /// status 304. If `stays` is false, a header announces that the server closes the connection.
     fn send(&mut self, method: &str, response: &Response, stays: bool, until: Instant) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
         head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
@@ -345,8 +346,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the response, reads the bytes that the client still sends for up to [`LINGER`], and closes the connection.
-    /// If the server did not read these bytes, the client might not receive the response.
+    /// Ends the response and closes the connection. Before closing, reads the bytes that the client still sends, for up
+    /// to [`LINGER`]; without this, the client might not receive the response.
     fn close(mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         let until = Instant::now() + LINGER;
@@ -362,7 +363,7 @@ impl Connection {
     }
 }
 
-/// Returns the time that is left until a deadline. Returns an error if the deadline has passed.
+/// Returns the time from now to the deadline `until`. Returns an error if the deadline has passed.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
     Ok(left.ok_or(ErrorKind::TimedOut)?)

@@ -19,16 +19,19 @@
 //! | `http`, `date`, `guard`, `routes`, `page`, `server` | HTTP, checks of the origin of requests, routes, the embedded page |
 //! | `pool`, `call`, `message`, `wire` | worker processes and the messages to them |
 //! | `worker`, `state`, `store`, `answer/*` | the worker: masks by the hash of their definition, and the answers |
-//! | `query`, `scene`, `texts`, `budget`, `problem` | parameters of requests, pictures, the text view, limits, error responses |
+//! | `query`, `scene`, `pasted`, `texts` | parameters of requests, masks with shapes and facts, pasted arrays, the text view |
+//! | `budget`, `problem`, `cause` | limits, error responses |
 
 mod answer;
 mod budget;
 mod call;
+mod cause;
 mod date;
 mod guard;
 mod http;
 mod message;
 mod page;
+mod pasted;
 mod pool;
 mod problem;
 mod query;
@@ -52,17 +55,17 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The bounds of the limit on worker processes for requests about masks. The limit is the number of processor cores,
-/// raised to the start or reduced to the end of this range.
+/// The minimum and the maximum of the limit on worker processes for requests about masks. Within these bounds, the
+/// limit is the number of processor cores.
 const WORKERS: std::ops::RangeInclusive<usize> = 2..=8;
 /// The maximum number of connections whose requests the server answers at a time. Further connections receive only the
 /// HTTP status 503.
 const MOST_CONNECTIONS: usize = 256;
-/// The maximum number of connections beyond `MOST_CONNECTIONS` that receive the HTTP status 503 at a time. Further
-/// connections are closed without a response.
+/// The maximum number of connections beyond `MOST_CONNECTIONS` to which the server sends the HTTP status 503 at a time.
+/// Further connections are closed without a response.
 const MOST_REFUSALS: usize = 16;
 
-/// The settings of the server.
+/// The settings of the explorer's server.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
@@ -118,7 +121,11 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
         let _ = std::thread::Builder::new().spawn(move || {
             let _slot = slot;
             http::converse(stream, answer, |status| {
-                let message = if status == 431 { "the headers are too large" } else { "the request is not HTTP/1.1" };
+                let message = if status == 431 {
+                    "the headers of the request are too large"
+                } else {
+                    "the request is not HTTP/1.1"
+                };
                 guard::protect(routes::refusal(&Problem::status(status, message)))
             })
         });

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 /// The content type of most answers.
 pub(crate) const JSON: &str = "application/json";
 
-/// The head of a message that sends a call to a worker. The blobs of the message are sequences of bytes; the first blob
+/// The JSON head of a message that sends a call to a worker. Sequences of bytes (blobs) follow the head; the first blob
 /// is the body of the call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) call: Call,
-    /// The identities of the masks whose definitions are in the blobs after the first blob, in the same order.
+    /// The identities of masks whose definitions are sent with the message: identity 0 belongs to blob 1, identity 1 to
+    /// blob 2, and so on.
     pub(crate) defined: Vec<String>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Returns a reply with status 200 and this content type.
+    /// Returns an answer with HTTP status 200 and this content type.
     pub(crate) fn of(content_type: &str) -> Self {
         Reply { status: 200, content_type: content_type.into(), ..Reply::default() }
     }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 // `FILES`: the paths of the files in `page/` with their bytes. The build script writes this list.
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// Returns the content of the page's file at this path; `None` if the page has no such file. Debug builds read the file
-/// from the folder at each request, so that the page can be edited without building the program.
+/// Returns the content of the page's file with the path `path`; `None` if the page has no such file. Debug builds read
+/// the file from the source folder at each request, so that changes of the page need no new build.
 fn content(path: &str) -> Option<Cow<'static, [u8]>> {
     let (_, bytes) = FILES.iter().find(|(name, _)| *name == path)?;
     if cfg!(debug_assertions) {
@@ -20,7 +20,7 @@ fn content(path: &str) -> Option<Cow<'static, [u8]>> {
     Some((*bytes).into())
 }
 
-/// Returns the response with the file of the request's path; `/` is `index.html`.
+/// Returns the response with the file that the path of the request names. The path `/` means `index.html`.
 pub(crate) fn file(head: &Head) -> Response {
     let path = if head.path == "/" { "index.html" } else { head.path.trim_start_matches('/') };
     let Some(bytes) = content(path) else {

@@ -2,6 +2,7 @@
 
 use crate::budget::{Budget, Share};
 use crate::call::Call;
+use crate::cause::Cause;
 use crate::message::{Reply, Request};
 use crate::problem::{Problem, Result};
 use crate::store::Store;
@@ -17,10 +18,10 @@ use std::time::Duration;
 /// The maximum number of calls that wait for a worker. Further calls receive an error.
 const MOST_WAITING: usize = 64;
 /// The maximum time for which a call waits for a worker. The limit is long because up to [`MOST_WAITING`] earlier calls
-/// may run first, each up to its own time limit.
+/// may be answered first, each of which may take its full time limit.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The maximum number of times that one call is sent to a worker. A call is sent again if the worker answers that it
-/// lacks the definition of a mask.
+/// The maximum number of times that one call is sent to a worker. A call is sent again if the worker answers that the
+/// definition of a mask is missing.
 const MOST_ROUNDS: usize = 4;
 
 /// The worker processes for one kind of request: masks or texts.
@@ -47,11 +48,11 @@ impl Drop for Worker {
     }
 }
 
-/// The reservation of one worker process of a pool for one call. [`call`](Turn::call) runs the call, and starts the
-/// process if no idle process exists.
+/// The reservation of one worker process of a pool for one call. [`call`](Turn::call) runs the call. If the pool has no
+/// idle process, `call` starts a process.
 pub(crate) struct Turn<'a> {
     pool: &'a Pool,
-    #[expect(dead_code, reason = "the field only holds the slot until it is dropped")]
+    #[expect(dead_code, reason = "the field only keeps the worker reserved until it is dropped")]
     slot: Share,
 }
 
@@ -65,15 +66,15 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// Returns a pool of at most `size` worker processes. Each process runs this program with these arguments, and is
-    /// started when a call needs it. `store` provides the definitions of masks that a worker lacks, and receives new
-    /// definitions.
+    /// Returns a pool of at most `size` worker processes. Each process runs this program with the arguments
+    /// `arguments`, and is started when the first call needs it. `store` provides the definitions of masks that a
+    /// worker lacks, and receives new definitions.
     pub(crate) fn new(arguments: Vec<String>, size: usize, store: Arc<Store>) -> Self {
         Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
-    /// Runs `call` on a worker within `limit`. While the call waits for a worker, the call ends if `gone` returns true,
-    /// which means that the client has disconnected.
+    /// Runs `call` on a worker within the time `limit`. Stops waiting for a free worker if `gone()` returns true, which
+    /// means that the client has disconnected.
     pub(crate) fn call(
         &self,
         call: Call,
@@ -84,12 +85,13 @@ impl Pool {
         self.turn(gone)?.call(call, body, limit)
     }
 
-    /// Waits until a worker is free, and reserves the worker for one call. Returns an error if too many calls wait, if
-    /// no worker is free within `PATIENCE`, or if `gone` returns true, which means that the client has disconnected.
+    /// Waits until a worker is free, and reserves this worker for one call. Returns an error if too many calls wait, or
+    /// if no worker is free within `PATIENCE`. Also returns an error if `gone()` returns true, which means that the
+    /// client has disconnected.
     pub(crate) fn turn(&self, gone: &dyn Fn() -> bool) -> Result<Turn<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
-        let busy = || Problem::status(503, "too many requests are waiting: try again in a moment");
+        let busy = || Problem::status(503, "too many requests are waiting: try again in a moment").cause(Cause::Busy);
         if before >= MOST_WAITING {
             return Err(busy());
         }
@@ -139,6 +141,7 @@ fn ended(code: Option<i32>) -> Problem {
 fn beyond(status: u16, message: String) -> Problem {
     Problem::status(status, message)
         .hint("use a smaller mask, text or file, or use the command line, which has no such limit")
+        .cause(Cause::Resources)
 }
 
 impl Worker {

@@ -1,26 +1,62 @@
 //! [`Problem`]: the reason why a request fails, with a hint and the position of the fault in the mask's text.
 
+use crate::cause::Cause;
 use noren_input::Error as InputError;
-use noren_mask::Error as MaskError;
+use noren_mask::{Error as MaskError, Shape};
 use serde::{Deserialize, Serialize};
+use std::ops::{Deref, DerefMut};
 
-/// The reason why a request fails.
+/// The reason why a request fails. The struct has the size of one pointer, to its [`Fields`], so that a `Result` is
+/// small.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Problem {
+#[serde(transparent)]
+pub(crate) struct Problem(Box<Fields>);
+
+/// The fields of a [`Problem`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Fields {
     /// The HTTP status of the response.
     #[serde(skip)]
     pub(crate) status: u16,
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// The start of the faulty part of the mask's text, in UTF-16 units, which JavaScript counts.
+    /// The index in the mask's text at which the faulty part begins, counted in UTF-16 units as in JavaScript; `None`
+    /// if the problem is not in the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
-    /// The index, counted from 0, of the layer mask that has the error; `None` if the request has only one mask.
+    /// The index of the layer whose mask has the error; the first layer is 0. `None` if the request has only one mask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
+    /// The cause, which determines the control that the page opens and the repairs that it offers. `None` for errors in
+    /// requests that the page never sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<Cause>,
+    /// The name of the label, array, fact, size or elementary mask that the problem is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// The sizes `[batch, heads, q_len, kv_len]` of the mask that cannot be bound; `None` if they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sizes: Option<[usize; 4]>,
+    /// A text that makes the mask valid when it replaces the faulty part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repair: Option<String>,
+}
+
+impl Deref for Problem {
+    type Target = Fields;
+
+    fn deref(&self) -> &Fields {
+        &self.0
+    }
+}
+
+impl DerefMut for Problem {
+    fn deref_mut(&mut self) -> &mut Fields {
+        &mut self.0
+    }
 }
 
 /// The result of a function that may fail with a `Problem`.
@@ -34,7 +70,7 @@ impl Problem {
 
     /// Returns a problem whose response has the HTTP status `status`.
     pub(crate) fn status(status: u16, message: impl Into<String>) -> Self {
-        Problem { status, message: message.into(), hint: None, start: None, end: None, layer: None }
+        Problem(Box::new(Fields { status, message: message.into(), ..Fields::default() }))
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -47,6 +83,22 @@ impl Problem {
         self
     }
 
+    pub(crate) fn cause(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+
+    pub(crate) fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Stores the sizes of the mask that cannot be bound.
+    pub(crate) fn of_shape(mut self, shape: &Shape) -> Self {
+        self.sizes = Some([shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()]);
+        self
+    }
+
     /// Returns the JSON text `{"error": {...}}`.
     pub(crate) fn body(&self) -> Vec<u8> {
         serde_json::json!({ "error": self }).to_string().into_bytes()
@@ -55,7 +107,8 @@ impl Problem {
 
 impl From<MaskError> for Problem {
     fn from(error: MaskError) -> Self {
-        match error {
+        let (cause, name) = Cause::of(&error);
+        let mut problem = match error {
             MaskError::Parse(error) => {
                 let units = |end: usize| error.text[..end.min(error.text.len())].encode_utf16().count();
                 let mut problem = Problem::new(error.message.clone());
@@ -65,17 +118,29 @@ impl From<MaskError> for Problem {
                     (Some(expected), Some(repair)) => Some(format!("{expected}: {repair}")),
                     (expected, repair) => expected.or(repair),
                 };
+                problem.repair = error.suggestion.as_deref().and_then(repair);
                 (problem.start, problem.end) = (Some(units(error.span.start)), Some(units(error.span.end)));
                 problem
             }
             other => Problem::new(other.to_string()),
-        }
+        };
+        (problem.cause, problem.name) = (cause, name);
+        problem
     }
+}
+
+/// Returns the name that the parser suggests in a sentence such as "did you mean `causal`?"; `None` for other
+/// sentences.
+fn repair(suggestion: &str) -> Option<String> {
+    let name = suggestion.strip_prefix("did you mean `")?.strip_suffix("`?")?;
+    (!name.contains('`')).then(|| name.to_string())
 }
 
 impl From<InputError> for Problem {
     fn from(error: InputError) -> Self {
-        Problem { hint: error.hint, ..Problem::new(error.message) }
+        let mut problem = Problem::new(error.message);
+        problem.hint = error.hint;
+        problem
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::problem::{Problem, Result};
 use std::str::FromStr;
 
-/// The names and values of a query string.
+/// The parameters of a query string as (name, value).
 #[derive(Debug)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -106,7 +106,7 @@ mod tests {
         let wrong = |text, as_flag: bool| {
             let query = read(text).expect("a query");
             let error = if as_flag { query.flag("q").err() } else { query.number::<u8>("q").err() };
-            error.expect("an error").message
+            error.expect("an error").message.clone()
         };
         assert_eq!(wrong("q=-1", false), "q=-1: expected a whole number of at least 0");
         assert_eq!(wrong("q=256", false), "q=256: the number is too large");

@@ -2,10 +2,11 @@
 //! the paths, and a test compares `openapi.json` with the code.
 
 use crate::budget::Share;
-use crate::call::{Call, CellRequest, DoctorRequest, ExportRequest, Pair, TileRequest};
+use crate::call::{BorderSearch, Call, CellRequest, DoctorRequest, ExportRequest, Numbers, Pair, TileRequest};
 use crate::http::{Body, Head, Response};
 use crate::message::{JSON, Reply};
 use crate::page;
+use crate::pool::Pool;
 use crate::problem::{Problem, Result};
 use crate::query::{Query, decode, number};
 use crate::scene;
@@ -13,11 +14,15 @@ use crate::server::Server;
 use crate::store::identity;
 use crate::wire::Frame;
 use crate::worker::MOST_MEMORY;
+use noren::Dtype;
 use serde_json::json as object;
 use std::time::Duration;
 
 /// The OpenAPI description of the server.
 const OPENAPI: &str = include_str!("openapi.json");
+
+/// The head dimensions for which costs are predicted.
+const HEAD_DIMS: [usize; 5] = [32, 64, 96, 128, 256];
 
 /// The maximum size of a request's body, in bytes.
 const MOST_BODY: usize = 8 << 20;
@@ -35,8 +40,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A request whose path matches a route.
 struct Request<'a, 'b> {
-    /// The parts of the path at the braces in the route, in order, such as the identity of a mask for
-    /// `{id}`.
+    /// The values of the variable parts of the path, which the route has in braces, in order: for `{id}`, the identity
+    /// of a mask.
     places: Vec<String>,
     head: &'a Head,
     body: &'a mut Body<'b>,
@@ -49,13 +54,19 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("/api/masks", "post", read),
     ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", tile),
     ("/api/masks/{id}/explain", "get", explain),
+    ("/api/masks/{id}/row", "post", row),
     ("/api/masks/{id}/difference", "get", difference),
+    ("/api/masks/{id}/code", "get", code),
     ("/api/masks/{id}/cost", "get", cost),
     ("/api/masks/{id}/export", "get", export),
+    ("/api/masks/{id}/border", "get", border),
+    ("/api/facts", "post", facts),
     ("/api/curve", "post", curve),
     ("/api/flow", "post", flow),
+    ("/api/flow/certificate", "post", flow_certificate),
     ("/api/model", "get", model),
     ("/api/text", "post", text),
+    ("/api/text/certificate", "post", text_certificate),
     ("/api/doctor", "post", doctor),
     ("/api/doctor/classes", "get", |server, request| question(server, request.body, Call::Classes)),
     ("/api/language", "get", |server, request| question(server, request.body, Call::Language)),
@@ -89,13 +100,13 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
     }
 }
 
-/// Returns a problem as a response.
+/// Returns the HTTP response that reports `problem`, with the status of the problem.
 pub(crate) fn refusal(problem: &Problem) -> Response {
     Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
 }
 
-/// Compares a path with `pattern`, such as `/api/masks/{id}/cost`. Returns the parts of the path at the braces, here
-/// the identity of a mask; `None` if the path does not match `pattern`.
+/// Compares a path with a route `pattern`, such as `/api/masks/{id}/cost`. Returns the values of the parts in braces,
+/// here the identity of a mask; `None` if the path does not match `pattern`.
 fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pattern.split('/').count() != path.split('/').count() {
         return None;
@@ -115,7 +126,7 @@ impl Request<'_, '_> {
         Query::read(&self.head.query, known)
     }
 
-    /// Returns the identity of the mask, which is the first of the parts `places` of the path.
+    /// Returns the identity of the mask: the first variable part of the path, `places[0]`.
     fn id(&self) -> String {
         self.places.first().cloned().unwrap_or_default()
     }
@@ -138,7 +149,9 @@ fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 
 fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let query = request.query(&["batch", "head", "plan", "other"])?;
-    let [id, level, row, col] = &request.places[..] else { return Err(Problem::new("the path does not name a tile")) };
+    let [id, level, row, col] = &request.places[..] else {
+        return Err(Problem::new("the path of a tile needs an id, a level, a row and a column"));
+    };
     let tile = TileRequest {
         level: number("level", level)?,
         row: number("row", row)?,
@@ -162,6 +175,32 @@ fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     question(server, request.body, Call::Explain { id, cell })
 }
 
+fn border(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (id, query) = (request.id(), request.query(&["batch", "head", "q", "k", "along", "back"])?);
+    let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
+        return Err(Problem::new("the cell is missing: give the parameters q and k, both counted from 0"));
+    };
+    let queries = match query.text("along").as_deref() {
+        None | Some("keys") => false,
+        Some("queries") => true,
+        Some(other) => return Err(Problem::new(format!("along={other}: expected keys or queries"))),
+    };
+    let cell = CellRequest { pair: pair(&query)?, q, k, other: None };
+    let search = BorderSearch { queries, back: query.flag("back")? };
+    question(server, request.body, Call::Border { id, cell, search })
+}
+
+fn facts(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    Ok(respond(server.masks.call(Call::Facts, body, QUESTION, &|| request.body.gone())?, Some(share)))
+}
+
+fn row(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (body, share) = server.body(request.body, MOST_BODY)?;
+    let answer = server.masks.call(Call::Row { id: request.id() }, body, QUESTION, &|| request.body.gone())?;
+    Ok(respond(answer, Some(share)))
+}
+
 fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     let (id, query) = (request.id(), request.query(&["other"])?);
     let Some(other) = query.text("other") else {
@@ -170,15 +209,38 @@ fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     question(server, request.body, Call::Difference { id, other })
 }
 
+fn code(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let (id, query) = (request.id(), request.query(&["to"])?);
+    let Some(to) = query.text("to") else {
+        return Err(Problem::new("the library is missing: give for example to=flex"));
+    };
+    question(server, request.body, Call::Code { id, to })
+}
+
 fn cost(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    request.query(&[])?;
-    let speeds = server.speeds()?;
+    let speeds = server.speeds(&numbers(&request.query(NUMBERS)?)?)?;
     question(server, request.body, Call::Cost { id: request.id(), speeds })
 }
 
+/// The parameters of requests for costs.
+const NUMBERS: &[&str] = &["head_dim", "dtype"];
+
+/// Returns the head dimension and the data type of a request for a cost.
+fn numbers(query: &Query) -> Result<Numbers> {
+    let head_dim = query.number("head_dim")?.unwrap_or(64);
+    if !HEAD_DIMS.contains(&head_dim) {
+        let listed = HEAD_DIMS.map(|dim| dim.to_string()).join(", ");
+        return Err(Problem::new(format!("head_dim={head_dim}: expected {listed}")));
+    }
+    let dtype = query.text("dtype").unwrap_or_else(|| Dtype::F32.to_string());
+    dtype.parse::<Dtype>().map_err(|_| Problem::new(format!("dtype={dtype}: expected f32, bf16 or f16")))?;
+    Ok(Numbers { head_dim, dtype })
+}
+
 fn curve(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    let numbers = numbers(&request.query(NUMBERS)?)?;
     let (body, share) = server.body(request.body, MOST_BODY)?;
-    let speeds = server.speeds()?;
+    let speeds = server.speeds(&numbers)?;
     let answer = server.masks.call(Call::Curve { speeds }, body, QUESTION, &|| request.body.gone())?;
     Ok(respond(answer, Some(share)))
 }
@@ -209,6 +271,26 @@ fn flow(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(server.masks.call(Call::Flow, body, QUESTION, &|| request.body.gone())?, Some(share)))
 }
 
+fn flow_certificate(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    certificate(server, &server.masks, Call::FlowCertificate, QUESTION, request.body)
+}
+
+fn text_certificate(server: &Server, request: Request<'_, '_>) -> Result<Response> {
+    certificate(server, &server.model, Call::TextCertificate, LONG, request.body)
+}
+
+/// Sends a call for a certificate to a worker of `pool`, and returns the worker's answer. `limit` is the maximum time of
+/// the call.
+fn certificate(server: &Server, pool: &Pool, call: Call, limit: Duration, body: &mut Body<'_>) -> Result<Response> {
+    let (bytes, asked) = server.body(body, MOST_BODY)?;
+    let turn = pool.turn(&|| body.gone())?;
+    // Reserves the memory of an answer only when a worker is free: requests that wait hold no memory for it.
+    let share = server.memory(MOST_BODY)?;
+    let answer = turn.call(call, bytes, limit)?;
+    drop(asked);
+    Ok(respond(answer, Some(share)))
+}
+
 fn model(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(server.model.call(Call::Model, Vec::new(), LONG, &|| request.body.gone())?, None))
 }
@@ -230,8 +312,8 @@ fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
     Ok(respond(answer, Some(share)))
 }
 
-/// Sends a call without a body to a worker for masks, and returns the worker's answer. `body` is only used to check
-/// whether the client is still connected.
+/// Sends a call without a body to a worker for masks, and returns the worker's answer. The parameter `body` is only
+/// used to check whether the client is still connected.
 fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
     Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
 }

@@ -1,7 +1,7 @@
 //! [`Server`]: the state that all requests share: workers, definitions of masks, and memory for bodies and answers.
 
 use crate::budget::{Budget, Share};
-use crate::call::{Call, Speeds};
+use crate::call::{Call, Numbers, Speeds};
 use crate::http::{BODY, Body, BodyError};
 use crate::pool::Pool;
 use crate::problem::{Problem, Result};
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// The maximum memory for bodies and answers at a time, in MiB.
 const MOST_HELD: usize = 1024;
-/// The maximum time for which a request waits for memory.
+/// The maximum time for which a request waits until enough memory is free.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum time of the measurement of this machine's speed.
 const MEASURE: Duration = Duration::from_secs(60);
 
-/// The state that all requests share.
+/// The state of the server of the explorer, which all requests share.
 pub(crate) struct Server {
     /// The worker processes that answer requests about masks.
     pub(crate) masks: Pool,
@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) workers: usize,
     /// The budget of the memory for bodies and answers. One unit of the budget is 1 MiB.
     memory: Arc<Budget>,
-    speeds: Mutex<Option<Speeds>>,
+    speeds: Mutex<Vec<Speeds>>,
 }
 
 impl Server {
@@ -45,12 +45,17 @@ impl Server {
         }
     }
 
-    /// Reserves memory for this number of bytes. Returns an error if other requests use too much memory for longer than
+    /// Reserves memory for `bytes` bytes. Waits if other requests use too much memory; returns an error after a wait of
     /// `PATIENCE`.
     pub(crate) fn memory(&self, bytes: usize) -> Result<Share> {
         let mebibytes = bytes.div_ceil(1 << 20).clamp(1, MOST_HELD);
         let share = self.memory.take(mebibytes, PATIENCE);
-        share.ok_or_else(|| Problem::status(503, "all requests together need too much memory: try again in a moment"))
+        share.ok_or_else(|| {
+            Problem::status(
+                503,
+                "the requests that the server answers now need too much memory together: try again in a moment",
+            )
+        })
     }
 
     /// Reads the body of a request. Returns the bytes of the body with the reservation of their memory, or an error if
@@ -72,18 +77,19 @@ impl Server {
         }
     }
 
-    /// Returns the speed of this machine, which is measured at the first call.
-    pub(crate) fn speeds(&self) -> Result<Speeds> {
+    /// Returns the speed of attention on this machine for the head dimension and the data type in `numbers`. The speed
+    /// is measured at the first call with these numbers.
+    pub(crate) fn speeds(&self, numbers: &Numbers) -> Result<Speeds> {
         let mut speeds = self.speeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(speeds) = &*speeds {
+        if let Some(speeds) = speeds.iter().find(|speeds| speeds.numbers == *numbers) {
             return Ok(speeds.clone());
         }
-        let answer = self.model.call(Call::Calibrate, Vec::new(), MEASURE, &|| false)?;
+        let answer = self.model.call(Call::Calibrate { numbers: numbers.clone() }, Vec::new(), MEASURE, &|| false)?;
         if answer.head.status != 200 {
             return Err(Problem::status(500, "the speed of this machine cannot be measured"));
         }
         let measured: Speeds = serde_json::from_slice(&answer.blobs[0])?;
-        *speeds = Some(measured.clone());
+        speeds.push(measured.clone());
         Ok(measured)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct State {
     texts: Option<Box<dyn Texts>>,
 }
 
-/// The reason why a call has no answer: the worker needs a definition, or there is a problem.
+/// The reason why a call has no answer: the worker needs the definition of a mask, or the call failed.
 pub(crate) enum Stop {
     /// The worker does not have the mask with this identity, and needs its definition from the server.
     Needs(String),

@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 256 << 20;
 #[derive(Default)]
 pub(crate) struct Store(Mutex<VecDeque<(String, Arc<[u8]>)>>);
 
-/// Returns the identity of a definition: a hash of its bytes.
+/// Returns the identity of the mask that `definition` defines: a hash of the bytes of the definition.
 pub(crate) fn identity(definition: &[u8]) -> String {
     hex(&Hash::hash(definition)[..16])
 }

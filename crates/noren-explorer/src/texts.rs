@@ -6,8 +6,9 @@ use serde_json::Value;
 /// A model that reads texts for the text view. The program that calls `worker` implements this trait, so that the
 /// explorer does not depend on a model.
 pub trait Texts {
-    /// Returns the description of the model as JSON: its name, kind, mask, number of layers, number of heads and maximum
-    /// number of positions, an example text, and the kinds of private text that the page can hide.
+    /// Returns a JSON object that describes the model. It has the model's name, kind, mask, number of layers, number of
+    /// heads and maximum number of positions. It also has an example text, and the kinds of private text that the page
+    /// can hide.
     ///
     /// # Errors
     /// Returns an error if the model cannot be loaded.
@@ -19,10 +20,17 @@ pub trait Texts {
     /// Returns an error if the model cannot be loaded or the request names a layer, a head or a kind of private text
     /// that does not exist.
     fn run(&mut self, request: &TextRequest) -> Result<TextAnswer, Error>;
+
+    /// Returns a certificate, as JSON for `noren verify`, that no hidden token of the text influences another token
+    /// through the masks of all layers. The certificate has no part of the text.
+    ///
+    /// # Errors
+    /// Returns an error if nothing is hidden in the text, or if `run` returns an error for the same request.
+    fn certificate(&mut self, request: &TextRequest) -> Result<String, Error>;
 }
 
-/// A request of the text view: a text, the words and private text to hide in it, a mask, and the layer and head whose
-/// attention is shown.
+/// A request of the text view: a text, the words and the kinds of private text to hide in the text, a mask, and a layer
+/// and a head. The view shows the attention of this layer and head.
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

@@ -10,8 +10,8 @@ pub(crate) struct Frame<T> {
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
-/// Returns the bytes of a frame before its blobs: the length of the head, the number of blobs and the length of each
-/// blob, each as 8 little-endian bytes, and then the head as JSON.
+/// Returns the bytes of a frame before its blobs: the length of the head in bytes, the number of blobs, the length of
+/// each blob in bytes, and the head as JSON. Each number is stored as 8 little-endian bytes.
 fn start<T: Serialize>(frame: &Frame<T>) -> io::Result<Vec<u8>> {
     let head = serde_json::to_vec(&frame.head)?;
     let mut out = Vec::with_capacity(head.len() + 8 * (frame.blobs.len() + 2));
@@ -27,7 +27,7 @@ fn number(bytes: &[u8]) -> usize {
 }
 
 impl<T: Serialize> Frame<T> {
-    /// Writes the frame and flushes `out`.
+    /// Writes the frame, which is one message between the server and a worker, and flushes `out`.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&start(self)?)?;
         self.blobs.iter().try_for_each(|blob| out.write_all(blob))?;
@@ -36,7 +36,8 @@ impl<T: Serialize> Frame<T> {
 }
 
 impl<T: DeserializeOwned> Frame<T> {
-    /// Reads the next frame; returns `None` at the end of the input.
+    /// Reads the next frame, which is one message between the server and a worker. Returns `None` at the end of the
+    /// input.
     pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut sizes = [0; 16];
         if let Err(error) = from.read_exact(&mut sizes) {

@@ -1,5 +1,5 @@
-//! A worker: a separate process that answers one call at a time, so that a call that takes too much time or memory can
-//! be ended while the server continues.
+//! A worker: a separate process that answers one call at a time. The server can end a worker whose call takes too much
+//! time or memory, and continues without interruption.
 
 use crate::answer;
 use crate::message::{JSON, Reply, Request};

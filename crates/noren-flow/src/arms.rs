@@ -1,15 +1,19 @@
-//! Checks that each arm is used by at least one head, batch row or layer of the stack. A proof would omit the cells of an unused arm.
+//! Checks that each mask in `heads(...)` and `batch(...)` applies to at least one head or batch row of the shape; also
+//! checks `layers(...)` if the stack has only one layer. A proof would omit the cells of an unused mask. Such a mask
+//! with its selector is called an arm.
 
 use noren_mask::{Arm, Error, Mask, Node, Shape};
 
-/// The number of indices above the last head or batch row of the shape that are tried, to find one to which an unused
-/// arm applies. With this index, the error message gives the number of heads or batch rows that the arm needs.
+/// The number of indices beyond the last head or batch row that are tried when an arm (a mask in `heads(...)` or
+/// `batch(...)`) applies to no head or batch row of the shape. If the arm applies to a tried index, the error message
+/// has the number of heads or batch rows that the arm needs.
 const TRIED: u64 = 4096;
 
-/// Returns an error if an arm of `heads(...)` or `batch(...)` is used by no head or batch row of the shape. Also returns an error if the arms of
-/// `layers(...)` differ and the stack has only one layer.
+/// Returns an error if an arm (one of the masks) of `heads(...)` or `batch(...)` applies to no head or batch row of the
+/// shape. Also returns an error if the arms of `layers(...)` differ and the stack has only one layer.
 ///
-/// The reason: the number of heads or batch rows of a shape may be a default of 1, and a verdict on only some heads of a model would be wrong.
+/// The reason: the number of heads or batch rows in the shape may be the default of 1, although the model has more. A
+/// verdict on only some heads of the model would be wrong.
 pub(super) fn check_arms(masks: &[Mask], shape: &Shape) -> Result<(), Error> {
     masks.iter().try_for_each(|mask| check(mask, shape, masks.len()))
 }
@@ -24,22 +28,23 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
     mask.children().into_iter().try_for_each(|part| check(part, shape, layers))
 }
 
-/// Returns an error if an arm applies to none of the indices `0..count`. An arm is accepted if another arm with an
-/// equal mask applies to at least one of these indices. The last parameter names an index in messages, in singular and
-/// plural: `["head", "heads"]`.
+/// Returns an error if an arm (one of the masks in `heads(...)`, `batch(...)` or `layers(...)`) applies to none of the
+/// indices `0..count`. An arm is accepted if an equal mask in another arm applies to one of these indices. The last
+/// parameter is the word for an index in messages, in singular and plural: `["head", "heads"]`.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
     let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);
     let Some(arm) = arms.iter().find(untaken) else { return Ok(()) };
     let takes = |index: &u64| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
-    let fix = match (count as u64..count as u64 + TRIED).find(takes) {
-        Some(index) => format!("give at least {} {several} in the shape, or remove the arm", index + 1),
-        None => "remove the arm".into(),
+    let arm = format!("{}: {}", arm.selector, arm.mask);
+    let problem = match count {
+        1 => format!("the shape has one {one}, and `{arm}` does not apply to it"),
+        _ => format!("the shape has {count} {several}, and `{arm}` applies to none of them"),
     };
-    let uses = if count == 1 {
-        format!("the shape has one {one}, which does not use")
-    } else {
-        format!("none of the {count} {several} of the shape uses")
+    let needed = (count as u64..count as u64 + TRIED).find(takes).map(|index| index + 1);
+    let message = match needed {
+        Some(needed) => format!("{problem}: give at least {needed} {several} in the shape, or remove `{arm}`"),
+        None => format!("{problem}: remove `{arm}`"),
     };
-    Err(Error::atom(mask, format!("{uses} the arm `{}: {}`: {fix}", arm.selector, arm.mask)))
+    Err(Error::atom(mask, message))
 }

@@ -1,34 +1,38 @@
 //! The catalogue of the audit: the checks of a running model, in Rust (`noren_candle::audit`) and in Python
 //! (`nr.audit`).
 //!
-//! A check runs the model twice, with and without a change of one input, and compares the outputs. Some outputs must change and others must not. This
-//! module has the names and texts of the checks, the tokens that are changed, the outputs that are compared, the limit of rounding, and the list of
-//! untested points. Code in other crates makes inputs, runs models and measures differences.
+//! A check runs the model twice, with and without a change of one input, and compares the outputs: some outputs must
+//! change, the others must not. This module has the names and texts of the checks, the tokens to change, the outputs to
+//! compare, the limit of rounding, and the list of untested points. Code in other crates makes inputs, runs models and
+//! measures differences.
 
 use serde::Serialize;
 
-/// The number of padding tokens that a check of padding adds at one end of the sequence.
+/// The number of padding tokens that a padding check adds at one end of the sequence.
 pub const PADS: usize = 9;
-/// The sequence lengths that the audit tries, one after another. The first length is used at which the last output
-/// cannot depend on the first tokens, even through all layers. A longer length crosses more multiples of 64.
+/// The sequence lengths in tokens, in the order in which the audit tries them. The audit uses the first length at which
+/// the last output cannot depend on the first tokens, even through all layers. A longer sequence crosses more multiples
+/// of 64.
 pub const LENGTHS: [usize; 3] = [72, 136, 264];
-/// The number of batch rows of one run of the model. A different token is changed in each row.
+/// The number of batch rows in a run of the model in which each batch row has one changed token: the same text, with a
+/// different token changed in each row.
 pub const ROWS: usize = 8;
 
 /// One check of a running model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
-    /// The name in reports and arguments.
+    /// The name of the check in reports and arguments.
     pub name: &'static str,
-    /// The heading in reports.
+    /// The heading of the check in reports.
     pub title: &'static str,
-    /// The procedure of the check, in words.
+    /// The steps of the check, in words.
     pub does: &'static str,
     /// The condition under which a model passes the check, such as `the outputs agree`.
     pub holds: &'static str,
-    /// The meaning of a failure, with one sentence for each kind of failure. Each `{}` is replaced by a name, such as the name of the changed token.
+    /// The sentences that explain a failure to the user, one for each kind of failure. Each `{}` in a sentence is
+    /// replaced by a name, such as the name of the changed token.
     pub broken: &'static [&'static str],
-    /// The usual cause of a failure, with names of the doctor's catalogue.
+    /// The usual cause of a failure, with names of mistakes in the doctor's catalogue (`docs/doctor.md`).
     pub likely: &'static str,
 }
 
@@ -40,29 +44,32 @@ pub const CHECKS: [Check; 16] = [
         does: "the end of the sequence is changed",
         holds: "outputs that may not read the changed tokens do not change",
         broken: &["outputs depend on tokens that come after them or that they may not read"],
-        likely: "causal_leak, causal_dropped: a mask that is missing or one cell too wide",
+        likely: "causal_leak or causal_dropped of docs/doctor.md: a mask that is missing or one cell too wide",
     },
     Check {
         name: "reach",
-        title: "every token by itself",
-        does: "every token is changed by itself",
-        holds: "outputs that may not depend on the token do not change, outputs that read the token directly change",
-        broken: &["outputs depend on {}tokens that they may not read", "outputs that should read {}token do not"],
-        likely: "causal_leak, sliding_window_off_by_one, implicit_causal: one cell too many or too few",
+        title: "change of one token at a time",
+        does: "one token of the sequence is changed at a time, until each token was changed once",
+        holds: "outputs that may not depend on the changed token do not change; outputs that read the changed token in every layer change",
+        broken: &[
+            "outputs depend on {} that they may not read",
+            "outputs that should depend on {} do not change with it",
+        ],
+        likely: "causal_leak, sliding_window_off_by_one or implicit_causal of docs/doctor.md: a mask with one cell too many or too few",
     },
     Check {
         name: "liveness",
         title: "liveness",
         does: "one token is changed",
-        holds: "every output that reads the token directly changes (otherwise: implicit causality, or a mask that hides too much)",
-        broken: &["outputs that should read {} do not"],
-        likely: "implicit_causal, causal_alignment: a mask that hides too much",
+        holds: "every output that reads the changed token in every layer changes (if one does not, a library made the mask causal, or a mask hides too much)",
+        broken: &["outputs that should depend on {} do not change with it"],
+        likely: "implicit_causal or causal_alignment of docs/doctor.md: a mask that hides too much",
     },
     Check {
         name: "layers",
-        title: "what each layer reads",
-        does: "in each layer's *input*, every token is changed by itself, and the layer's other inputs are restored",
-        holds: "exactly those outputs of the layer change that may read the token by its declared mask",
+        title: "keys that each layer reads",
+        does: "in the *input* of each layer, one token is changed at a time, and the other tokens of this input stay the same",
+        holds: "in each layer, exactly those outputs change whose query may read the changed token by the declared mask",
         broken: &[],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak",
     },
@@ -70,57 +77,57 @@ pub const CHECKS: [Check; 16] = [
         name: "window",
         title: "window reach",
         does: "the beginning of the sequence is changed",
-        holds: "outputs beyond the reach of all windows together do not change",
+        holds: "outputs that the windows of all layers together cannot connect to the changed tokens do not change",
         broken: &["outputs depend on tokens beyond the reach of all windows"],
         likely: "window_missing_or_wrong_layer, sliding_window_off_by_one",
     },
     Check {
         name: "padding_right",
         title: "padding invariance (right)",
-        does: "padding of several ids is added on the right, and the ids are changed",
-        holds: "outputs of real tokens do not change",
-        broken: &["{} on the right changes outputs of real tokens"],
+        does: "padding tokens of several ids are added on the right, and the ids of this padding are changed",
+        holds: "outputs of non-padding tokens do not change",
+        broken: &["{} on the right changes outputs of non-padding tokens"],
         likely: "padding_keys_visible, pooling_includes_padding, non_attention_op_leaks_padding",
     },
     Check {
         name: "padding_left",
         title: "padding invariance (left)",
-        does: "padding of several ids is added on the left, and the ids are changed",
-        holds: "outputs of real tokens do not change",
-        broken: &["{} on the left changes outputs of real tokens"],
-        likely: "padding_side (position ids counted from the slot), padding_keys_visible",
+        does: "padding tokens of several ids are added on the left, and the ids of this padding are changed",
+        holds: "outputs of non-padding tokens do not change",
+        broken: &["{} on the left changes outputs of non-padding tokens"],
+        likely: "padding_side of docs/doctor.md (position ids that count padding tokens), or padding_keys_visible",
     },
     Check {
         name: "mask_liveness",
         title: "mask liveness",
-        does: "the model runs on padded tokens with their mask, and with a mask of ones",
+        does: "the model runs with a mask that hides some tokens, and with a mask that hides none",
         holds: "outputs change, so the model reads the mask",
-        broken: &["{} has no effect"],
+        broken: &["{} has no effect on the outputs"],
         likely: "mask_lost_on_the_way, mask_ignored_by_backend",
     },
     Check {
         name: "redaction",
         title: "redaction swap",
-        does: "tokens are masked out and changed",
-        holds: "no other output changes",
-        broken: &["outputs depend on tokens that are masked out"],
+        does: "tokens that the mask hides are changed",
+        holds: "the outputs of all other tokens do not change",
+        broken: &["outputs depend on tokens that the mask hides"],
         likely: "padding_keys_visible, mask_ignored_by_backend",
     },
     Check {
         name: "weak_fill",
-        title: "weight of the mask",
+        title: "strength of the mask value",
         does: "keys of hidden tokens are made so large that their scores are in the millions",
         holds: "no output changes: the value that hides the keys is much lower than -1e4",
-        broken: &["hidden keys are read when their scores are large: the mask adds a value that is too small"],
-        likely: "fill_value_wrong: a finite value such as -1e4 instead of -inf",
+        broken: &["hidden keys are read when their scores are large: the value that the mask adds is not low enough"],
+        likely: "fill_value_wrong of docs/doctor.md: hidden cells hold a finite value such as -1e4 instead of -inf",
     },
     Check {
         name: "lengths",
         title: "every length",
-        does: "the sequence runs at every length up to the tested one: alone, as the beginning of the longest, and padded",
+        does: "the model reads sequences of every length up to the tested length: alone, as the beginning of the longest sequence, and with padding",
         holds: "the outputs agree",
         broken: &[
-            "a sequence of {} tokens alone gives other outputs than at the beginning of {}",
+            "a sequence of {} tokens alone gives other outputs than at the beginning of a sequence of {} tokens",
             "padding on the {} changes outputs of a sequence of {} tokens",
         ],
         likely: "stale_or_bucketed_mask, causal_alignment, padding_keys_visible",
@@ -128,39 +135,39 @@ pub const CHECKS: [Check; 16] = [
     Check {
         name: "batch",
         title: "batch-mate invariance",
-        does: "four sequences run alone and in batches: in every row, with equal and with different lengths, and with other batch mates",
+        does: "the model reads sequences alone, and in every row of batches with other sequences of equal and of different lengths",
         holds: "the outputs of each sequence are the same in all runs",
         broken: &["outputs depend on the other sequences of the batch"],
-        likely: "batch_row_wrong, head_batch_layout, normalisation over the batch",
+        likely: "batch_row_wrong or head_batch_layout of docs/doctor.md, or a normalisation over the batch",
     },
     Check {
         name: "documents",
         title: "document isolation",
-        does: "two documents run in one row, and one of them is changed; one of them also runs alone",
-        holds: "the outputs of the other document do not change",
-        broken: &["{}one document reads another"],
-        likely: "cross_document: packed sequences under a plain causal mask",
+        does: "the model reads two documents that are packed into one row, then the same row with one document changed, and one document alone",
+        holds: "the outputs of a document do not depend on the other document",
+        broken: &["{} reads another document"],
+        likely: "cross_document of docs/doctor.md: packed sequences under a plain causal mask",
     },
     Check {
         name: "cache",
-        title: "cache against one pass",
-        does: "the model runs in one pass, and token by token through the cache, with a row padded on the left",
+        title: "cache compared with one pass",
+        does: "the model runs in one pass, and token by token through the cache; in Python also with a row that is padded on the left",
         holds: "the outputs agree",
         broken: &["outputs through the cache differ from the outputs of one pass"],
         likely: "stale_decode_mask, causal_alignment, ring_buffer_misaligned",
     },
     Check {
         name: "chunks",
-        title: "chunked prefill against one pass",
-        does: "the model runs in one pass, and in chunks through the cache, with a row padded on the left",
+        title: "chunks compared with one pass",
+        does: "the model runs in one pass, and in chunks of tokens through the cache; in Python also with a row that is padded on the left",
         holds: "the outputs agree",
         broken: &["outputs through the cache differ from the outputs of one pass"],
         likely: "causal_alignment, ring_buffer_misaligned, chunk_boundary",
     },
     Check {
         name: "backends",
-        title: "backend against backend",
-        does: "the model runs with eager attention, with SDPA and with its default; or with `backends={name: function}`",
+        title: "comparison of backends",
+        does: "the model runs with eager attention, with SDPA and with its default attention, or with the functions of `backends={name: function}`",
         holds: "the outputs agree",
         broken: &["{} and {} have different outputs"],
         likely: "mask_ignored_by_backend, fully_masked_row",
@@ -168,13 +175,13 @@ pub const CHECKS: [Check; 16] = [
 ];
 
 impl Check {
-    /// Returns the check of a name.
+    /// Returns the check whose name is `name`, or `None` if there is no such check.
     pub fn named(name: &str) -> Option<&'static Check> {
         CHECKS.iter().find(|check| check.name == name)
     }
 
-    /// Returns the sentence with index `which` of `broken`. Each `{}` in the sentence is replaced by the next text of
-    /// `about`.
+    /// Returns the sentence of `broken` with the index `which`. The first `{}` in the sentence is replaced by the first
+    /// text of `about`, the second `{}` by the second text, and so on.
     pub fn sentence(&self, which: usize, about: &[&str]) -> String {
         about.iter().fold(self.broken[which].to_owned(), |text, word| text.replacen("{}", word, 1))
     }
@@ -187,9 +194,10 @@ pub struct Change {
     pub what: String,
     /// The sentence that a report shows if this trial fails.
     pub broken: String,
-    /// The changed tokens.
+    /// The indices of the changed tokens.
     pub tokens: Vec<usize>,
-    /// True if the batch has one copy of the sequence for each changed token; false if the batch has one row, in which all tokens are changed.
+    /// True if each batch row is a copy of the sequence in which one of the tokens is changed; false if there is one
+    /// batch row, in which all the tokens are changed.
     pub one_by_one: bool,
     /// The compared outputs, as `(batch row, index of the token)`.
     pub compared: Vec<(usize, usize)>,
@@ -197,13 +205,15 @@ pub struct Change {
     pub moves: bool,
 }
 
-/// The masks of a model over one sequence, as functions of a query and a key.
+/// The dependencies in a model with declared masks, for one sequence: which outputs may depend on which tokens, and
+/// which outputs must.
 pub struct Reads<'a> {
     /// The number of tokens of the sequence.
     pub length: usize,
     /// A function of (query, key): returns whether the output of the query may depend on the key through all layers.
     pub reach: &'a dyn Fn(usize, usize) -> bool,
-    /// A function of (query, key): returns whether the query reads the key in every layer. A change of the key must then change the output.
+    /// A function of (query, key): returns whether the query reads the key in every layer. A change of such a key must
+    /// change the output of the query.
     pub direct: &'a dyn Fn(usize, usize) -> bool,
 }
 
@@ -211,8 +221,8 @@ impl Reads<'_> {
     /// Returns the trials of one check: `prefix`, `reach`, `liveness`, `window` or `redaction`.
     ///
     /// # Errors
-    /// Returns the reason as text if the check does not apply to these masks, or if `check` is another check, which
-    /// changes more than tokens.
+    /// Returns the reason as text if the check does not apply to these masks, or if `check` is another check: the
+    /// trials of other checks change more than tokens.
     pub fn changes(&self, check: &str) -> Result<Vec<Change>, &'static str> {
         let (half, last) = (self.length / 2, self.length - 1);
         let (found, otherwise) = match check {
@@ -228,14 +238,17 @@ impl Reads<'_> {
             }
             "liveness" => {
                 let found = [0, half, last].into_iter().map(|token| self.live(token)).collect();
-                (found, "no output reads any other token directly in every layer")
+                (found, "there is no output that reads one of the changed tokens in every layer")
             }
             "reach" => {
                 let turns = (0..self.length).step_by(ROWS);
                 (turns.flat_map(|first| self.one_by_one(first)).collect(), "every output may read every token")
             }
-            "redaction" => (vec![self.masked([half, half + 1])], "the sequence is too short"),
-            _ => return Err("the check changes more than tokens"),
+            "redaction" => (
+                vec![self.masked([half, half + 1])],
+                "the sequence is too short: the check changes two tokens and compares the outputs of all others",
+            ),
+            _ => return Err("this check changes more than tokens, so its trials are not lists of changed tokens"),
         };
         let found: Vec<Change> = found.into_iter().filter(|change| !change.compared.is_empty()).collect();
         if found.is_empty() { Err(otherwise) } else { Ok(found) }
@@ -256,7 +269,7 @@ impl Reads<'_> {
     /// Returns the trial that changes `token` and compares the outputs that read `token` in every layer. These outputs must change.
     fn live(&self, token: usize) -> Change {
         let compared = (0..self.length).filter(|q| *q != token && (self.direct)(*q, token)).map(|q| (0, q)).collect();
-        let broken = format!("outputs that should read token {token} do not");
+        let broken = format!("outputs that should depend on token {token} do not change with it");
         Change {
             compared,
             broken,
@@ -265,9 +278,10 @@ impl Reads<'_> {
         }
     }
 
-    /// Returns two trials that change [`ROWS`] tokens from `first` on, one token in each batch row. The first trial
-    /// compares the outputs that may not depend on the changed token; they must stay equal. The second trial compares
-    /// the outputs that read the changed token in every layer; they must change.
+    /// Returns two trials that change [`ROWS`] tokens from index `first` on, one token in each batch row. After the
+    /// last token follows token 0. The first trial compares the outputs that may not depend on the changed token, which
+    /// must stay equal. The second trial compares the outputs that read the changed token in every layer, which must
+    /// change.
     fn one_by_one(&self, first: usize) -> [Change; 2] {
         let tokens: Vec<usize> = (first..first + ROWS).map(|token| token % self.length).collect();
         let (low, high) = (tokens.iter().min().copied().unwrap_or(0), tokens.iter().max().copied().unwrap_or(0));
@@ -277,7 +291,7 @@ impl Reads<'_> {
             let compared = rows.flat_map(|(row, k)| (0..self.length).map(move |q| (row, q, *k)));
             let compared = compared.filter(|(_, q, k)| q != k && wanted(*q, *k)).map(|(row, q, _)| (row, q)).collect();
             let check = &CHECKS[1];
-            let broken = check.sentence(usize::from(moves), &[if moves { "a " } else { "" }]);
+            let broken = check.sentence(usize::from(moves), &[if moves { "a token" } else { "tokens" }]);
             let what = format!("tokens {low}..{} changed one by one", high + 1);
             Change { compared, broken, moves, one_by_one: true, ..self.change(check.name, what, tokens.clone()) }
         })
@@ -287,12 +301,12 @@ impl Reads<'_> {
     /// tokens must stay equal.
     fn masked(&self, tokens: [usize; 2]) -> Change {
         let compared = (0..self.length).filter(|at| !tokens.contains(at)).map(|at| (0, at)).collect();
-        let what = format!("masked tokens {}, {} changed", tokens[0], tokens[1]);
+        let what = format!("tokens {} and {} changed, which the mask hides", tokens[0], tokens[1]);
         Change { compared, ..self.change("redaction", what, tokens.into()) }
     }
 }
 
-/// The properties of an audited model and of the runs of the audit. The list of untested points depends on them.
+/// The properties of an audited model and of the runs of the audit, from which the list of untested points follows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope<'a> {
     /// The number of tokens of the longest sequence, with padding.
@@ -305,7 +319,7 @@ pub struct Scope<'a> {
     pub heads: usize,
     /// True if each layer was also tested separately.
     pub layers: bool,
-    /// True if the model was compiled with `torch.compile`, and the audit ran it without the compilation.
+    /// True if the model was compiled with `torch.compile`, and the audit ran the uncompiled model.
     pub compiled: bool,
     /// Whether the model accepts a padding mask.
     pub padding: bool,
@@ -326,11 +340,14 @@ impl Scope<'_> {
         open(self.training == Some(true), "evaluation mode");
         open(self.training == Some(false), "training mode");
         open(self.training == Some(true), "dropout");
-        open(self.training.is_some(), "one head that reads too few tokens, if another head reads them");
-        open(self.heads > 1, "one head that reads tokens that the intent allows to another head only");
+        open(
+            self.training.is_some(),
+            "a head that reads too few tokens, if another head of the layer reads the missing ones",
+        );
+        open(self.heads > 1, "a head that reads tokens that the declared mask allows only to another head");
         open(!self.layers, "the keys that each layer reads");
         open(self.compiled, "the code that torch.compile makes of the model (the audit ran the model uncompiled)");
-        open(!self.padding, "padding (the model takes no mask)");
+        open(!self.padding, "padding, because the model takes no mask");
         let missing: Vec<&str> =
             CHECKS.iter().map(|check| check.name).filter(|name| !self.checks.contains(name)).collect();
         open(!missing.is_empty(), &format!("the checks {}", missing.join(", ")));
@@ -338,23 +355,25 @@ impl Scope<'_> {
     }
 }
 
-/// The upper bound of the result of [`rounding`]: a difference above half of the largest output never counts as
+/// The upper limit of the result of [`rounding`], relative to the largest output: a larger difference never counts as
 /// rounding.
 pub const MOST: f64 = 0.5;
-/// The number of results in one layer that are rounded to the type of the model: norms, projections, rotation, scores, weights, sums.
+/// The number of operations in one layer whose results are rounded to the type of the model: norms, projections,
+/// rotation, scores, weights and sums.
 const ROUNDED: f64 = 16.0;
 /// The number of long sums in one layer: input projections, attention, output projection, feed-forward block.
 const SUMS: f64 = 4.0;
 /// The maximum difference that counts as rounding, in standard deviations of the rounding error.
 const DEVIATIONS: f64 = 4.0;
 
-/// Returns the maximum difference between two passes that counts as rounding, relative to the largest output: `4 sqrt(2
-/// (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
+/// Returns the maximum difference between the outputs of two runs that counts as rounding, relative to the largest
+/// output: `4 sqrt(2 (depth + 1) (16 u^2 + 4 width s^2))`, at most [`MOST`].
 ///
 /// `unit` is the unit roundoff `u` of the type of the model, such as 2^-24 for `f32`. `s` is the unit roundoff of the
-/// type of sums: `f32` for narrower types, otherwise the type itself. `depth` is the number of layers, and `width` is
-/// the number of terms of the longest sum. Errors of different operations are independent, so their squares are added:
-/// over the operations of a layer, over the layers and the output head, and over both passes.
+/// type in which sums are computed: `f32` if the type of the model is narrower, otherwise the type of the model.
+/// `depth` is the number of layers, and `width` is the number of terms of the longest sum. Errors of different
+/// operations are independent, so their squares are added: over the operations of a layer, over the layers and the
+/// output head, and over both runs.
 pub fn rounding(unit: f64, depth: usize, width: usize) -> f64 {
     let summed = unit.min(f64::from(f32::EPSILON) / 2.0);
     let variance = ROUNDED * unit * unit + SUMS * width as f64 * summed * summed;

@@ -22,13 +22,15 @@ pub const CHANNELS: &[&str] = &[
 ];
 
 const FORMAT: &str = "noren certificate 2";
-/// The maximum number of ranges of tokens in a certificate, summed over all its reaches.
+/// The maximum number of ranges of tokens in a certificate, over all its sets of influenced tokens.
 const MOST_RANGES: usize = 4_000_000;
-/// The maximum number of cells of the arrays in the facts of a certificate.
+/// The maximum number of cells in the mask arrays of a certificate. The arrays are a part of the facts, the data given
+/// with the masks.
 const MOST_CELLS: u64 = 1 << 26;
 
-/// The verdict of a policy for a stack of masks, with all data that a checker needs: masks, shape, facts, policy, the verdict for each rule and batch
-/// row, and the reaches that prove the verdicts. `docs/flow.md` defines the format.
+/// The verdict of a policy for a stack of masks, with all data that a checker needs: masks, shape, facts, policy, the
+/// verdict for each rule and batch row, and a proof. The proof lists the tokens that sets of sources can influence.
+/// `docs/flow.md` defines the format.
 ///
 /// ```
 /// use noren_flow::{Certificate, Fill, Flow, Policy};
@@ -44,7 +46,8 @@ const MOST_CELLS: u64 = 1 << 26;
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     format: String,
-    /// The masks as text, one per layer, without `layers(...)`.
+    /// The masks as text, one text for each layer. A mask with `layers(...)` is written as the mask of the layer,
+    /// without `layers(...)`.
     pub layers: Vec<String>,
     /// The sizes of the masks, and the position of the first query.
     pub shape: Shape,
@@ -60,13 +63,13 @@ pub struct Certificate {
     /// Number of denied pairs in all rules together.
     pub pairs: u64,
     holds: bool,
-    /// The reaches that prove the verdicts.
+    /// The proof of the verdicts. Each entry has a set of sources and the tokens that these sources can influence.
     pub reach: Vec<ReachEntry>,
     /// The channels that the certificate does not cover: paths of influence between tokens outside of attention masks.
     pub not_covered: Vec<String>,
-    /// The SHA-256 of all other fields of the JSON document, written as one line of JSON.
+    /// The SHA-256 hash of the JSON document without this field, written as one line of JSON.
     pub sha256: String,
-    /// The verdicts as the library uses them. This field is not part of the JSON document.
+    /// The verdicts in the form that the library uses. This field is not part of the JSON document.
     #[serde(skip)]
     ruling: Ruling,
 }
@@ -95,10 +98,10 @@ type Ranges = Vec<(u32, u32)>;
 pub struct ReachEntry {
     /// The index of the batch row.
     pub batch: usize,
-    /// The sources as half-open ranges.
+    /// The source tokens as half-open ranges.
     pub sources: Ranges,
-    /// The influenced tokens as pairs (number of consecutive layers, set of tokens): consecutive equal sets are stored once. The first set is the
-    /// sources.
+    /// The influenced tokens before the first layer and after each layer, as pairs (number of consecutive equal sets,
+    /// set of tokens). The first set is the sources.
     pub after: Vec<(usize, Ranges)>,
 }
 
@@ -108,7 +111,7 @@ fn layers_of(flow: &Flow) -> Vec<String> {
 }
 
 impl Certificate {
-    /// Checks `policy` and returns a certificate with the verdicts. A broken policy also has a certificate.
+    /// Checks `policy` and returns a certificate with the verdicts, also if the policy is broken.
     ///
     /// # Errors
     /// Returns the errors of [`Policy::check`]. Returns an error if the facts cannot be written as JSON, or if the proof or the arrays are too large.
@@ -155,7 +158,7 @@ impl Certificate {
     /// Checks that the certificate belongs to `flow`.
     ///
     /// # Errors
-    /// Returns an error if masks, sizes, facts or fill differ.
+    /// Returns an error if masks, sizes, facts (data given with the masks) or the result of empty rows ([`Fill`]) differ.
     pub fn matches(&self, flow: &Flow) -> Result<(), Error> {
         let same = self.layers == layers_of(flow)
             && self.shape == flow.shape
@@ -164,7 +167,8 @@ impl Certificate {
         match same {
             true => Ok(()),
             false => refuse(
-                "the certificate has other masks, sizes, facts or fill than this stack: issue a new certificate".into(),
+                "the certificate has other masks, sizes or facts than this stack, or another result for queries that may read no key: issue a new certificate"
+                    .into(),
             ),
         }
     }
@@ -172,7 +176,7 @@ impl Certificate {
     /// Returns the stack of masks that the certificate describes.
     ///
     /// # Errors
-    /// Returns an error if the masks, the shape or the facts are not valid.
+    /// Returns an error if the masks, the shape or the facts (data given with the masks) are not valid.
     pub fn flow(&self) -> Result<Flow, Error> {
         let read = |text: &String| text.parse::<Spec>().map(|spec| spec.mask).map_err(Error::from);
         let masks = self.layers.iter().map(read).collect::<Result<Vec<Mask>, _>>()?;
@@ -187,7 +191,7 @@ impl Certificate {
         serde_json::to_string_pretty(self).map_err(|e| Error::fact("certificate", e.to_string()))
     }
 
-    /// Reads a certificate from JSON. The fields and the format are checked, the proof is not.
+    /// Reads a certificate from JSON. Checks the fields and the format, but not the proof.
     ///
     /// # Errors
     /// Returns an error if the text is no certificate of this format.
@@ -279,13 +283,13 @@ fn cells_of(shape: [usize; 4]) -> u64 {
     shape.iter().fold(1, |cells, n| cells.saturating_mul(*n as u64))
 }
 
-/// Returns the reaches of a proof as entries of the certificate. Returns an error if the entries together have more
-/// than [`MOST_RANGES`] ranges.
+/// Converts the proof to entries of the certificate, each with the tokens that one set of sources can influence.
+/// Returns an error if all entries together have more than [`MOST_RANGES`] ranges.
 fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
     let count: usize = proof.iter().flat_map(|f| f.runs.iter()).map(|(_, set)| set.as_slice().len()).sum();
     if count > MOST_RANGES {
         return refuse(format!(
-            "its proof has {count} ranges of tokens, but a certificate has at most {MOST_RANGES}: check fewer lines or batch rows at \
+            "the proof has {count} ranges of tokens, but a certificate has at most {MOST_RANGES}: check fewer lines or batch rows at \
              once"
         ));
     }
@@ -304,7 +308,7 @@ fn hash(value: &impl Serialize) -> Result<String, Error> {
     Ok(hex(&Hash::hash(text.as_bytes())))
 }
 
-/// Serializes the lines of a text as a list.
+/// Serializes a text as the list of its lines.
 fn write_lines<S: Serializer>(text: &impl AsRef<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(text.as_ref().lines())
 }

@@ -12,21 +12,27 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// The maximum work of a check: the number of tokens times the number of layers times the number of sets whose reach is computed.
+/// The maximum work of a check: the number of tokens, times the number of layers plus 1, times the number of different
+/// sets of sources whose influence is computed.
 const MOST_WORK: u64 = 1 << 36;
-/// The maximum number of sources of a rule whose reached pairs are counted exactly, if the sequences are longer than
-/// [`SHORT`]. An exact count needs the reach of each source separately.
+/// The maximum number of source tokens for which the reached pairs of a rule are counted exactly in sequences longer
+/// than [`SHORT`]. A pair is reached if its source can influence its target. An exact count computes the influence of
+/// each source separately.
 const FEW_SOURCES: u64 = 32;
-/// The sequence lengths up to which reached pairs are always counted, as (maximum tokens of one batch row, maximum tokens of all batch rows
-/// together).
+/// The sequence lengths up to which reached pairs are always counted exactly, as (maximum tokens of one batch row,
+/// maximum tokens of all batch rows together). A pair is reached if its source can influence its target.
 const SHORT: (usize, usize) = (1024, 4096);
-/// The maximum work for which the cheapest cut is computed: the number of tokens times the number of layers times the
-/// maximum number of token classes. Two tokens are in the same class if they are targets of the same reached blocks.
+/// The maximum work for which the cheapest cut (the layer in which the fewest hidden cells stop the influence) is
+/// computed. The work is the number of tokens times the number of layers times the maximum number of token classes: two
+/// tokens are in the same class if they are targets of the same reached blocks. A block is reached if its sources can
+/// influence at least one of its targets.
 const MOST_CUT_WORK: u64 = 1 << 23;
-/// The number of reached blocks after which the check of a rule stops, unless its reached pairs are counted exactly.
+/// The number of reached blocks after which the check of a rule stops. The check does not stop if the reached pairs of
+/// the rule are counted exactly. A block is a set of sources with a set of targets; a block is reached if its sources
+/// can influence at least one of its targets.
 const ENOUGH_BLOCKS: usize = 64;
 
-/// The reach of one set of sources in one batch row, as a part of the proof of a verdict.
+/// A part of the proof of a verdict: the tokens that one set of sources can influence in one batch row.
 pub(super) struct Followed {
     pub(super) batch: usize,
     pub(super) runs: Rc<ReachRuns>,
@@ -36,14 +42,14 @@ impl Policy {
     /// Checks whether the source of any denied pair can influence the target through the stack `flow`.
     ///
     /// # Errors
-    /// Returns an error if the facts lack a label, documents or levels that the policy names, if a group has no tokens
-    /// in a line without `maybe`, or if the check takes too much work.
+    /// Returns an error if the facts (data given with the masks) lack a label, documents or clearance levels that the policy names, if a group has
+    /// no tokens in a line without `maybe`, or if the check takes too much work.
     pub fn check(&self, flow: &Flow) -> Result<Ruling, Error> {
         Ok(check(self, flow)?.0)
     }
 }
 
-/// Returns the verdicts of `policy` for `flow`, and the reaches that prove them.
+/// Returns the verdicts of `policy` for `flow`, and the proof: for sets of sources, the tokens that they can influence.
 pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followed>), Error> {
     check_facts(policy, flow)?;
     let denials: Vec<&Rule> = policy.rules.iter().filter(|r| !r.allow).collect();
@@ -63,31 +69,34 @@ pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followe
     verdicts.sort_by_key(|(line, verdict)| (*line, verdict.batch));
     let rules: Vec<RuleVerdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
     let pairs = rules.iter().try_fold(0u64, |sum, rule| sum.checked_add(rule.pairs));
-    let pairs =
-        pairs.ok_or_else(|| Error::Policy("more than 2^64 pairs are denied: check fewer lines at once".into()))?;
+    let pairs = pairs.ok_or_else(|| {
+        Error::Policy("the policy denies more than 2^64 pairs of tokens: check fewer of its lines at once".into())
+    })?;
     let shape = flow.shape();
     let (batch_rows, heads, layers) = (shape.batch_len(), shape.head_count(), flow.depth());
     Ok((Ruling { rules, pairs, batch_rows, heads, layers, empty }, proof))
 }
 
-/// The check of one batch row.
+/// The check of a policy in one batch row.
 struct Row<'a> {
     flow: &'a Flow,
     groups: &'a Groups<'a>,
     batch: usize,
-    /// The reach of each set of sources that was computed before, and a bool: true if the reach is already in the proof.
+    /// The sets of sources whose influence is already computed. The value has the tokens that the sources can
+    /// influence, and true if these tokens are already in the proof.
     known: HashMap<IntervalSet, (Rc<ReachRuns>, bool)>,
     proof: Vec<Rc<ReachRuns>>,
     work: u64,
 }
 
-/// The result of the check of all blocks of one `deny` line.
+/// The result of the check of one `deny` line. The denied pairs of the line are split into blocks, each with a set of
+/// sources and a set of targets.
 #[derive(Default)]
 struct Outcome {
-    /// The reached blocks as (sources of the block, targets of the block that the sources can influence).
+    /// The blocks in which sources can influence targets, as (sources of the block, influenced targets of the block).
     broken: Vec<(IntervalSet, IntervalSet)>,
-    /// Sets of sources whose reaches prove that the denied targets of a block, or of one of its documents, are not
-    /// reached.
+    /// Sets of sources whose influence proves that a block, or one document of a block, is not reached: they cannot
+    /// influence its denied targets.
     clean: Vec<IntervalSet>,
     /// A lower bound of the number of reached pairs: denied pairs whose source can influence the target.
     at_least: u64,
@@ -137,14 +146,15 @@ impl Row<'_> {
     }
 
     /// Returns true if the reached pairs of a `deny` line are counted exactly, false if only a lower bound is computed.
-    /// They are counted exactly for at most [`FEW_SOURCES`] sources, and in sequences up to [`SHORT`].
+    /// A pair is reached if its source can influence its target. Pairs are counted exactly for at most [`FEW_SOURCES`]
+    /// sources, and in sequences up to [`SHORT`].
     fn countable(&self, denied: &Denied) -> bool {
         let (tokens, rows) = (self.flow.tokens() as usize, self.flow.shape().batch_len());
         denied.sources <= FEW_SOURCES || tokens <= SHORT.0 && tokens * rows <= SHORT.1
     }
 
-    /// Computes, for every block of `denied`, the targets that the sources of the block can influence. If the reached
-    /// pairs are not counted exactly, stops after [`ENOUGH_BLOCKS`] reached blocks.
+    /// Computes, for every block of `denied` (a set of sources with a set of targets), the targets that the sources can
+    /// influence. If the reached pairs are not counted exactly, stops after [`ENOUGH_BLOCKS`] reached blocks.
     fn follow(&mut self, rule: &Rule, denied: &Denied) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         for part in &denied.parts {
@@ -163,7 +173,8 @@ impl Row<'_> {
     }
 
     /// Computes the targets of `block` that the sources of `block` can influence, and adds the result to `outcome`.
-    /// Returns a lower bound of the number of reached pairs of the block.
+    /// Returns a lower bound of the number of reached pairs of the block: denied pairs whose source can influence the
+    /// target.
     fn follow_block(&mut self, rule: &Rule, block: Block, outcome: &mut Outcome) -> Result<u64, Error> {
         let hit = self.reached(rule, &block.sources)?.intersect(&block.targets);
         if hit.is_empty() {
@@ -199,8 +210,8 @@ impl Row<'_> {
         Ok(reached)
     }
 
-    /// Returns the number of denied pairs whose source can influence the target. Computes the reach of each source
-    /// token separately, and adds it to the proof.
+    /// Returns the number of denied pairs whose source can influence the target. Follows each source token separately,
+    /// and adds the tokens that it can influence to the proof.
     fn count(&mut self, rule: &Rule, denied: &Denied) -> Result<u64, Error> {
         let mut total = 0;
         for part in &denied.parts {
@@ -225,8 +236,8 @@ impl Row<'_> {
                 self.work += u64::from(self.flow.tokens()) * (1 + self.flow.depth() as u64);
                 if self.work > MOST_WORK {
                     return Err(Error::Policy(format!(
-                        "`{rule}`: more than {MOST_WORK} tokens, counted for each layer and set of sources, would have to be followed: check \
-                         fewer lines, batch rows or overlapping groups at once"
+                        "`{rule}`: the check would follow more than {MOST_WORK} tokens, counted once for each layer and each set of sources: check \
+                         fewer lines, fewer batch rows or fewer overlapping groups at once"
                     )));
                 }
                 entry.insert((Rc::new(self.flow.reach_runs(self.batch, sources)), false))
@@ -235,7 +246,7 @@ impl Row<'_> {
         Ok(runs.0.last().map(|(_, set)| set.clone()).unwrap_or_default())
     }
 
-    /// Adds the reach of `sources` to the proof, unless the proof already has it.
+    /// Adds the tokens that `sources` can influence to the proof, unless the proof already has them.
     fn prove(&mut self, sources: &IntervalSet) {
         if let Some((runs, proved)) = self.known.get_mut(sources).filter(|(_, proved)| !proved) {
             *proved = true;

@@ -6,19 +6,20 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::RowFacts;
 use noren_mask::{Error, atoms};
 
-/// The facts and documents of one batch row, which determine the tokens of each group of a policy.
+/// The data of one batch row that determine the tokens of each group of a policy: the facts (data given with a mask,
+/// such as labels) and the documents.
 pub(super) struct Groups<'a> {
     facts: RowFacts<'a>,
     tokens: u32,
     outputs: IntervalSet,
-    /// The documents, or `None` if the facts give no documents.
+    /// The documents; `None` if the facts (data given with a mask) give no documents.
     pub(super) documents: Option<DocumentTokens>,
 }
 
 /// The non-padding tokens of each document of one batch row.
 pub(super) struct DocumentTokens {
-    /// The runs of tokens as (first token, end, index of the document), sorted by first token. The end is the token
-    /// after the run.
+    /// The ranges of tokens in one document, as (first token, end, index of the document), sorted by first token. The
+    /// end is excluded.
     runs: Vec<(u32, u32, u32)>,
     /// The tokens of all documents.
     pub(super) all: IntervalSet,
@@ -26,7 +27,8 @@ pub(super) struct DocumentTokens {
     count: usize,
 }
 
-/// Returns an error if `policy` names documents or levels, and the facts for them are missing or not valid.
+/// Returns an error if `policy` names documents or clearance levels that the facts (data given with a mask) lack, or
+/// that the facts have with wrong sizes.
 pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
     let names = |wanted: fn(&Group) -> bool| policy.rules.iter().find(|r| wanted(&r.from) || wanted(&r.to));
     let facts = flow.facts();
@@ -63,8 +65,8 @@ impl<'a> Groups<'a> {
         self.facts.row
     }
 
-    /// Returns the tokens of `group`. Errors contain `rule`, the line with the group. For `document(i)`, returns the
-    /// tokens of all documents.
+    /// Returns the tokens of `group`, for `document(i)` those of all documents. `rule` is the line that contains the
+    /// group, for error messages.
     pub(super) fn tokens(&self, group: &Group, rule: &Rule) -> Result<IntervalSet, Error> {
         let n = self.tokens;
         Ok(match group {
@@ -72,7 +74,10 @@ impl<'a> Groups<'a> {
             Group::Output => self.outputs.clone(),
             Group::Tokens(start, end) if start < end && *end <= n => IntervalSet::from(*start..*end),
             Group::Tokens(..) => {
-                return refuse(rule, format!("{group}: there are {n} tokens, counted from 0"));
+                return refuse(
+                    rule,
+                    format!("{group} is not a range of tokens of the sequence, which has {n} tokens, counted from 0"),
+                );
             }
             Group::Label(name) => match self.facts.label(name) {
                 Some(spans) => self.facts.keys_in(spans),
@@ -129,8 +134,8 @@ impl DocumentTokens {
         Some(DocumentTokens { runs, all, count: ranges.len() })
     }
 
-    /// Calls `run(start, end, document)` for each run of tokens of `set` in one document, in ascending order. `end` is
-    /// the token after the run, and `document` is the index of the document.
+    /// Calls `run(start, end, document)` for each range of consecutive tokens of `set` in one document, in ascending
+    /// order. `end` is excluded, and `document` is the index of the document.
     pub(super) fn each(&self, set: &IntervalSet, mut run: impl FnMut(u32, u32, u32)) {
         let mut at = 0;
         for i in set.iter() {
@@ -142,7 +147,8 @@ impl DocumentTokens {
         }
     }
 
-    /// Returns the tokens of `set` in the documents for whose index `wanted` returns true.
+    /// Returns the tokens of `set` that are in selected documents: those for which `wanted(index of the document)` is
+    /// true.
     pub(super) fn pick(&self, set: &IntervalSet, wanted: impl Fn(u32) -> bool) -> IntervalSet {
         let mut out = IntervalSet::new();
         self.each(set, |start, end, number| {

@@ -64,18 +64,18 @@ pub struct Flow {
     shape: Shape,
     facts: Facts,
     fill: Fill,
-    /// The positions of the queries and keys of each batch row.
+    /// The positions of queries and keys, one entry for each batch row.
     frames: Vec<Frame>,
-    /// For each batch row, the token of each query row.
+    /// The tokens of the query rows, one entry for each batch row.
     queries: Vec<QueryRows>,
-    /// The layers without repetition: layers with equal masks are stored once.
+    /// The distinct layers: layers with equal masks are stored once.
     layers: Vec<Layer>,
     /// For each layer of the stack, the index of its entry in `layers`.
     which: Vec<usize>,
 }
 
 /// The tokens that a set of sources can influence, before the first layer and after each layer. A pair (count, set of
-/// tokens) stands for `count` consecutive equal sets.
+/// tokens) represents `count` consecutive equal sets.
 pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 
 /// A path by which a source token influences an output token.
@@ -83,7 +83,8 @@ pub(crate) type ReachRuns = Vec<(usize, IntervalSet)>;
 pub struct Path {
     /// The first token of the path.
     pub source: u32,
-    /// The steps as (layer, token): in this layer the token reads the previous token of the path.
+    /// The steps as (layer, token): the token reads, in this layer, the token of the previous step. The first step
+    /// reads `source`.
     pub steps: Vec<(usize, u32)>,
 }
 
@@ -101,20 +102,21 @@ impl fmt::Display for Path {
     }
 }
 
-/// The cells of one layer through which the sources influence the targets. Hiding these cells stops the influence if `enough` is true.
+/// The cells of one layer through which the sources influence the targets. If `enough` is true, hiding these cells
+/// stops the influence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Cut {
-    /// The index of the layer whose cells are cut, from 0.
+    /// The index of the layer whose cells are counted; the first layer is 0.
     pub layer: usize,
     /// Number of cells of the mask of this layer through which the sources influence the targets.
     pub cells: u64,
-    /// True if hiding these cells stops all influence of the sources on the targets. False if the information can also pass this layer within a
-    /// token, over the residual connection.
+    /// True if hiding these cells stops all influence of the sources on the targets. False if information can also pass
+    /// this layer without these cells: within a token, over the residual connection.
     pub enough: bool,
 }
 
 impl Flow {
-    /// Returns the stack of `masks`, one per layer, bound to one shape and the same facts.
+    /// Returns the stack of `masks`, one per layer, bound to one shape and the same facts (data such as lengths).
     ///
     /// Queries are tokens of the keys' own sequence. Query row `i` is the token at position `i + query_offset`. If the
     /// facts give no positions, this token is the key with the index `i + query_offset`. Tokens that are only keys,
@@ -122,8 +124,8 @@ impl Flow {
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`]. Returns [`Error::Budget`] if a layer's plan is too large. Returns an error
-    /// if the queries are not among the keys, or if the shape has no head, batch row or layer for an arm of
-    /// `heads(...)`, `batch(...)` or `layers(...)`.
+    /// if the queries are not among the keys, or if a mask inside `heads(...)`, `batch(...)` or `layers(...)` applies
+    /// to no head, batch row or layer.
     pub fn of_stack(masks: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Self, Error> {
         shape.check()?;
         arms::check_arms(masks, shape)?;
@@ -155,22 +157,23 @@ impl Flow {
         self.which.len()
     }
 
-    /// Returns the number of tokens.
+    /// Returns the number of tokens of each batch row.
     pub fn tokens(&self) -> u32 {
         self.shape.kv_len() as u32
     }
 
-    /// Returns the shape.
+    /// Returns the shape of the masks: numbers of batch rows, heads, queries and keys, and positions of the queries.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Returns the facts.
+    /// Returns the facts of the masks: data that is given with them, such as lengths, documents and labels.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Returns the facts of batch row `row`, together with the positions of its queries and keys.
+    /// Returns the facts (data given with a mask, such as labels) of batch row `row`, together with the positions of its
+    /// queries and keys.
     pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }
@@ -180,8 +183,7 @@ impl Flow {
         self.queries[row].tokens_of(&IntervalSet::all(self.shape.q_len() as u32))
     }
 
-    /// Returns the tokens that `sources` can influence: before the first layer, after it, and so on. The result has one
-    /// set more than there are layers.
+    /// Returns the tokens that `sources` can influence: one set before the first layer, and one set after each layer.
     pub fn reach(&self, batch: usize, sources: &IntervalSet) -> Vec<IntervalSet> {
         let runs = self.reach_runs(batch, sources);
         runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
@@ -203,14 +205,14 @@ impl Flow {
         runs
     }
 
-    /// Returns the tokens that can influence output `token` through the last layer, through the last two layers, and so
-    /// on up to all layers. The first set is the token itself.
+    /// Returns the tokens that can influence the output of `token`. The first set is the token alone, the next set is
+    /// through the last layer, the next through the last two layers, and so on up to all layers.
     pub fn receptive_field(&self, batch: usize, token: u32) -> Vec<IntervalSet> {
         self.back(batch, &IntervalSet::from(token..token + 1))
     }
 
-    /// Returns the tokens that influence `targets` through the last layer, through the last two layers, and so on up to
-    /// all layers. The first set is `targets`.
+    /// Returns the tokens that can influence the outputs of `targets`. The first set is `targets`, the next set is
+    /// through the last layer, the next through the last two layers, and so on up to all layers.
     pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
         let mut out = vec![targets.clone()];
         for &layer in self.which.iter().rev() {
@@ -220,7 +222,7 @@ impl Flow {
         out
     }
 
-    /// Returns the tokens that `token` reads in one layer, with itself (the residual connection).
+    /// Returns `token` (because of the residual connection) and the tokens that it reads in one layer.
     ///
     /// # Panics
     /// Panics if there is no such batch row or layer.
@@ -233,7 +235,8 @@ impl Flow {
         self.layers[self.which[layer]].read_by(batch, &self.queries[batch], tokens)
     }
 
-    /// Returns a path from one of `sources` to one of `targets` over the fewest layers, or `None` if there is no path.
+    /// Returns a path from a token of `sources` to a token of `targets` that needs the fewest layers; `None` if there
+    /// is no path.
     pub fn witness(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Option<Path> {
         self.witness_in(batch, &self.reach_runs(batch, sources), targets)
     }
@@ -262,8 +265,8 @@ impl Flow {
         Some(Path { source: at, steps })
     }
 
-    /// Returns one cut for each layer: the number of cells through which `sources` influence `targets`, and whether
-    /// hiding these cells is enough to stop the influence. Layers without such cells are left out.
+    /// Returns one cut for each layer. A cut has the number of cells through which `sources` influence `targets`, and
+    /// whether hiding these cells is enough to stop the influence. Layers without such cells are left out.
     pub fn cuts(&self, batch: usize, sources: &IntervalSet, targets: &IntervalSet) -> Vec<Cut> {
         self.cuts_of(batch, &[(sources.clone(), targets.clone())])
     }
@@ -293,8 +296,8 @@ impl Flow {
         cuts
     }
 
-    /// Returns the influence after all layers: cell (output, source) is true if the source can influence the output. The function multiplies Boolean
-    /// matrices of `tokens^2 / 8` bytes each.
+    /// Returns the influence through all layers as an array: cell (output, source) is true if the source can influence
+    /// the output. The computation multiplies Boolean matrices of `tokens^2 / 8` bytes each.
     pub fn closure(&self, batch: usize) -> Keep {
         let n = self.shape.kv_len();
         let mut now = Keep::from_fn([1, 1, n, n], |[_, _, q, k]| q == k);
@@ -311,9 +314,9 @@ impl Flow {
     }
 }
 
-/// Splits the targets of the pairs (sources, targets) into disjoint sets of tokens. Returns pairs (tokens, sources):
-/// the sources are those of all given pairs whose targets contain the tokens. For example, ({1}, {5, 6}) and ({2}, {6,
-/// 7}) become ({5}, {1}), ({6}, {1, 2}) and ({7}, {2}).
+/// Splits the targets of the pairs (sources, targets) into disjoint sets of tokens. Returns pairs (tokens, sources), in
+/// which `sources` is the union of the sources of all given pairs whose targets contain the tokens. For example, ({1},
+/// {5, 6}) and ({2}, {6, 7}) become ({5}, {1}), ({6}, {1, 2}) and ({7}, {2}).
 fn classes(pairs: &[(&IntervalSet, &IntervalSet)]) -> Vec<(IntervalSet, IntervalSet)> {
     let mut classes: Vec<(IntervalSet, IntervalSet)> = Vec::new();
     for (from, to) in pairs {

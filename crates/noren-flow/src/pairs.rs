@@ -13,7 +13,7 @@ const MOST_RANGES: u64 = 1 << 22;
 /// The maximum number of ranges that are compared to remove the pairs of `allow` lines from a `deny` line.
 const MOST_SPLIT_WORK: u64 = 1 << 28;
 
-/// The pairs of one `deny` line in one batch row that remain after the pairs of `allow` lines are removed.
+/// The denied pairs of one `deny` line in one batch row. The pairs of `allow` lines are already removed.
 pub(super) struct Denied {
     /// Number of source tokens: the group on the left of `->` in the rule.
     pub(super) sources: u64,
@@ -25,21 +25,22 @@ pub(super) struct Denied {
     pub(super) parts: Vec<Part>,
 }
 
-/// The pairs of the `allow` lines of a policy in one batch row: one entry (letters, sources, targets) for each line.
+/// The pairs that the `allow` lines of a policy allow in one batch row, as one entry (letters, sources, targets) for
+/// each line. `letters` selects pairs by the documents of their two tokens.
 pub(super) struct Allowed(Vec<(Letters, IntervalSet, IntervalSet)>);
 
-/// A part of the denied pairs of a rule: pairs of a token of `sources` and a token of `targets`. `kind` selects which
-/// of these pairs are included.
+/// A part of the denied pairs of a rule. Each pair has a source from `sources` and a target from `targets`; `kind`
+/// defines which of these pairs are denied.
 pub(super) struct Part {
     kind: Kind,
     pub(super) sources: IntervalSet,
     pub(super) targets: IntervalSet,
 }
 
-/// The rule that selects pairs from a set of sources and a set of targets.
+/// The pairs that are selected from a set of sources and a set of targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// All pairs. The two sets have no common token.
+    /// All pairs of a source and a target; no token is in both sets.
     Product,
     /// Pairs of two different tokens.
     Apart,
@@ -58,15 +59,16 @@ pub(super) struct Block {
     pub(super) within: bool,
 }
 
-/// The kinds of pairs that a rule selects, by the documents of their tokens. A rule with letters, such as `document(i)
-/// -> document(j)`, selects only some kinds; other rules select all kinds.
+/// The kinds of token pairs that a rule of a policy selects: pairs in one document, in two documents, or outside of
+/// documents. The letters of a rule decide: `document(i) -> document(j)` selects only pairs in two different documents,
+/// `document(i) -> document(i)` only pairs in one document. A rule without letters selects pairs of all kinds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Letters {
-    /// Whether the rule selects pairs of tokens of the same document.
+    /// Whether this rule of a policy selects pairs in which both tokens are in the same document.
     same: bool,
-    /// Whether the rule selects pairs of tokens of different documents.
+    /// Whether this rule of a policy selects pairs in which the tokens are in different documents.
     other: bool,
-    /// Whether the rule selects pairs in which a token is outside of all documents.
+    /// Whether this rule of a policy selects pairs in which a token is outside of all documents.
     none: bool,
 }
 
@@ -159,8 +161,8 @@ fn sets(rule: &Rule, groups: &Groups<'_>, empty: &mut Vec<EmptyGroup>) -> Result
     Ok((of(&rule.from)?, of(&rule.to)?))
 }
 
-/// Removes all pairs of a source in `from` and a target in `to` from `classes`. An entry (sources, targets) of
-/// `classes` stands for all pairs of one source and one target of this entry.
+/// Removes all pairs with a source in `from` and a target in `to` from `classes`. An entry (sources, targets) of
+/// `classes` represents all pairs of one of its sources with one of its targets.
 fn split(
     classes: Vec<(IntervalSet, IntervalSet)>,
     from: &IntervalSet,
@@ -185,7 +187,8 @@ fn by_targets(classes: Vec<(IntervalSet, IntervalSet)>) -> impl Iterator<Item = 
     together.into_iter()
 }
 
-/// Adds the pairs of a source and a target that `letters` select to `parts`.
+/// Appends the selected pairs of a source and a target to `parts`, split into parts. `letters` selects pairs by the
+/// documents of their two tokens.
 fn parts_of(
     letters: Letters,
     sources: IntervalSet,
@@ -216,7 +219,7 @@ fn parts_of(
 }
 
 impl Part {
-    /// Returns the number of pairs of this part.
+    /// Returns the number of denied pairs (source, target) in this part.
     fn pairs(&self, documents: Option<&DocumentTokens>) -> u64 {
         let (from, to) = (self.sources.count(), self.targets.count());
         let common = || self.sources.intersect(&self.targets).count();
@@ -232,7 +235,7 @@ impl Part {
         }
     }
 
-    /// Returns the targets that are denied to one source of the part.
+    /// Returns the denied targets of one source of this part.
     pub(super) fn targets_of(&self, source: u32, documents: Option<&DocumentTokens>) -> IntervalSet {
         let own = IntervalSet::from(source..source + 1);
         let document = || {
@@ -247,7 +250,8 @@ impl Part {
         }
     }
 
-    /// Returns blocks that together have exactly the pairs of this part.
+    /// Returns blocks (each a set of sources with a set of targets) that together contain exactly the denied pairs of
+    /// this part.
     pub(super) fn blocks(&self, documents: Option<&DocumentTokens>) -> Vec<Block> {
         let (sources, targets) = (&self.sources, &self.targets);
         let mut blocks = Blocks { out: Vec::new(), within: self.kind == Kind::SameDocument };
@@ -299,14 +303,14 @@ impl Blocks {
         }
     }
 
-    /// Adds blocks that together contain all pairs of a source and a target with different class numbers. For example,
-    /// all tokens of one document have the same class number.
+    /// Adds blocks that together contain all pairs of a source and a target whose tokens have different class numbers.
+    /// For example, the class number of a token can be the index of its document.
     ///
-    /// `classes` is the number of classes that have both sources and targets. `common` contains the sources and the
-    /// targets in these classes. Two different class numbers differ in at least one bit: for each bit `b`, a block has
-    /// the sources of the classes with bit `b` = 1 and the targets of the classes with bit `b` = 0, and a second block
-    /// has the opposite. `bit(b, true)` returns the sources and targets of the first block, `bit(b, false)` those of
-    /// the second.
+    /// `classes` is the number of classes that have both sources and targets, and `common` is the sources and the
+    /// targets in these classes. Two different class numbers differ in at least one bit. For each bit, one block has
+    /// the sources whose class number has this bit set and the targets whose class number has it clear; a second block
+    /// is the reverse. `bit(b, true)` returns the (sources, targets) of the first block for bit `b`, and `bit(b,
+    /// false)` those of the second block.
     fn apart(
         &mut self,
         sources: &IntervalSet,
@@ -326,15 +330,15 @@ impl Blocks {
     }
 }
 
-/// Returns bit number `bit` of the Gray code of `rank`, an index in a list. The codes of consecutive indices differ in
-/// one bit, so the indices whose code has this bit set form few intervals.
+/// Returns bit number `bit` of the Gray code of `rank`, an index in a list. The Gray codes of two consecutive indices
+/// differ in only one bit, so the indices whose codes have a certain bit set form few ranges.
 fn gray_bit(rank: usize, bit: u32) -> bool {
     (rank ^ (rank >> 1)) >> bit & 1 == 1
 }
 
-/// Returns the tokens of `set` whose index in the set has a Gray code in which bit number `bit` equals `one`. For
-/// example, the indices in the set {3, 5, 7, 9} have the Gray codes 00, 01, 11 and 10, so bit 0 is set for the tokens 5
-/// and 7.
+/// Returns the tokens of `set` selected by their rank: bit number `bit` of the Gray code of the rank equals `one`. The
+/// rank of a token is its index in the set. For example, the ranks of the tokens in the set {3, 5, 7, 9} have the Gray
+/// codes 00, 01, 11 and 10, so bit 0 is set for the tokens 5 and 7.
 fn with_bit(set: &IntervalSet, bit: u32, one: bool) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
     let tokens = set.iter().flat_map(|i| i.start..i.end).enumerate();
     tokens.filter(move |(rank, _)| gray_bit(*rank, bit) == one).map(|(_, token)| token..token + 1)

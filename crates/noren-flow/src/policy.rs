@@ -7,18 +7,18 @@ use std::str::FromStr;
 /// A set of tokens in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// `label(pii)`: tokens at the label's positions.
+    /// `label(pii)`: the tokens that have the label `pii` in the facts (data given with a mask).
     Label(String),
-    /// `document(2)`: the non-padding tokens of a document, counted from 0.
+    /// `document(2)`: the non-padding tokens of document 2. The first document is document 0.
     Document(usize),
-    /// `document(i)`: every document. In one line, equal letters mean the same document, and different letters mean
+    /// `document(i)`: every document. In one line, equal letters denote the same document, and different letters denote
     /// different documents.
     EachDocument(char),
-    /// `level(3)`: tokens with the level 3 in the facts.
+    /// `level(3)`: tokens with the clearance level 3 in the facts (data given with a mask).
     Level(i64),
-    /// `tokens(3..9)`, `token(3)`: key indices from the first number to the second, which is not included.
+    /// `tokens(3..9)`: the tokens from the first key index to the second (excluded). `token(3)` means `tokens(3..4)`.
     Tokens(u32, u32),
-    /// `output`: every token that is a query. Only allowed as a target.
+    /// `output`: every token that is a query. This group is only allowed as the target of a rule.
     Output,
     /// `all`: every token.
     All,
@@ -29,7 +29,7 @@ pub enum Group {
 pub struct Rule {
     /// True for an `allow` line, which is an exception to `deny` lines; false for a `deny` line.
     pub allow: bool,
-    /// Whether the groups of the line may be empty, as in `deny maybe: ...`.
+    /// True if the line contains `maybe`, as in `deny maybe: ...`: its groups may then contain no token.
     pub maybe: bool,
     /// The source tokens.
     pub from: Group,

@@ -5,8 +5,8 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{QueryTokens, RowFacts};
 use std::ops::Range;
 
-/// The token of each query row of one batch row. An entry of `pieces` is a range of query rows whose tokens are
-/// consecutive; the entries are in ascending order of query rows.
+/// The tokens of the query rows of one batch row. Each entry of `pieces` is a range of query rows with consecutive
+/// tokens; the entries are in ascending order of query rows.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pieces: Vec<QueryTokens>,

@@ -34,18 +34,17 @@ pub struct RuleVerdict {
     pub targets: u64,
     /// Number of denied pairs of a source and another token, without the pairs of `allow` lines.
     pub pairs: u64,
-    /// Number of denied pairs in which the source can influence the target.
+    /// Number of denied pairs in which the source can influence the target: exact or a lower bound, see `counted`.
     pub reached_pairs: u64,
     /// Whether `reached_pairs` is exact or a lower bound.
     pub counted: Counted,
-    /// A path from a source to one of the targets that it must not influence, over the fewest layers; `None` if no
-    /// denied pair is reached.
+    /// A path from a source to a denied target over the fewest layers; `None` if no denied pair is reached.
     pub witness: Option<Path>,
-    /// The layer in which the fewest cells must be hidden to stop the influence, as (layer, number of these cells);
-    /// `None` if no single layer is sufficient, or if the cut was not computed.
+    /// The cheapest cut as (layer, number of cells): the layer in which the fewest cells must be hidden to stop the
+    /// influence. `None` if no single layer is sufficient, or if the cut was not computed.
     pub cut: Option<(usize, u64)>,
-    /// True if the cheapest cut was computed. False for long sequences with many sets of sources and targets, because the computation would be too
-    /// slow.
+    /// True if the cheapest cut (the field `cut`) was computed. False for long sequences with many sets of sources and
+    /// targets, because the computation would be too slow.
     pub cut_computed: bool,
 }
 
@@ -61,7 +60,7 @@ pub enum Counted {
     AtLeast,
 }
 
-/// A group without tokens in a batch row.
+/// A group of a policy line, such as `label(pii)`, that contains no token in a batch row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EmptyGroup {
     /// The line of the policy that contains the group.
@@ -72,7 +71,7 @@ pub struct EmptyGroup {
     pub batch: usize,
 }
 
-/// The verdict of a policy.
+/// The verdict of a policy: the result of the check of all its denied pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verdict {
     /// At least one pair is denied, and no source of a denied pair can influence the target.
@@ -180,13 +179,13 @@ impl fmt::Display for RuleVerdict {
             };
         };
         let bound = if self.counted == Counted::Exact { "" } else { "at least " };
-        write!(f, "{bound}{} of {} pair(s) reached: {path}", self.reached_pairs, self.pairs)?;
+        let reached = format!("{bound}{} of {} pair(s) reached: {path}", self.reached_pairs, self.pairs);
         match self.cut {
-            Some((layer, cells)) => write!(f, "; cheapest cut: {cells} cell(s) in layer {layer}"),
+            Some((layer, cells)) => write!(f, "{reached}; hiding {cells} cell(s) in layer {layer} stops this"),
             None if self.cut_computed => {
-                write!(f, "; no single layer is enough to cut the path: hide the sources in all layers")
+                write!(f, "{reached}; no single layer is enough to cut the path: hide the sources in all layers")
             }
-            None => Ok(()),
+            None => f.write_str(&reached),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One layer of a stack. Computes, tile by tile, the tokens that read a set of tokens, and the tokens that a set of tokens reads.
+//! One layer of a stack. Computes tile by tile, for a set of tokens, the tokens that read the set and the tokens that
+//! the set reads.
 
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
@@ -6,28 +7,30 @@ use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Budget, Error, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
 use std::ops::Range;
 
-/// The maximum number of tiles of one layer: enough for two batch rows of the longest sequences.
+/// The maximum number of tiles in one layer: enough for two batch rows of the maximum sequence length.
 const MOST_TILES: u64 = 1 << 26;
-/// The maximum number of spans of one layer.
+/// The maximum number of spans (ranges of keys that a tile reads) of one layer.
 const MOST_SPANS: u64 = 1 << 27;
 
 /// The result of a query that may read no key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fill {
-    /// The output is zero. noren and many other kernels do this.
+    /// The output is zero, as in noren and many other kernels.
     #[default]
     Nothing,
-    /// The output is the mean over all keys, including padding and later tokens. Kernels do this if they set all hidden scores to one finite value.
+    /// The output is the mean of the values of all keys, including padding and later tokens. Kernels that set all
+    /// hidden scores to one finite value give this result.
     Finite,
 }
 
-/// The plan of one layer, with its empty rows: the query rows whose mask allows no key. With `Fill::Finite`, empty rows read every key.
+/// The plan of one layer, and its empty rows: the query rows that may read no key. With `Fill::Finite`, empty rows read
+/// every key.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     plan: Plan,
-    /// With `Fill::Finite`, the empty rows of each pattern: query rows without an allowed key, which read every key. With
-    /// `Fill::Nothing`, one set without rows for each pattern.
+    /// The empty rows (query rows without an allowed key), one set for each distinct pattern, which is a set of cells
+    /// that heads share. With `Fill::Finite`, empty rows read every key; with `Fill::Nothing`, the sets are empty.
     empty: Vec<IntervalSet>,
 }
 
@@ -45,8 +48,8 @@ impl Layer {
         Ok(Layer { plan, empty })
     }
 
-    /// Returns each different pattern of the heads of batch row `batch`, with the set of empty rows that `empty` has
-    /// for this pattern.
+    /// Returns each distinct pattern (set of cells that heads share) of batch row `batch`, together with the empty rows
+    /// of the pattern.
     fn patterns(&self, batch: usize) -> impl Iterator<Item = (&PatternPlan, &IntervalSet)> {
         let mut patterns: Vec<usize> =
             (0..self.plan.shape().head_count()).map(|h| self.plan.pattern_of(batch, h)).collect();
@@ -110,8 +113,8 @@ impl Layer {
         as_set(&out, n)
     }
 
-    /// Returns the number of allowed cells with a query in `to` and a key in `from`, over the patterns of all heads. Cells of a query with its own
-    /// key are not counted.
+    /// Returns the number of allowed cells with a query in `to` and a key in `from`. Cells that are equal in several
+    /// heads of the batch row count once. Cells in which a token reads itself are not counted.
     pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
         let n = self.tokens();
         let bits = as_bits(from, n);
@@ -150,8 +153,9 @@ impl Layer {
         total
     }
 
-    /// Calls `row(token, keys)` for each token that is a query and for each different pattern of the heads. The bits of `keys` are the keys that the
-    /// query reads in this pattern. Queries that read no key are skipped.
+    /// Calls `row(token, keys)` for each token that is a query, once for each distinct pattern (set of cells that heads
+    /// share). The set bits of `keys` are the keys that the query reads in this pattern. Queries that read no key are
+    /// skipped.
     pub(super) fn each_row(&self, batch: usize, queries: &QueryRows, mut row: impl FnMut(u32, &[u64])) {
         let n = self.tokens();
         let mut words = vec![0; n.div_ceil(64) as usize];
@@ -176,14 +180,14 @@ fn as_bits(set: &IntervalSet, len: u32) -> Vec<u64> {
     bits
 }
 
-/// Returns the numbers below `len` whose bits are set in `bits`. The opposite of `as_bits`.
+/// Returns the numbers below `len` whose bits are set in `bits`. This function is the inverse of `as_bits`.
 fn as_set(bits: &[u64], len: u32) -> IntervalSet {
     let mut set = IntervalSet::new();
     noren_mask::bits::runs(bits, 0, len, |a, z| set.push(a, z));
     set
 }
 
-/// Returns whether the bits `start..end` are all set. The range must not be empty.
+/// Returns true if the bits `start..end` are all set. The range must not be empty.
 fn all_set(bits: &[u64], start: u32, end: u32) -> bool {
     let (first, last) = (start as usize / 64, (end as usize - 1) / 64);
     (first..=last).all(|word| {
@@ -198,8 +202,8 @@ fn size(set: &IntervalSet, start: u32, end: u32) -> u64 {
     if start >= end { 0 } else { set.within(start, end).map(|i| u64::from(i.len())).sum() }
 }
 
-/// Writes one bit for each cell of a tile and the range `keys` to `words`: whether the query row may read the key. The
-/// bits of each query row begin with a new word of 64 bits.
+/// Writes one bit to `words` for each cell of a tile with a key in `keys`: 1 if the query row may read the key. The
+/// bits of each query row begin with a new 64-bit word.
 fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u64>) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     words.clear();
@@ -207,8 +211,8 @@ fn fill(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, words: &mut Vec<u6
     plan.fill_bits(tile.start..tile.end, keys, words);
 }
 
-/// Returns the bits that are set both in `cells` and in `bits`, as words of 64 bits. The first bit of `cells` stands
-/// for key `start`, and the first bit of `bits` for key 0.
+/// Returns the bits that are set both in `cells` and in `bits`, as words of 64 bits. Bit 0 of `cells` belongs to key
+/// `start`, and bit 0 of `bits` belongs to key 0.
 fn masked<'a>(cells: &'a [u64], bits: &'a [u64], start: u32) -> impl Iterator<Item = u64> + 'a {
     let (word, shift) = (start as usize / 64, start % 64);
     cells.iter().enumerate().map(move |(i, cell)| {
@@ -229,7 +233,7 @@ fn rows_meeting(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, bits: &[u6
     }
 }
 
-/// Sets the bits in `out` of the keys in the range `keys` that at least one query row of `rows` reads in the tile.
+/// Sets in `out` the bit of each key in the range `keys` that at least one query row of `rows` reads in the tile.
 fn union_rows(plan: &PatternPlan, tile: Tile<'_>, keys: Range<u32>, rows: &IntervalSet, out: &mut [u64]) {
     let wide = (keys.end - keys.start).div_ceil(64) as usize;
     let mut words = Vec::new();

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-/// The maximum number of bytes of memory for all arrays of an npz file. The limit exists because a small compressed
-/// file may unpack to any size.
+/// The maximum memory for all arrays of an npz file, in bytes. Without a limit, a small compressed file could unpack to
+/// any size.
 const MOST_UNPACKED: u64 = 2 << 30;
 /// The maximum number of arrays in an npz file.
 const MOST_ARRAYS: usize = 1024;

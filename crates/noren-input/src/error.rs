@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Error {
     /// The problem, with the values that were given and the values that were expected.
     pub message: String,
-    /// A hint on how to fix the input, which is printed on a line of its own.
+    /// A hint on how to fix the input, which is printed on a separate line.
     pub hint: Option<String>,
 }
 
@@ -42,20 +42,28 @@ impl From<MaskError> for Error {
     }
 }
 
-/// Returns a hint for an error about a missing fact: how to give the fact on the command line. Returns `None` for other
-/// errors.
+/// Returns a hint on how to give a missing fact (data that a mask needs, such as lengths) on the command line; `None`
+/// if the error is not about a missing fact.
 fn hint_for(error: &MaskError) -> Option<&'static str> {
     let MaskError::Missing { what, .. } = error else { return None };
     let starts = |word: &str| what.starts_with(word);
     Some(match () {
-        () if starts("lengths") => "for example --lengths 5,3, or --facts FILE with {\"lengths\": [5, 3]}",
-        () if starts("documents") => "for example documents([5, 3]), or --facts FILE with {\"documents\": [[5, 3]]}",
-        () if starts("levels") => "--facts FILE with {\"levels\": [0, 0, 2]}: one clearance level for each position",
-        () if starts("the label") => {
-            "--facts FILE with {\"labels\": {\"NAME\": [3, 4]}}: the positions that have the label NAME"
+        () if starts("lengths") => {
+            "give for example --lengths 5,3, or --facts FILE with a file that contains {\"lengths\": [5, 3]}"
         }
-        () if starts("the layer") => "for example --layer 0",
-        () if starts("the array") => "--facts FILE with {\"arrays\": {\"NAME\": {\"keep\": [[1, 0], [1, 1]]}}}",
+        () if starts("documents") => {
+            "write for example documents([5, 3]), or give --facts FILE with a file that contains {\"documents\": [[5, 3]]}"
+        }
+        () if starts("levels") => {
+            "give --facts FILE with a file that contains one clearance level for each position, such as {\"levels\": [0, 0, 2]}"
+        }
+        () if starts("the label") => {
+            "give --facts FILE with a file that contains the positions of the label, such as {\"labels\": {\"NAME\": [3, 4]}}"
+        }
+        () if starts("the layer") => "give for example --layer 0",
+        () if starts("the array") => {
+            "give --facts FILE with a file that contains the cells of the array, such as {\"arrays\": {\"NAME\": {\"keep\": [[1, 0], [1, 1]]}}}"
+        }
         () => return None,
     })
 }

@@ -13,11 +13,11 @@ use std::io::{Read, Write};
 const MOST_HEADER: usize = 1 << 16;
 /// The maximum number of dimensions of an array, as in NumPy.
 const MOST_DIMENSIONS: usize = 64;
-/// The number of bytes that [`write_npy`] collects before it writes them.
+/// The number of bytes that [`write_npy`] buffers before it writes them.
 const PIECE: usize = 1 << 18;
 
-/// Reads one npy array. Returns an error if its numbers take more than `most` bytes of memory. `len` is the number of
-/// bytes of the file, if it is known; `name` is the name of the file in errors.
+/// Reads one npy array. `len` is the number of bytes of the file, if this number is known; `name` is the name of the
+/// file in error messages.
 ///
 /// # Errors
 /// Returns an error if the array cannot be read, has an invalid header or an unsupported number type, or takes more
@@ -135,8 +135,8 @@ fn parse_descr(descr: &str) -> std::result::Result<Stored, String> {
     Ok(Stored { kind, width: width.into(), big_endian: order == ">" })
 }
 
-/// A reader of a Python literal, such as the dictionary in the header. It holds the text that is not read yet. Every
-/// method skips white space first.
+/// A reader of a Python literal, such as the dictionary in the header. The field is the rest of the text, which is not
+/// read yet. Every method skips white space first.
 struct Literal<'a> {
     rest: &'a str,
 }
@@ -178,7 +178,9 @@ impl<'a> Literal<'a> {
             _ => return Err(self.error("text between quotes")),
         };
         match self.rest[1..].split_once(quote) {
-            Some((text, _)) if text.contains('\\') => Err(format!("the npy header has an escape in {text:?}")),
+            Some((text, _)) if text.contains('\\') => {
+                Err(format!("the npy header has a backslash in {text:?}: save the array again with numpy.save"))
+            }
             Some((text, rest)) => {
                 self.rest = rest;
                 Ok(text)
@@ -398,7 +400,7 @@ mod tests {
             ("(2, 3)}", "(2, 3), 'shape': (3, 2)}", "\"shape\" twice"),
             ("(2, 3)}", "(2, 3), 'more': 1}", "has \"more\""),
             ("'|u1'", "'|u1", "'f' where '}' is expected"),
-            ("'|u1'", "'\\x7cu1'", "escape"),
+            ("'|u1'", "'\\x7cu1'", "backslash"),
             ("'|u1'", "[('a', '|u1')]", "fields"),
             ("'|u1'", "('|u1', (2,))", "fields"),
             ("'|u1'", "None", "'N' where text between quotes is expected"),

@@ -4,14 +4,15 @@ use crate::error::{Error, Result};
 use crate::sizes::{DEFAULT_LEN, Sizes};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 
-/// The maximum number of (batch row, head) pairs. Each pair takes memory.
+/// The maximum product of the number of batch rows and the number of heads. The limit exists because each pair of batch
+/// row and head takes memory.
 const MOST_PAIRS: usize = 1 << 20;
 
 /// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list.
 #[derive(Clone, Debug, Default)]
 pub struct ShapeRequest {
-    /// Number of tokens in self-attention, which is the number of queries and the number of keys; cannot be combined
-    /// with `q`, `kv`, `past` or `new`.
+    /// Number of tokens in self-attention: both the number of queries and the number of keys. Cannot be combined with
+    /// `q`, `kv`, `past` or `new`.
     pub len: Option<usize>,
     /// Number of queries; requires `kv`.
     pub q: Option<usize>,
@@ -34,7 +35,7 @@ pub struct ShapeRequest {
 /// Masks that are bound to one shape, with the sizes that were assumed for this shape.
 #[derive(Debug)]
 pub struct Bound {
-    /// The specs, as they were given to [`bind`].
+    /// The specs (masks with their score modifiers) that were given to [`bind`].
     pub specs: Vec<Spec>,
     /// The bound masks, one for each of `specs`.
     pub masks: Vec<BoundMask>,
@@ -64,8 +65,8 @@ pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_
     })
 }
 
-/// Binds the masks of `specs` to one shape, with `facts`. Each size of the shape is the size that the user gave in
-/// `shape`; else the size in `known`, which a mask or facts imply; else the default.
+/// Binds the masks of `specs` to one shape, with `facts` (data given with a mask, such as lengths). A size that the
+/// user did not give in `shape` is taken from `known` (the sizes that masks and facts imply), or else has its default.
 ///
 /// # Errors
 /// Returns an error if the shape cannot be completed, or if a mask cannot be bound, for example because a fact is
@@ -135,8 +136,8 @@ impl ShapeRequest {
     }
 }
 
-/// Returns the error for a shape with different numbers of queries and keys that lacks the position of the first query.
-/// noren never guesses this position.
+/// Returns the error for a shape in which the numbers of queries and keys differ and the position of the first query is
+/// missing. noren never guesses this position.
 pub fn alignment(q_len: usize, kv_len: usize) -> Error {
     let error = Error::new(format!(
         "{q_len} queries over {kv_len} keys: the position of the first query must be given by --query-offset"

@@ -1,5 +1,5 @@
-//! Sizes that a mask and its facts imply. Commands use them if the user does not give sizes: `documents([5, 3])`
-//! implies 8 tokens.
+//! Sizes that a mask and its facts (data given with a mask, such as lengths) imply. Commands use them if the user does
+//! not give sizes: `documents([5, 3])` implies 8 tokens.
 
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
@@ -9,22 +9,23 @@ use serde_json::Value;
 /// The default number of tokens.
 pub const DEFAULT_LEN: usize = 16;
 
-/// The sizes that a mask or facts imply. A size is `None` if they do not imply it.
+/// The sizes that a mask or its facts (data given with a mask, such as lengths) imply. A size that neither implies is
+/// `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
-    /// Number of tokens in self-attention, which is the number of queries and the number of keys.
+    /// Number of tokens in self-attention: both the number of queries and the number of keys.
     pub len: Option<usize>,
     /// Number of batch rows.
     pub batch: Option<usize>,
     /// Number of query heads.
     pub heads: Option<usize>,
-    /// The number of queries and the number of keys, in this order, if they differ.
+    /// (number of queries, number of keys), if these numbers differ.
     pub cross: Option<(usize, usize)>,
 }
 
 impl Sizes {
-    /// Returns the sizes that `self` and `other` imply together. If both have a value for a size, the result has the
-    /// larger value; for `cross`, it has the value of `self`.
+    /// Returns the combination of two sets of sizes. If both have a value for a size, the larger value is used; for
+    /// `cross`, the value of `self` is used.
     pub fn or(self, other: Sizes) -> Sizes {
         Sizes {
             len: self.len.max(other.len),
@@ -34,8 +35,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the sizes of `self`. Sizes that are `None` in `self` are taken from `least`. However, `least.len` is
-    /// used only if it exceeds [`DEFAULT_LEN`].
+    /// Returns `self` with each missing size (`None`) taken from `least`. However, `least.len` is ignored unless it
+    /// exceeds [`DEFAULT_LEN`].
     pub fn or_else(self, least: &Sizes) -> Sizes {
         Sizes {
             len: self.len.or(least.len.filter(|n| *n > DEFAULT_LEN)),
@@ -51,7 +52,7 @@ impl Sizes {
 }
 
 /// Returns the sizes that the parameters of a mask and its score modifiers imply. For example, the lengths of documents
-/// imply a number of tokens, and the arms of `heads(...)` imply a number of heads.
+/// imply a number of tokens, and the heads named in `heads(...)` imply a number of heads.
 pub fn mask_sizes(spec: &Spec) -> Sizes {
     let slopes = spec.scores.iter().filter_map(|score| match score {
         Score::Alibi { slopes: Some(slopes) } => Some(slopes.len()),
@@ -70,7 +71,8 @@ fn sizes_of(mask: &Mask) -> Sizes {
     mask.children().into_iter().fold(own, |sizes, part| sizes.or(sizes_of(part)))
 }
 
-/// Returns the sizes that the parameters of one atom imply: `neighborhood(grid=[4, 6], ...)` implies 24 tokens.
+/// Returns the sizes that the parameters of one elementary mask (atom) imply: `neighborhood(grid=[4, 6], ...)` implies
+/// 24 tokens.
 fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     let rows = |n: usize| Sizes { batch: Some(n), ..Sizes::default() };
     if let Some(Documents { lengths: Some(lengths) }) = atom.downcast() {
@@ -96,8 +98,8 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     }
 }
 
-/// Returns the number of tokens that ranges of positions need: `keys(0..20)` needs 20 tokens. Returns no size if the
-/// number is below 16 or above 4096.
+/// Returns the number of tokens that ranges of positions require: `keys(0..20)` requires 20 tokens. If the number is
+/// below 16 (the default) or above 4096, returns no size.
 fn at_least(spans: &[Span]) -> Sizes {
     match spans.iter().map(|s| s.end.unwrap_or(s.start + 1)).max() {
         Some(end) if (16..=4096).contains(&end) => Sizes::len(end),
@@ -105,10 +107,10 @@ fn at_least(spans: &[Span]) -> Sizes {
     }
 }
 
-/// Returns a number of heads (or batch rows) that is large enough for every arm to apply to at least one head, or
-/// `None` if the number is not from 1 to 1024. An arm with the range `4..` needs 5 heads, rounded up to 8, the next
-/// power of two. Arms with `every` need their largest start plus the least common multiple of their steps. The arm
-/// `else` needs a head to which no other arm applies.
+/// Returns a number of heads (or batch rows) at which each mask in `heads(...)` (or `batch(...)`) applies to at least
+/// one head. A mask for the heads `4..` needs 5 heads, rounded up to 8, the next power of two. Masks with `every` need
+/// their largest start plus the least common multiple of their steps. The mask `else` needs a head to which no other
+/// mask applies. Returns `None` if the number is not from 1 to 1024.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
     let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
     for arm in arms {
@@ -148,13 +150,13 @@ fn sum(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
-/// Returns the names of the arrays that the `dense(...)` atoms of a mask use.
+/// Returns the names of the arrays that the elementary masks `dense(...)` in the expression `mask` use.
 pub fn array_names(mask: &Mask) -> Vec<String> {
     mask.atoms().into_iter().filter_map(|atom| Some(atom.downcast::<Dense>()?.name.clone())).collect()
 }
 
-/// Returns the sizes that facts imply. `text` is the JSON of the facts, which must be valid. Of the arrays in the
-/// facts, only those whose names are in `named` are used.
+/// Returns the sizes that facts (data given with a mask, such as lengths) imply. `text` is the JSON of the facts, which
+/// must be valid. Of the arrays in the facts, only those whose names are in `named` are used.
 pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
     let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
@@ -182,7 +184,7 @@ pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     sizes
 }
 
-/// Returns the sizes that an array in the facts implies, from its nested lists or from its field `shape`. Returns
+/// Returns the sizes that a mask array in the facts (data given with a mask) implies, from its nested lists or from its field `shape`. Returns
 /// `None` if the array does not have two or four dimensions.
 fn array_sizes(array: &Value) -> Option<Sizes> {
     let form = array.as_object()?.values().next()?;
@@ -207,8 +209,9 @@ fn array_sizes(array: &Value) -> Option<Sizes> {
     Some(Sizes { len, batch, heads, cross })
 }
 
-/// Returns the sizes that a list in the facts implies. `list` is one list for all batch rows, or has one list for each
-/// batch row. `len` returns the number of tokens that the list of one batch row implies.
+/// Returns the sizes that a list in the facts (data given with a mask) implies, such as the lengths of documents.
+/// `list` is one list for all batch rows, or contains one list for each batch row. `len(list)` returns the number of
+/// tokens that the list of one batch row implies.
 fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
     let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
     match rows.len() {

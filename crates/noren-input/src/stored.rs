@@ -1,4 +1,5 @@
-//! [`Stored`]: the type of the numbers of an array in a file, and a reader that converts the numbers piece by piece.
+//! [`Stored`]: the type of the numbers of an array in a file. Its reader converts the numbers in pieces of limited
+//! size.
 
 use crate::error::{Error, Result};
 use noren_doctor::{Dtype, Numbers, Values};
@@ -43,8 +44,8 @@ impl Stored {
         }
     }
 
-    /// Returns the number of bytes that one number takes in memory after it was read. This differs from `width` if the
-    /// number is converted: `f16` becomes `f32`.
+    /// Returns the number of bytes that one number takes in memory. The result differs from `width` if numbers are
+    /// converted when they are read: `f16` becomes `f32`.
     fn memory(self) -> u64 {
         match (self.kind, self.width) {
             (Kind::Bool, _) => 1,
@@ -53,14 +54,14 @@ impl Stored {
         }
     }
 
-    /// Returns the number of bytes of memory that an array of this type and shape takes, or `None` if the number of
-    /// bytes exceeds 64 bits.
+    /// Returns the number of bytes that an array of this type and the shape `shape` takes in memory; `None` if this
+    /// number does not fit in 64 bits.
     pub(crate) fn memory_of(self, shape: &[usize]) -> Option<u64> {
         shape.iter().try_fold(self.memory(), |n, &size| n.checked_mul(size as u64))
     }
 
-    /// Reads the numbers of an array of the shape `shape`. Returns an error if they take more than `most` bytes of
-    /// memory. `name` is the name of the file in errors.
+    /// Reads the numbers of an array of the shape `shape`. Returns an error if the array takes more than `most` bytes
+    /// of memory. `name` is the name of the file in error messages.
     pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width));

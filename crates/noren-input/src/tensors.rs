@@ -24,7 +24,7 @@ const PIECE: usize = 1 << 18;
 pub struct Tensor {
     /// The shape, as in the file.
     pub shape: Vec<usize>,
-    /// The values, contiguous, with the last dimension fastest.
+    /// The values in row-major order.
     pub data: Vec<f32>,
 }
 
@@ -33,7 +33,7 @@ pub struct TensorFile<R> {
     reader: R,
     name: String,
     header: Metadata,
-    /// The number of bytes in the file before the data of the tensors.
+    /// The index of the byte in the file at which the data of the tensors begins.
     start: u64,
 }
 
@@ -177,7 +177,7 @@ impl<R: Read + Seek> TensorFile<R> {
             Dtype::F64 => (Kind::Real, 8),
             other => {
                 return Err(Error::new(format!(
-                    "{}: tensor {tensor:?} is {other:?}, which is not supported",
+                    "{}: tensor {tensor:?} has the number type {other:?}, which is not supported",
                     self.name
                 )));
             }
@@ -190,8 +190,8 @@ impl<R: Read + Seek> TensorFile<R> {
     }
 }
 
-/// A name that two tensors in a header have, or `None` if all names differ. The reader collects all names of the header
-/// to compare them; they take no more memory than the header, whose length is limited.
+/// The result of a search for repeated names in a header: a name that two tensors have, or `None` if all names differ.
+/// The search keeps all names in memory, which is no more than the header; the length of the header is limited.
 struct Names {
     twice: Option<String>,
 }
@@ -222,7 +222,8 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// Returns at most eight of the names, and the number of the others, as text for an error: `"a", "b" and 3 more`.
+/// Returns the names as text for an error message: at most eight names and the number of the others, such as `"a", "b"
+/// and 3 more`.
 fn list(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(8).map(|n| format!("{n:?}")).collect();
     match names.len() - shown.len() {

@@ -1,4 +1,4 @@
-//! Planning time of long masks: `cargo bench -p noren-mask`.
+//! Benchmarks of the time to plan long masks: `cargo bench -p noren-mask`.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use noren_mask::{Facts, Mask, Shape};

@@ -1,4 +1,4 @@
-//! Time to plan one decode step with binding, by mask: one query after 32767 keys.
+//! Benchmarks of the time to bind and plan several masks for one decode step: one query after 32767 cached keys.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use noren_mask::{Facts, Mask, Shape};

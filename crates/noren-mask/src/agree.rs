@@ -1,4 +1,5 @@
-//! [`verify`]: compares the rows, bounds, text and simplified form of an atom with its membership.
+//! [`verify`]: compares the rows, bounds, text and simplified form that an atom returns with
+//! [`Atom::allows`](crate::atom::Atom::allows), which decides single cells.
 
 use crate::Error;
 use crate::atoms::foreign;
@@ -13,16 +14,18 @@ use crate::pattern::Pattern;
 use crate::shape::Shape;
 use std::sync::Arc;
 
-/// Compares the other results of a mask's atoms with their membership ([`Atom::allows`](crate::atom::Atom::allows)),
-/// cell by cell, for a shape and facts. These results are the runs of rows, the bounds of ranges of rows, the rows at
-/// which keys change, the simplified form and the text.
+/// Checks that the results of a mask's atoms agree, cell by cell, for one shape and one set of facts. The reference is
+/// [`Atom::allows`](crate::atom::Atom::allows), which decides a single cell. The results that are compared with it are
+/// the ranges of keys in each row, the bounds of ranges of rows, the rows at which keys change, the simplified form and
+/// the text.
 ///
-/// Use this function in the tests of an atom, with small shapes: the time is proportional to the number of cells. Shapes with a query
-/// offset, several batch rows and heads, and facts with key positions find more errors than square shapes. [The module](crate::atom) has
-/// an example.
+/// Use this function in the tests of an atom, with small shapes: the time is proportional to the number of cells.
+/// Shapes with a query offset, several batch rows and heads, and facts with key positions find more errors than square
+/// shapes. The documentation of [the module](crate::atom) has an example.
 ///
 /// # Errors
-/// Returns an error if [`bind`](Mask::bind) fails, and [`Error::Atom`] with the first result that differs from the membership.
+/// Returns an error if [`bind`](Mask::bind) fails, and [`Error::Atom`] with the first result that contradicts
+/// `Atom::allows`.
 pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     let bound = mask.bind(shape, facts)?;
     let fail = |problem: String| Err(Error::atom(mask, problem));
@@ -43,7 +46,8 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// A check of the pattern of one batch row and head: its cells are compared with those of the bound mask.
+/// A check of one batch row and head: the cells of `pattern` (the mask as prepared for planning) are compared with
+/// those of the bound mask.
 struct Check<'a> {
     bound: &'a BoundMask,
     pattern: &'a Pattern,
@@ -60,7 +64,8 @@ impl Check<'_> {
         self.scattered(rows.len())
     }
 
-    /// Returns the keys that query row `row` reads, computed from the membership of the atoms.
+    /// Returns the keys that query row `row` reads, computed cell by cell with
+    /// [`Atom::allows`](crate::atom::Atom::allows).
     fn row(&self, row: usize) -> IntervalSet {
         let keys = (0..self.bound.shape().kv_len()).filter(|key| self.bound.allowed(self.batch, self.head, row, *key));
         keys.map(|key| key as u32..key as u32 + 1).collect()
@@ -99,8 +104,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks, for each part of the pattern, that query rows read the same keys up to the next row at which the part
-    /// reports a change.
+    /// Checks the query rows at which each atom of the pattern reports a change of keys. All query rows from one of
+    /// these rows up to the next must read the same keys. `rows` has the keys of each query row.
     fn changes(&self, rows: &[IntervalSet]) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         let leaves: Vec<&Pattern> = leaves(self.pattern);
@@ -155,7 +160,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the bounds of sets of query rows that are not consecutive; the mask has `rows` query rows.
+    /// Checks the key bounds that atoms return for query rows that are not consecutive, such as every third row. `rows`
+    /// is the number of query rows.
     fn scattered(&self, rows: usize) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
         for leaf in leaves(self.pattern) {
@@ -182,7 +188,7 @@ impl Check<'_> {
     }
 }
 
-/// Returns the resolved atoms in a pattern: the parts that are not combinations of other parts.
+/// Returns the atoms in a pattern, without the operators `!`, `&` and `|` that combine them.
 fn leaves(pattern: &Pattern) -> Vec<&Pattern> {
     match pattern {
         Pattern::Not(part) => leaves(part),

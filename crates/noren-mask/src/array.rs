@@ -7,8 +7,8 @@ use crate::Error;
 use crate::bits::runs;
 use crate::interval::IntervalSet;
 
-/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size of batch or of heads is
-/// 1, the array applies to all batch rows or heads.
+/// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size `batch` is 1, the array
+/// applies to all batch rows; if the size `heads` is 1, it applies to all heads.
 ///
 /// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
 /// [`additive`](Array::additive) (0 allows a cell; -inf or the type's lowest number hides it). Sparse forms list the
@@ -25,7 +25,8 @@ use crate::interval::IntervalSet;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Array {
     shape: [usize; 4],
-    /// The cells of each (batch row, head) of `shape`, batch-major.
+    /// The cells of the array: one slice for each pair (batch row, head) of `shape`. The slices of batch row 0 are
+    /// first.
     slices: Vec<Slice>,
 }
 
@@ -41,13 +42,14 @@ pub(crate) enum Slice {
     Blocks { block_q: u32, block_kv: u32, list: Compressed },
 }
 
-/// Lists of indices, one list for each row. A row with an empty list takes no memory, so a large array with few allowed
-/// cells stays small.
+/// Lists of indices, one list for each row. An empty list takes no memory, so a large array with few allowed cells
+/// stays small.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Compressed {
-    /// The rows that have a list, ascending.
+    /// The indices of the rows whose list is not empty, ascending.
     rows: Vec<u32>,
-    /// The list of `rows[i]` is `indices[indptr[i]..indptr[i + 1]]`, ascending.
+    /// The positions of the lists in `indices`: the list of row `rows[i]` is `indices[indptr[i]..indptr[i + 1]]`,
+    /// ascending.
     indptr: Vec<usize>,
     /// The lists of all rows, one after another.
     indices: Vec<u32>,
@@ -58,7 +60,7 @@ impl Compressed {
         Compressed { rows: Vec::new(), indptr: vec![0], indices: Vec::new() }
     }
 
-    /// Appends `index` to the list of `row`; pairs (row, index) must be appended in ascending order.
+    /// Appends `index` to the list of indices of `row`. The pairs (row, index) must be appended in ascending order.
     fn push(&mut self, row: u32, index: u32) {
         if self.rows.last() != Some(&row) {
             self.rows.push(row);
@@ -116,8 +118,8 @@ impl Array {
         Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
     }
 
-    /// Returns an array from numbers that are added to scores: 0 allows the cell; -inf or the lowest finite f64, f32, bf16 or f16
-    /// hides it. Other numbers are an error, because they are a bias and not a mask.
+    /// Returns an array from numbers that are added to scores. The number 0 allows the cell; -inf and the lowest finite
+    /// f64, f32, bf16 or f16 hide the cell. Other numbers are an error, because they are a bias and not a mask.
     ///
     /// # Errors
     /// Returns [`Error::Fact`] if the shape does not have 2 or 4 dimensions from 1 to 2147483647, if the number of
@@ -127,15 +129,18 @@ impl Array {
             additive_keep(cells[i].into()).ok_or_else(|| {
                 Error::fact(
                     "additive array",
-                    format!("cell {i} is {}: {ADDITIVE}; give other values as a score, `mask + bias(name)`", cells[i]),
+                    format!(
+                        "cell {i} is {}: {ADDITIVE}; add other values to the scores with `mask + bias(name)`",
+                        cells[i]
+                    ),
                 )
             })
         })
     }
 
     /// Returns an array of shape `[batch, heads, q_len, kv_len]` from 64-bit words. Each query row has `kv_len / 64`
-    /// words, rounded up. Bit `k % 64` of word `k / 64` of a row is 1 if the query may read key `k`. Bits beyond
-    /// `kv_len` are ignored.
+    /// words, rounded up. Bit `k % 64` of word `k / 64` of a query row is 1 if the query may read key `k`. Bits from
+    /// `kv_len` on are ignored.
     ///
     /// ```
     /// use noren_mask::Array;
@@ -178,7 +183,7 @@ impl Array {
         let wrong = |problem: String| Err(Error::fact("csr array", problem));
         if indptr.len() != q_len + 1 || indptr[0] != 0 || indptr[q_len] != indices.len() {
             return wrong(format!(
-                "`indptr` has {} entries from {} to {}, but {q_len} rows and {} indices need {} entries from 0 to {}",
+                "`indptr` has {} entries, the first is {} and the last is {}: for {q_len} rows and {} indices, give {} entries, the first 0 and the last {}",
                 indptr.len(),
                 indptr.first().copied().unwrap_or(0),
                 indptr.last().copied().unwrap_or(0),
@@ -265,13 +270,13 @@ impl Array {
         Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })
     }
 
-    /// Returns the shape `[batch, heads, q_len, kv_len]`. If the size of batch or heads is 1, the array applies to all
-    /// batch rows or heads.
+    /// Returns the shape `[batch, heads, q_len, kv_len]`. If `batch` is 1, the array applies to all batch rows; if
+    /// `heads` is 1, it applies to all heads.
     pub fn shape(&self) -> [usize; 4] {
         self.shape
     }
 
-    /// Returns whether query row `q` of batch row `batch` and head `head` may read key `k`.
+    /// Returns true if query row `q` of batch row `batch` and head `head` may read key `k`.
     pub fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> bool {
         let key = k as u32;
         match self.slice(self.slice_index(batch, head)) {
@@ -292,7 +297,9 @@ impl Array {
         &self.slices[index]
     }
 
-    /// Returns `shape` as `[batch, heads, q_len, kv_len]`, or an error if it is ambiguous or has an invalid size.
+    /// Returns `shape` as `[batch, heads, q_len, kv_len]`. Returns an error if `shape` does not have 2 or 4 dimensions,
+    /// or if a size is not from 1 to 2147483647. Three dimensions are an error because the first could be batch rows or
+    /// heads.
     fn check_shape(shape: &[usize]) -> Result<[usize; 4], Error> {
         let full = match *shape {
             [q, k] => [1, 1, q, k],
@@ -350,7 +357,8 @@ impl Slice {
         matches!(self, Slice::Bits { .. })
     }
 
-    /// Calls `emit(start, end)` with the allowed keys of row `q` within `start..end`, as ascending intervals.
+    /// Calls `emit(first, end)` for each range of keys in `start..end` that query row `q` may read, in ascending order;
+    /// `end` is excluded. Adjacent ranges are not always joined: a sparse array gives one range for each key.
     pub(crate) fn row(&self, q: usize, start: u32, end: u32, mut emit: impl FnMut(u32, u32)) {
         match self {
             Slice::Bits { row_words, words } => {
@@ -373,8 +381,8 @@ impl Slice {
         }
     }
 
-    /// Returns the end of the range of query rows that begins at `q` and is stored as one row: the end of the query
-    /// block for a list of blocks, `q + 1` for other arrays.
+    /// Returns the end (excluded) of the longest range of query rows that begins at `q` and whose rows are known to
+    /// have equal keys. For a list of blocks, this is the end of the query block; for other arrays, `q + 1`.
     pub(crate) fn equal_rows_end(&self, q: u32) -> u32 {
         match self {
             Slice::Blocks { block_q, .. } => (q / block_q + 1).saturating_mul(*block_q),
@@ -382,8 +390,8 @@ impl Slice {
         }
     }
 
-    /// Returns two sets of keys for the query rows `start..end` of a dense array: the keys that at least one row may
-    /// read, and the keys that every row may read. Returns `None` for sparse arrays and lists of blocks.
+    /// Returns (keys that at least one row may read, keys that every row may read) for the query rows `start..end` of a
+    /// dense array. Returns `None` for sparse arrays and lists of blocks.
     pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
         let Slice::Bits { row_words, words } = self else { return None };
         let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
@@ -396,7 +404,7 @@ impl Slice {
     }
 }
 
-/// The values that an additive mask may hold, for error messages.
+/// The values that are allowed in an additive mask, as text for error messages.
 pub(crate) const ADDITIVE: &str =
     "an additive mask contains only 0 (allowed), and -inf or the type's lowest number (not allowed)";
 

@@ -20,22 +20,27 @@ use std::sync::Arc;
 ///
 /// A bound mask gives cells ([`allowed`](Self::allowed)), explanations ([`explain`](Self::explain)), comparisons with other masks
 /// ([`first_difference`](Self::first_difference)) and a [`Plan`](crate::Plan). The crate `noren-picture` draws it. Two bound
-/// masks are equal if mask, shape and facts are equal; [`first_difference`](Self::first_difference) compares their cells.
+/// masks are equal if mask, shape and facts are equal, and, for selections ([`select`](Self::select)), the selected rows,
+/// queries and keys too; [`first_difference`](Self::first_difference) compares their cells.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundMask {
     mask: Mask,
     shape: Shape,
     facts: Arc<Facts>,
     frames: Vec<Frame>,
-    /// The distinct patterns, each with the frame in which it is used.
+    /// The distinct patterns (a pattern is the set of cells of one batch row and head). Each pattern is stored with the
+    /// frame that maps its indices to positions.
     patterns: Vec<Resolved>,
-    /// Index into `patterns` for each pair (batch row, head): all heads of batch row 0, then those of batch row 1, and so on.
+    /// For each pair (batch row, head), the index of its pattern in `patterns`: all heads of batch row 0, then those of
+    /// batch row 1, and so on.
     pattern_of: Vec<u32>,
-    /// The original mask and the selected parts, if this mask is a selection from another mask; otherwise `None`.
+    /// If this mask is a selection from another mask, that mask and the selected batch rows, queries and keys;
+    /// otherwise `None`.
     whole: Option<Arc<Whole>>,
 }
 
-/// A pattern together with the frame that maps indices to positions.
+/// A pattern (the mask of one batch row and head, prepared for planning) together with the frame that maps indices to
+/// positions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Resolved {
     pub(crate) frame: Frame,
@@ -55,8 +60,8 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// Returns the original mask and, for a cell of the selection, the batch row, query row and key of this cell in the
-    /// original mask.
+    /// Converts the indices of a cell of the selection. Returns the original mask, and the batch row, query row and key
+    /// of the cell in the original mask.
     pub(crate) fn cell(&self, batch: usize, row: usize, key: usize) -> (&BoundMask, usize, usize, usize) {
         let batch = self.batch.as_ref().map_or(batch, |rows| rows[batch]);
         (&self.bound, batch, self.rows.origin(row as u32) as usize, self.keys.origin(key as u32) as usize)
@@ -136,7 +141,8 @@ impl BoundMask {
         }
     }
 
-    /// Returns the position of key `key` of batch row `batch`. The position of an empty slot is negative.
+    /// Returns the position of key `key` of batch row `batch`. The position is negative if this slot of the cache holds
+    /// no key.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
         match &self.whole {
             None => self.frames[batch].key(key as u32),
@@ -147,19 +153,20 @@ impl BoundMask {
         }
     }
 
-    /// Returns the number of distinct patterns over all pairs of batch row and head.
+    /// Returns the number of distinct patterns. A pattern is the set of cells of a batch row and head; equal sets count
+    /// once.
     pub fn pattern_count(&self) -> usize {
         self.patterns.len()
     }
 
-    /// Returns the index of the pattern of this batch row and query head.
+    /// Returns the index of the pattern (set of cells) of this batch row and query head.
     pub fn pattern_of(&self, batch: usize, head: usize) -> usize {
         self.pattern_of[batch * self.shape.head_count() + head] as usize
     }
 
-    /// Writes the cells of the pattern with index `pattern` as bits into `words`, for the rectangle of query rows
-    /// `rows` and keys `keys`. `words` must have `rows.len() * bits::row_words(keys.len())` words, row after row, and
-    /// is overwritten. Bits beyond the keys are 0.
+    /// Writes the cells of pattern `pattern` ([`pattern_of`](Self::pattern_of)) in the query rows `rows` and the keys
+    /// `keys` into `words`, one bit per cell, 1 for allowed. `words` has `bits::row_words(keys.len())` words for each
+    /// query row, row after row, and is overwritten. Bits beyond the keys are 0.
     ///
     /// # Panics
     /// Panics if the mask has no pattern with this index, or if the rectangle is not inside the shape.
@@ -173,19 +180,20 @@ impl BoundMask {
         &self.patterns
     }
 
-    /// Returns the original mask and the selected parts, or `None` if this mask is not a selection from another mask.
+    /// Returns the mask from which this mask was selected, with the selected batch rows, queries and keys; `None` if
+    /// this mask is not a selection.
     pub(crate) fn whole(&self) -> Option<&Whole> {
         self.whole.as_deref()
     }
 
-    /// Returns the index of the pattern of each pair (batch row, head), in batch-major order.
+    /// Returns the index of the pattern (set of cells) of each (batch row, head), in batch-major order.
     pub(crate) fn pattern_list(&self) -> &[u32] {
         &self.pattern_of
     }
 
-    /// Returns the bound mask of a selection from this mask. `shape`, `frames` and `patterns` are those of the
-    /// selection; `pattern_of` is the index of the pattern of each (batch row, head), batch-major; `whole` is the
-    /// original mask with the selected parts.
+    /// Returns the bound mask of a selection from this mask. All arguments belong to the selection: its shape, its
+    /// frames (maps from indices to positions), its patterns (sets of cells), the index of the pattern of each (batch
+    /// row, head) in batch-major order, and this mask with the selected indices (`whole`).
     pub(crate) fn narrowed(
         &self,
         shape: Shape,
@@ -201,7 +209,7 @@ impl BoundMask {
         &self.frames[batch]
     }
 
-    /// Returns the facts of batch row `row`.
+    /// Returns the facts (data given when the mask was bound, such as lengths) of batch row `row`.
     pub(crate) fn row_facts(&self, row: usize) -> RowFacts<'_> {
         RowFacts { facts: &self.facts, frame: &self.frames[row], row }
     }

@@ -2,7 +2,8 @@
 
 use crate::interval::IntervalSet;
 
-/// The keys that at least one row of a range may read (`upper`), and the keys that every row may read (`lower`).
+/// Bounds on the keys that a range of query rows reads: the keys that at least one row may read (`upper`), and the keys
+/// that every row may read (`lower`).
 ///
 /// `upper` may hold too many keys and `lower` too few. Inexact bounds make planning slower but never wrong.
 #[derive(Clone, PartialEq, Debug)]
@@ -12,12 +13,12 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns bounds for rows that all read exactly the keys of `set`.
+    /// Returns the bounds of query rows that all read exactly the keys of `set`.
     pub(crate) fn exact(set: IntervalSet) -> Self {
         Bounds { upper: set.clone(), lower: set }
     }
 
-    /// Returns bounds for rows that read no key.
+    /// Returns the bounds of query rows that read no key.
     pub(crate) fn nothing() -> Self {
         Bounds::exact(IntervalSet::new())
     }
@@ -35,7 +36,8 @@ impl Bounds {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.union(&other.lower) }
     }
 
-    /// Returns the bounds of the rows of two ranges together: the union of `upper` and the intersection of `lower`.
+    /// Joins the bounds of two ranges of query rows. `upper` of the result is the union: the keys that at least one row
+    /// of either range may read. `lower` is the intersection: the keys that every row of both ranges may read.
     pub(crate) fn any_of(self, other: &Self) -> Self {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.intersect(&other.lower) }
     }

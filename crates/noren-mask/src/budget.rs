@@ -26,7 +26,7 @@ pub struct Budget<'a> {
     watch: Option<&'a dyn Fn(Progress) -> ControlFlow<()>>,
 }
 
-/// The computation whose progress is reported.
+/// The computation whose progress a [`Progress`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Stage {
@@ -51,11 +51,12 @@ impl fmt::Display for Stage {
 pub struct Progress {
     /// Planning or counting.
     pub stage: Stage,
-    /// Number of finished query rows of all distinct patterns.
+    /// Number of finished query rows. The rows of all distinct patterns (sets of cells of a batch row and head) are
+    /// added.
     pub rows: u64,
-    /// Total number of query rows of all distinct patterns.
+    /// Number of all query rows. The rows of all distinct patterns (sets of cells of a batch row and head) are added.
     pub all_rows: u64,
-    /// Number of steps so far.
+    /// Number of steps that planning or counting has used so far.
     pub steps: u64,
 }
 
@@ -75,8 +76,8 @@ impl Default for Budget<'_> {
 }
 
 impl<'a> Budget<'a> {
-    /// Returns the default budget: at most 16,777,216 tiles, 33,554,432 spans (400 MB) and 67,108,864 steps, which is a few
-    /// seconds and less than 1 GiB.
+    /// Returns the default budget: at most 16,777,216 tiles, 33,554,432 spans (ranges of keys that a tile reads) and
+    /// 67,108,864 steps. The spans take up to 400 MB. The steps take a few seconds and less than 1 GiB.
     pub fn new() -> Self {
         Budget { tiles: 1 << 24, spans: 1 << 25, steps: 1 << 26, watch: None }
     }
@@ -86,12 +87,14 @@ impl<'a> Budget<'a> {
         Budget { tiles: u64::MAX, spans: u64::MAX, steps: u64::MAX, watch: None }
     }
 
-    /// Limits the total number of tiles of all distinct patterns of a plan.
+    /// Limits the number of tiles of a plan. The tiles of all distinct patterns (sets of cells of a batch row and head)
+    /// are added.
     pub fn tiles(self, tiles: u64) -> Self {
         Budget { tiles, ..self }
     }
 
-    /// Limits the total number of spans of all distinct patterns of a plan. One span takes 12 bytes.
+    /// Limits the number of spans (ranges of keys that a tile reads) of a plan. The spans of all distinct patterns
+    /// (sets of cells of a batch row and head) are added. One span takes 12 bytes.
     pub fn spans(self, spans: u64) -> Self {
         Budget { spans, ..self }
     }
@@ -121,7 +124,7 @@ impl<'a> Budget<'a> {
 /// Number of steps between two calls of the watch function.
 const REPORTED: u64 = 1 << 17;
 
-/// A budget, and the steps, spans and tiles that are already used.
+/// A budget, with the numbers of steps, spans and tiles that are already used.
 pub(crate) struct Meter<'a> {
     budget: Budget<'a>,
     progress: Progress,
@@ -133,7 +136,8 @@ pub(crate) struct Meter<'a> {
 impl<'a> Meter<'a> {
     pub(crate) fn new(budget: &Budget<'a>, stage: Stage, all_rows: u64) -> Self {
         let progress = Progress { stage, rows: 0, all_rows, steps: 0 };
-        Meter { budget: *budget, progress, next_report: REPORTED, tiles: 0, spans: 0 }
+        let next_report = REPORTED.min(budget.steps.saturating_add(1));
+        Meter { budget: *budget, progress, next_report, tiles: 0, spans: 0 }
     }
 
     /// Subtracts `steps` steps from the budget.
@@ -203,7 +207,7 @@ impl<'a> Meter<'a> {
         self.progress.rows += rows;
     }
 
-    /// Subtracts tiles from the budget: the minimum number of tiles for `rows` query rows, with `block_q` rows per tile.
+    /// Subtracts the minimum number of tiles for `rows` query rows, with `block_q` rows per tile, from the budget.
     ///
     /// # Errors
     /// Returns an error if the budget has too few tiles.
@@ -212,14 +216,14 @@ impl<'a> Meter<'a> {
         match self.tiles <= self.budget.tiles {
             true => Ok(()),
             false => Err(Error::Budget(format!(
-                "the plan needs at least {} tiles, but the budget allows {}: plan fewer query rows or patterns at once, use tiles of more rows than \
+                "the plan needs at least {} tiles, but the budget allows {}: plan fewer query rows at once, plan fewer heads with different masks at once, use tiles of more rows than \
                  {block_q} (block_q), or raise the tiles of the budget",
                 self.tiles, self.budget.tiles
             ))),
         }
     }
 
-    /// Subtracts `spans` spans from the budget.
+    /// Subtracts `spans` spans (ranges of keys that a tile reads) from the budget.
     ///
     /// # Errors
     /// Returns an error if the budget has too few spans.
@@ -235,8 +239,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Adds `spans` spans to the budget again. A plan uses spans of the budget while it is computed, and `guard.rs`
-    /// subtracts the spans of the chosen plan at the end.
+    /// Gives `spans` spans (ranges of keys that a tile reads) back to the budget. Planning gives back the spans of each
+    /// complete plan, because other orders may be tried; `guard.rs` subtracts the spans of the chosen plan at the end.
     pub(crate) fn forget_spans(&mut self, spans: u64) {
         self.spans = self.spans.saturating_sub(spans);
     }

@@ -8,8 +8,8 @@ use crate::score::{Score, Spec};
 use crate::set::{Selector, Span};
 use crate::syntax::{MAX_DEPTH, MAX_TEXT};
 
-/// The maximum number of arms with the selector `every n` in one `heads(...)`, `batch(...)` or `layers(...)`. The limit
-/// exists because each of these arms is compared with all others.
+/// The maximum number of selectors `every n` in one `heads(...)`, `batch(...)` or `layers(...)`. The limit exists
+/// because each pair of these selectors is compared.
 const MAX_EVERY: usize = 256;
 
 type Checked = Result<(), String>;
@@ -69,7 +69,7 @@ impl Spec {
     }
 }
 
-/// Returns the text of the mask, cut to 100 characters for messages.
+/// Returns the text of the mask for messages, cut to 100 characters.
 fn abridged(mask: &Mask) -> String {
     let text = mask.to_string();
     match text.char_indices().nth(100) {
@@ -78,7 +78,8 @@ fn abridged(mask: &Mask) -> String {
     }
 }
 
-/// Checks the parameters of the atom or of the arms in `node`, but not those of masks inside `node`.
+/// Checks the parameters of the atom in `node`, or the selectors of its `heads(...)`, `batch(...)` or `layers(...)`.
+/// Does not check the masks inside `node`.
 pub(crate) fn check_node(node: &Node) -> Checked {
     match node {
         Node::Atom(atom) => atom.check(),
@@ -93,7 +94,7 @@ pub(crate) fn check_score(score: &Score) -> Checked {
         Score::Softcap { cap } if cap.get() > 0.0 && cap.get().is_finite() => Ok(()),
         Score::Softcap { cap } => Err(format!("the cap is {}: give a finite number above 0", cap.get())),
         Score::Alibi { slopes: Some(slopes) } => match slopes.iter().position(|slope| !slope.get().is_finite()) {
-            Some(i) => Err(format!("slope {i} is {}: give finite numbers", slopes[i].get())),
+            Some(i) => Err(format!("slope {i} is {}: give a finite number", slopes[i].get())),
             None => Ok(()),
         },
         Score::Alibi { slopes: None } => Ok(()),
@@ -103,11 +104,14 @@ pub(crate) fn check_score(score: &Score) -> Checked {
     }
 }
 
-/// Checks the selectors of arms. The error is (problem, index of the faulty arm); the index is `None` if the problem is
-/// not in one arm.
+/// Checks the arms of `heads(...)`, `batch(...)` or `layers(...)`; an arm is a selector with its mask. The error is
+/// (problem, index of the faulty arm). The index is `None` if the problem concerns all arms together.
 pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     if arms.is_empty() {
-        return Err(("there are no arms, so nothing would be allowed: write `none`".into(), None));
+        return Err((
+            "no mask is given, so no cell would be allowed: give at least one mask, or write `none`".into(),
+            None,
+        ));
     }
     let mut every = Vec::new();
     let mut spans = Vec::new();
@@ -129,13 +133,16 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
         }
     }
     if every.len() > MAX_EVERY {
-        return Err((format!("{} arms have `every`: at most {MAX_EVERY} are possible", every.len()), None));
+        return Err((
+            format!("{} selectors with `every` are given: at most {MAX_EVERY} are possible", every.len()),
+            None,
+        ));
     }
     match first_overlap(&mut spans, &every) {
         Some((first, second, index)) => {
             let (first, second) = (first.min(second), first.max(second));
             let problem = format!(
-                "the arms `{}` and `{}` both name {index}: arms must not overlap",
+                "the selectors `{}` and `{}` both contain index {index}: give selectors that do not overlap",
                 arms[first].selector, arms[second].selector
             );
             Err((problem, Some(second)))
@@ -144,8 +151,9 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
     }
 }
 
-/// Returns (first arm, second arm, index) for two arms that both name an index, or `None` if the arms do not overlap.
-/// An entry of `spans` is (range of indices, arm); an entry of `every` is (step, first index, arm).
+/// Returns (arm, arm, index) for two arms whose selectors both contain this index, or `None` if no two selectors
+/// overlap. An arm is given as its index in `heads(...)`, `batch(...)` or `layers(...)`. An entry of `spans` is (range
+/// of indices, arm); an entry of `every` is (step, first index, arm).
 fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
     spans.sort_by_key(|(span, arm)| (span.start, *arm));
     // The highest end of the spans so far, and its arm; an end of `None` means an open span.
@@ -198,7 +206,7 @@ fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
     u64::try_from(first).ok().filter(|first| *first <= LIMIT)
 }
 
-/// Returns (`gcd`, `x`): the greatest common divisor, and `x` with `a * x = gcd` modulo `b`.
+/// Returns (`gcd`, `x`): the greatest common divisor of `a` and `b`, and a number `x` with `a * x = gcd` modulo `b`.
 fn extended_gcd(a: i128, b: i128) -> (i128, i128) {
     let (mut r, mut x) = ((a, b), (1, 0));
     while r.1 != 0 {

@@ -36,7 +36,7 @@ enum Ask {
     Differ,
     /// The first mask allows the cell and the second does not.
     OnlyFirst,
-    /// The two masks allow the cell.
+    /// The first and the second mask of the comparison allow the cell.
     Both,
 }
 
@@ -66,7 +66,8 @@ impl BoundMask {
         self.first_cell(other, Ask::Differ)
     }
 
-    /// Returns the first cell that `self` allows and `other` does not, or `None` if `self` is a subset of `other`.
+    /// Returns the first cell that `self` allows and `other` denies, in the order of batch row, head, query and key.
+    /// Returns `None` if `self` is a subset of `other`.
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
@@ -98,7 +99,8 @@ impl BoundMask {
         Ok(self.first_common(other)?.is_none())
     }
 
-    /// Returns the first `limit` cells that exactly one of the two masks allows.
+    /// Returns the first `limit` cells that exactly one of the two masks allows, in the order of batch row, head, query
+    /// and key.
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
@@ -187,7 +189,8 @@ impl BoundMask {
     }
 }
 
-/// Two patterns with their frames, and the condition on a cell in the comparison of the patterns.
+/// The patterns (masks of one batch row and head) of two bound masks, each with the frame that maps indices to
+/// positions, and the condition on a cell in the comparison.
 struct Pair<'a> {
     first: &'a Resolved,
     second: &'a Resolved,
@@ -222,8 +225,10 @@ impl Pair<'_> {
         words.iter_mut().zip(other.iter()).for_each(|(a, b)| *a = combine(*a, *b));
     }
 
-    /// Returns the tiles (ranges of query rows) that may contain a cell for which the condition is true, each with the
-    /// bounds of the keys of these cells. If the patterns are equal, no cell differs, and no tile is returned.
+    /// Returns the tiles (ranges of query rows) that may contain a cell for which the condition of this comparison is
+    /// true. Each tile comes with bounds on the keys of these cells: the keys for which the condition may be true in at
+    /// least one row, and the keys for which it is true in every row. For two equal masks, returns no tile, because no
+    /// cell differs; [`Ask::Both`] is the exception.
     fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
         let q_len =
             if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len };
@@ -234,8 +239,8 @@ impl Pair<'_> {
         })
     }
 
-    /// Calls `found(q, k)` for each cell for which the condition of this comparison is true, in the order of query rows
-    /// and keys, until `found` returns false.
+    /// Calls `found(q, k)` for each cell for which the condition of this comparison is true, ordered by query row, then
+    /// by key. Stops when `found` returns false.
     fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
         let mut words = vec![0; (KEYS / 64) as usize];
         let mut other = words.clone();

@@ -1,4 +1,5 @@
-//! Cuts a pattern into tiles: chooses the order of queries and keys, the ends of tiles, and their spans.
+//! Cuts a pattern (the mask of one batch row and head) into tiles: chooses the order of queries and keys, the ends of
+//! tiles, and the ranges of keys (spans) that each tile reads.
 
 use crate::Error;
 use crate::bind::Resolved;
@@ -14,42 +15,47 @@ use crate::reorder::Reordering;
 use crate::split::Split;
 use std::ops::Range;
 
-/// The maximum number of spans of a tile. If a tile has more, spans are merged, so that plans stay small for every mask.
+/// The maximum number of spans (ranges of keys) of a tile. If a tile has more spans, some are merged, so that plans
+/// stay small for every mask.
 const MAX_SPANS: usize = 256;
-/// The minimum number of keys of a full span next to a mixed span, and of a gap between two spans. Shorter full spans
-/// and gaps become part of a mixed span, because they cost a kernel more than they save.
+/// The minimum number of keys of a full span next to a mixed span, and of a gap between two spans. A shorter span or
+/// gap becomes part of a mixed span, because it would cost a kernel more than it saves.
 const MIN_RUN: u32 = 16;
-/// The value of [`MIN_RUN`] for plans whose query rows are ordered by patches (small rectangles) of a grid: the keys of
-/// a patch are short runs, one for each grid line.
+/// The value in place of [`MIN_RUN`] for plans whose query rows are ordered by patches (small rectangles) of a grid. It
+/// is smaller because the keys of a patch are short runs, one for each grid line.
 const MIN_LINE: u32 = 4;
 
 /// The maximum number of query rows of a small residue class (rows whose positions are equal modulo a number). Small
 /// classes share tiles.
 const SMALL_CLASS: u32 = 16;
 
-/// The maximum number of runs into which an order splits queries and keys. Orders with more runs cost more than they save.
+/// The maximum number of runs (consecutive queries or keys) in an order. Orders with more runs cost more than they
+/// save.
 const MOST_RUNS: u64 = 4096;
-/// The maximum number of residue classes of keys in an order in which the rows of a tile read keys of several classes.
-/// The limit exists because the bounds of the tile are computed in each class.
+/// The maximum number of residue classes of keys (keys whose positions are equal modulo a number) in an order whose
+/// tiles read keys of several classes. The limit exists because planning computes the keys of such a tile once per
+/// class.
 const MOST_SHARED_CLASSES: u32 = 64;
-/// The divisor for the cost that a change of the order of keys must save: [`Reorder::Auto`] reorders keys only if the
-/// plan then costs at least an eighth less.
+/// Planning with [`Reorder::Auto`] reorders keys only if this lowers the cost of the plan by at least `1 / GAIN` (an
+/// eighth).
 const GAIN: u64 = 8;
-/// The minimum cost in cells that an order of keys must save, even if an eighth of the plan's cost is less. So small
-/// plans keep the order of their keys.
+/// The minimum cost, in cells, that a new order of keys must save. For small plans this is more than an eighth of their
+/// cost ([`GAIN`]), so most of them keep the order of their keys.
 const LEAST_GAIN: u64 = 1 << 20;
-/// The maximum number of tiles of a plan in which each key has two places. Tile sizes that would give more tiles are
-/// not tried.
+/// The maximum number of tiles of a plan whose order of keys contains each key twice. A tile size that would give more
+/// tiles is not tried.
 const MOST_TILES: u32 = 1 << 21;
-/// The maximum number of planning steps for one order, when several orders are compared.
+/// The maximum number of planning steps for each order of query rows and keys that planning tries.
 const TRIAL_STEPS: u64 = 1 << 24;
-/// The number of tiles that are computed as a sample for each order, when orders are compared.
+/// The number of tiles in the sample from which planning estimates the cost of an order of query rows and keys.
 const SAMPLED_TILES: u32 = 24;
-/// The maximum number of steps to count the cells of a pattern, when orders are compared.
+/// The maximum number of steps to count the allowed cells of a mask, before planning tries other orders of query rows
+/// and keys.
 const COUNTING_STEPS: u64 = 1 << 21;
 
 impl PatternPlan {
-    /// Returns the plan of a pattern, in the order of queries and keys that `options` select.
+    /// Returns the plan of a pattern (the mask of one batch row and head). The order of queries and keys is the one
+    /// that `options` select.
     pub(crate) fn new(resolved: &Resolved, options: &PlanOptions) -> Self {
         let meter = &mut Meter::new(&Budget::unlimited(), Stage::Planning, 0);
         Self::within(resolved, options, meter).expect("a budget without limits cannot run out")
@@ -78,9 +84,10 @@ impl PatternPlan {
         Self::cut(resolved, block_q, reordering, meter)
     }
 
-    /// Returns the plan in the cheapest order of queries and keys. Gathered query rows are chosen if they save cost,
-    /// and an order of keys only if it saves at least an eighth of the cost ([`GAIN`]) and [`LEAST_GAIN`] cells.
-    /// Otherwise the plan keeps the given order, unless [`improved`](Self::improved) finds a better plan.
+    /// Returns the plan in the cheapest order of queries and keys. Rows that read all keys, such as the tokens of
+    /// `global(..)`, become neighbors if this saves cost. Keys are reordered only if this saves both an eighth of the
+    /// cost ([`GAIN`]) and [`LEAST_GAIN`] cells. If no other order is cheaper, the plan keeps the given order, unless
+    /// [`improved`](Self::improved) finds a better plan.
     fn cheapest(resolved: &Resolved, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = resolved;
         let (rows, keys, modulus) = beside(resolved);
@@ -104,8 +111,9 @@ impl PatternPlan {
         best.improved(block_q, meter)
     }
 
-    /// Returns this plan or a better one. If this plan computes more than twice the allowed cells, it is compared with
-    /// plans in two other orders: query rows by patches (small rectangles) of a grid, and keys in two copies (see
+    /// Returns this plan or a better one. Other orders are tried if the keys of the rows are cheap to compute and this
+    /// plan computes at least `2 * allowed + LEAST_GAIN` cells, where `allowed` is the number of allowed cells. One of
+    /// these orders sorts query rows by patches (small rectangles) of a grid; in the others, each key occurs twice (see
     /// [`Split`]).
     fn improved(self, block_q: u32, meter: &mut Meter<'_>) -> Result<Self, Error> {
         let Resolved { frame, pattern } = &self.resolved;
@@ -153,8 +161,8 @@ impl PatternPlan {
         Ok(other.filter(|other| other.computed() < computed && better(other)).unwrap_or(self))
     }
 
-    /// Returns two estimates for a plan in the order `reordering`, computed from a sample of tiles: the number of cells
-    /// that the plan computes, and the cost of the plan.
+    /// Returns two estimates for a plan in the order `reordering`, computed from a sample of its tiles: (number of
+    /// cells that the plan computes, cost of the plan).
     fn sampled(&self, block_q: u32, reordering: &Reordering, meter: &mut Meter<'_>) -> Result<(u64, u64), Error> {
         let q_len = self.resolved.frame.q_len;
         let mut plan = PatternPlan {
@@ -214,7 +222,7 @@ impl PatternPlan {
         Ok(plan)
     }
 
-    /// Appends the spans of the tile with the rows `rows`.
+    /// Appends the spans (ranges of keys) of the tile with the query rows `rows`.
     fn append(&mut self, rows: Range<u32>, meter: &mut Meter<'_>) -> Result<(), Error> {
         let Resolved { frame, pattern } = &self.resolved;
         let bounds = match &self.reordering {
@@ -230,9 +238,9 @@ impl PatternPlan {
         Ok(())
     }
 
-    /// Returns the end of the tile that begins at query row `start`. If new content (such as a document) begins in the
-    /// second half of the tile, the tile ends before the last row at which content begins, so that the next tile begins
-    /// with that content.
+    /// Returns the end (excluded) of the tile that begins at query row `start`. If new content, such as a document,
+    /// begins in the second half of the tile, the tile ends there, and the next tile begins with the new content. If
+    /// this happens several times in the half, the last beginning is the end.
     fn tile_end(&self, start: u32, block_q: u32) -> u32 {
         let Resolved { frame, pattern } = &self.resolved;
         let Some(order) = &self.reordering else {
@@ -270,7 +278,7 @@ impl PatternPlan {
         self.tiles().map(|tile| tile.computed()).sum()
     }
 
-    /// Returns the number of cells that a kernel would compute without reordering.
+    /// Returns the number of cells that a kernel would compute if query rows and keys had the order of their indices.
     ///
     /// # Errors
     /// Returns an error if the budget is spent or its watch function cancels.
@@ -279,7 +287,8 @@ impl PatternPlan {
     }
 }
 
-/// Returns whether the bounds of single query rows are cheap to compute, because each part of the pattern has few intervals.
+/// Returns true if the keys of a single query row are cheap to compute: if each atom of the pattern has few intervals
+/// of keys, or keys at equal distances. Such atoms are `causal`, `stride` and `documents`.
 fn is_light(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Band { .. } | Pattern::Stride(_) | Pattern::Chunk(_) | Pattern::Documents(_) => true,
@@ -291,11 +300,12 @@ fn is_light(pattern: &Pattern) -> bool {
     }
 }
 
-/// The maximum number of runs that a stride in one part of a [`Split`] (near or far cells) may list for a query row.
-/// Each of these runs has one key.
+/// The maximum number of keys that a `stride` may list for a query row in one of the two patterns of a [`Split`]. Each
+/// of these keys is a separate run.
 const MOST_LISTED: i64 = 64;
 
-/// Returns whether a stride in the pattern lists more than `MOST_LISTED` runs for a query row.
+/// Returns true if a query row has more than `MOST_LISTED` keys of a `stride` in the pattern. Each of these keys would be
+/// a separate run.
 fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
     match pattern {
         Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
@@ -311,9 +321,10 @@ fn tile_cost(tile: Tile<'_>) -> u64 {
     u64::from(tile.rows().next_multiple_of(6)) * tile.spans.iter().map(span).sum::<u64>() + 2048
 }
 
-/// Returns (query rows, keys, modulus). The query rows and keys are those of operands of `|`, such as the tokens of
-/// `global(..)`. Each of the two sets is empty if it has more than a quarter of all rows or keys, and `keys` also if
-/// they are one run. The modulus is the result of [`Pattern::any_modulus`].
+/// Returns (query rows, keys, modulus). The query rows and keys are those that operands of `|` select, such as the
+/// tokens of `global(..)`; the modulus is the result of [`Pattern::any_modulus`]. The set of query rows is empty if it
+/// would have more than a quarter of all query rows. The set of keys is empty if it would have more than a quarter of
+/// all keys, or only consecutive keys.
 fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     let Resolved { frame, pattern } = resolved;
     let (mut rows, mut keys) = (IntervalSet::new(), IntervalSet::new());
@@ -325,14 +336,20 @@ fn beside(resolved: &Resolved) -> (IntervalSet, IntervalSet, u32) {
     (rows, keys, pattern.any_modulus())
 }
 
-/// Returns whether an order has at most `MOST_RUNS` runs. The order has `modulus` residue classes, and the rows `rows`
-/// and keys `keys` are gathered (placed next to one another).
+/// Returns true if an order has at most `MOST_RUNS` runs. In the order, the query rows `rows` and the keys `keys` are
+/// moved together, and the others are sorted into `modulus` residue classes (positions that are equal modulo
+/// `modulus`).
 fn fits(modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> bool {
     u64::from(modulus) * (rows.as_slice().len() + keys.as_slice().len() + 1) as u64 <= MOST_RUNS
 }
 
-/// Returns the order of queries and keys for [`Reorder::Always`], even if the order saves no cost: by gathered tokens
-/// and residue classes, or else by patches of a grid. Returns `None` if the mask has none of these.
+/// Returns the order of queries and keys for [`Reorder::Always`], even if the order saves no cost:
+///
+/// 1. If the mask selects single queries or keys, these are moved together.
+/// 2. If the mask has a stride, the other queries and keys are sorted by their position modulo the step of the stride.
+/// 3. Otherwise, query rows are sorted by patches (small rectangles) of a grid.
+///
+/// Returns `None` if the mask has no such structure.
 fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     let (rows, keys, modulus) = beside(resolved);
     let found = !rows.is_empty() || !keys.is_empty();
@@ -343,11 +360,11 @@ fn always(resolved: &Resolved, block_q: u32) -> Option<Reordering> {
     Patches::of(pattern, frame, block_q).map(|patches| Reordering::with_patches(&patches, frame))
 }
 
-/// Returns the bounds of the query rows `rows`, computed for the keys `keys` (start, end). The bounds may also contain
-/// keys outside this range.
+/// Returns bounds on the keys that the query rows `rows` read, computed for the keys from `keys.0` to `keys.1`
+/// (excluded). The bounds may also contain keys outside of this range.
 ///
-/// In an intersection, each part computes bounds only for the keys that the other parts allow. So a stride in a band
-/// costs only the width of the band.
+/// In an intersection (`&`), each operand computes bounds only for the keys that the other operands allow. So the cost
+/// of a stride inside a band depends only on the width of the band.
 fn tile_bounds(
     pattern: &Pattern,
     frame: &Frame,
@@ -396,8 +413,8 @@ fn tile_bounds(
     Ok(bounds)
 }
 
-/// Appends the spans of one tile to `out`: full spans for `lower`, mixed spans for the rest of `upper`. Full spans and
-/// gaps of fewer than `least` keys may become part of a mixed span.
+/// Appends the spans of one tile to `out`: full spans for the keys of `lower`, and mixed spans for the other keys of
+/// `upper`. Full spans and gaps of fewer than `least` keys may become part of a mixed span.
 fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSet, least: u32) {
     let from = out.len();
     let mixed = upper.minus(lower);
@@ -422,8 +439,8 @@ fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSe
     }
 }
 
-/// Merges the spans from index `from` on: full spans and gaps of fewer than `shortest` keys next to mixed spans become
-/// part of a mixed span.
+/// Merges short spans among the spans from index `from` on. Full spans and gaps that have fewer than `shortest` keys
+/// and are next to a mixed span become part of it.
 fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     let mut kept = from;
     for i in from..spans.len() {
@@ -445,8 +462,9 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     spans.truncate(kept);
 }
 
-/// Returns the bounds of a stride for the query rows `rows` and the keys `keys` (start, end). The upper bound has one
-/// run of keys for each multiple of `step`. If the runs are too many or too close together, the bounds are unknown.
+/// Returns bounds on the keys that the query rows `rows` read in a stride, computed for the keys from `keys.0` to
+/// `keys.1` (excluded). The upper bound has one run of keys for each multiple of `step` among the distances. If there
+/// are too many runs, or if the runs touch each other, returns bounds without information.
 fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
     let reach = i64::from(rows.end - rows.start) - 1;
     let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;

@@ -6,9 +6,9 @@ use crate::syntax::{Arguments, Entry, Parsed, Picture};
 /// A word of the mask language with its documentation.
 pub(crate) struct Word {
     pub(crate) entry: Entry,
-    /// Other names of the word.
+    /// Other names that the mask language accepts for this word.
     pub(crate) aliases: &'static [&'static str],
-    /// The forms of the word: `` `causal`, `causal(offset=n)` ``.
+    /// The forms in which the word is written, as Markdown: `` `causal`, `causal(offset=n)` ``.
     pub(crate) title: &'static str,
     /// A paragraph of Markdown about the cells that the word allows.
     pub(crate) doc: &'static str,
@@ -24,14 +24,16 @@ pub(crate) trait Builtin: Atom + Sized {
     fn read(arguments: &Arguments) -> Parsed<Self>;
 }
 
-/// A function that returns the node `heads(...)`, `batch(...)` or `layers(...)` with the given arms.
+/// A function that returns the node of `heads(...)`, `batch(...)` or `layers(...)` with the given arms. An arm is a
+/// mask with its set of heads, batch rows or layers.
 pub(crate) type Arms = fn(Vec<Arm>) -> Node;
 
-/// The parser for the text after a word.
+/// The function that parses the text after a word of the mask language, such as its arguments.
 pub(crate) enum Read {
-    /// The word takes arguments: the function returns the mask with these arguments.
+    /// The word has arguments, and the function returns the mask for these arguments.
     Arguments(fn(&Arguments) -> Parsed<Mask>),
-    /// The word takes arms, such as `heads`: the function returns the node with these arms.
+    /// The word has arms, such as `heads`, and the function returns the node with these arms. An arm is a mask with its
+    /// set of heads, batch rows or layers.
     Arms(Arms),
 }
 
@@ -39,7 +41,7 @@ pub(crate) enum Read {
 pub(crate) struct Definition {
     pub(crate) word: Word,
     pub(crate) read: Read,
-    /// Returns whether an atom has the type of this definition.
+    /// A function that returns whether an atom has the type of this definition.
     pub(crate) is: fn(&dyn Atom) -> bool,
 }
 

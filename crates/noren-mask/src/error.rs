@@ -2,7 +2,7 @@
 
 use crate::syntax::ParseError;
 
-/// An error whose message has the given values, the expected values and the repair.
+/// An error. Its message has the given values, the expected values, and the fix of the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,10 +10,10 @@ pub enum Error {
     #[error(transparent)]
     Parse(#[from] ParseError),
 
-    /// An atom has invalid parameters, whatever the shape and facts.
+    /// An elementary mask (atom) has parameters that are invalid for every shape and all facts.
     #[error("`{atom}`: {problem}")]
     Atom {
-        /// The text of the atom, as in a mask.
+        /// The text of the elementary mask (atom), as written in a mask.
         atom: String,
         /// The problem and the fix.
         problem: String,
@@ -35,11 +35,11 @@ pub enum Error {
     /// The mask needs a fact that was not given.
     #[error("`{atom}` needs {what}: {fix}")]
     Missing {
-        /// The text of the atom, as in a mask.
+        /// The text of the elementary mask (atom), as written in a mask.
         atom: String,
-        /// The missing fact.
+        /// The fact that is missing.
         what: String,
-        /// The way to provide the fact.
+        /// The advice how to provide the fact.
         fix: String,
     },
 
@@ -73,12 +73,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns an error about a fact that is malformed or contradicts the shape.
+    /// Returns an error about a fact that is malformed or contradicts the shape. `fact` is the name of the fact, and
+    /// `problem` has the problem and the fix.
     pub fn fact(fact: impl Into<String>, problem: impl Into<String>) -> Self {
         Error::Fact { fact: fact.into(), problem: problem.into() }
     }
 
-    /// Returns an error about an atom with invalid parameters.
+    /// Returns an error about an elementary mask (atom) with invalid parameters.
     pub fn atom(atom: impl std::fmt::Display, problem: impl Into<String>) -> Self {
         Error::Atom { atom: atom.to_string(), problem: problem.into() }
     }

@@ -1,4 +1,5 @@
-//! The definition of masks: evaluates one cell at a time. All other code of noren is tested against the results.
+//! The definition of masks: evaluates a mask for one cell at a time. All other code of noren is tested against the
+//! results of this module.
 
 use crate::basis::Pair;
 use crate::bind::BoundMask;
@@ -13,8 +14,8 @@ impl BoundMask {
         self.allows(self.mask(), batch, head, q, k)
     }
 
-    /// Returns whether `mask`, a part of the bound mask, allows the cell of batch row `batch`, head `head`, query row
-    /// `row` and key `key`.
+    /// Returns whether `mask` allows the cell of batch row `batch`, head `head`, query row `row` and key `key`. `mask`
+    /// is the bound mask or one of its subexpressions.
     pub(crate) fn allows(&self, mask: &Mask, batch: usize, head: usize, row: usize, key: usize) -> bool {
         let shape = self.shape();
         assert!(
@@ -30,14 +31,15 @@ impl BoundMask {
     }
 
     /// Returns the query and the key of the cell `[batch row, head, query row, key]`. The position of the key is
-    /// negative if the slot is empty.
+    /// negative if its slot in the cache holds no key.
     pub(crate) fn pair_at(&self, [batch, head, row, key]: [usize; 4]) -> Pair<'_> {
         let (q, k) = (self.query_position(batch, row), self.key_position(batch, key));
         Pair { q, k, row, key, batch, head, facts: self.row_facts(batch) }
     }
 }
 
-fn allowed(mask: &Mask, pair: &Pair<'_>) -> bool {
+/// Returns whether `mask` allows the cell of `pair`.
+pub(crate) fn allowed(mask: &Mask, pair: &Pair<'_>) -> bool {
     let arm = |mask: Option<&Mask>| mask.is_some_and(|mask| allowed(mask, pair));
     match mask.node() {
         Node::Full => true,

@@ -1,8 +1,8 @@
-//! A plan in the formats of other systems: runs of keys per row, masked rows per key, tiles of any size, slices
+//! A plan in the formats of other systems: runs of keys per row, denied rows per key, tiles of any size, and slices
 //! (rectangles and trapezoids of cells).
 //!
-//! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from these
-//! formats. Each format has exactly the allowed cells of the plan.
+//! The inputs of FlexAttention, cuDNN, FlashMask, FlashInfer, flash-attention, MagiAttention and Splash are built from
+//! these formats. Each format contains exactly the allowed cells of the plan.
 
 mod blocks;
 mod decode;
@@ -18,23 +18,24 @@ use crate::bits::runs;
 use crate::plan::{Kind, Plan};
 use crate::verify::has_bounded_closure;
 
-/// Lists of runs `[start, end)`, one list for each query row (or for each key). List `i` is `runs[indptr[i]..indptr[i +
-/// 1]]`: its runs are ascending, with a gap between any two runs.
+/// Lists of runs `[start, end)`. There is one list for each query row (the runs of keys that it reads), or one list for
+/// each key (runs of query rows). List `i` is `runs[indptr[i]..indptr[i + 1]]`. Its runs ascend, with a gap between any
+/// two.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
-    /// The index of the first run of each list. One more value at the end is the total number of runs.
+    /// The index in `runs` of the first run of each list. The last value is the total number of runs.
     pub indptr: Vec<u32>,
-    /// The runs of all lists.
+    /// The runs of all lists, list after list.
     pub runs: Vec<[u32; 2]>,
 }
 
 impl Runs {
-    /// Returns list number `i`, counted from 0.
+    /// Returns the runs of the list with index `i`.
     pub fn list(&self, i: usize) -> &[[u32; 2]] {
         &self.runs[self.indptr[i] as usize..self.indptr[i + 1] as usize]
     }
 
-    /// Returns all lists, in order.
+    /// Returns all lists of runs, in order.
     pub fn lists(&self) -> impl ExactSizeIterator<Item = &[[u32; 2]]> {
         (0..self.indptr.len() - 1).map(|i| self.list(i))
     }
@@ -46,7 +47,8 @@ impl Runs {
 }
 
 impl Plan {
-    /// Returns the keys that each query row of pattern `pattern` may read, as runs.
+    /// Returns the runs of keys that each query row of pattern `pattern` may read, one list per query row. A pattern is
+    /// the set of cells of a batch row and head ([`BoundMask::pattern_of`](crate::BoundMask::pattern_of)).
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -89,8 +91,9 @@ impl Plan {
         out
     }
 
-    /// Returns, for each key of pattern `pattern`, the query rows that may *not* read the key, as runs. Returns `None`
-    /// if a key has more than `most` runs.
+    /// Returns, for each key of pattern `pattern`, the runs of query rows that may *not* read the key. A pattern is the
+    /// set of cells of a batch row and head ([`BoundMask::pattern_of`](crate::BoundMask::pattern_of)). Returns `None`
+    /// if the list of a key would have more than `most` runs.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -138,7 +141,7 @@ impl Plan {
     }
 }
 
-/// Panics in debug builds if the runs `runs` of the query rows differ from the cells of
+/// In debug builds, panics if `runs`, the runs of keys per query row, differ from the cells of
 /// [`BoundMask::allowed`](crate::BoundMask::allowed). The formats of other systems are computed from these runs.
 fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     let bound = plan.bound();
@@ -163,7 +166,7 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     }
 }
 
-/// Appends the run `start..end`. If the run begins where the last run ends, the two become one run.
+/// Appends the run `start..end` to `list`. If the last run ends at `start`, that run is extended instead.
 fn push(list: &mut Vec<[u32; 2]>, start: u32, end: u32) {
     match list.last_mut() {
         Some(last) if last[1] == start => last[1] = end,

@@ -33,8 +33,8 @@ pub enum RealTokens {
     Keys(Vec<IntervalSet>),
 }
 
-/// The name of the input array `[batch, keys]` from which the non-padding tokens were read, and its number of keys. If
-/// the shape has another number of keys, the result is an error, because left padding would be at the wrong keys.
+/// The name and the number of keys of the input array `[batch, keys]` from which the non-padding tokens were read.
+/// Binding to a shape with another number of keys returns an error, because left padding would be at the wrong keys.
 /// Comparisons of facts ignore this value.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
@@ -63,9 +63,19 @@ impl fmt::Debug for Closure {
 }
 
 impl PartialEq for Closure {
-    /// Returns true if both closures are clones of one function object. Two functions with equal results are different.
+    /// Returns true if the functions of both closures are clones of one function object, and their bounds as well. Two
+    /// different function objects are unequal, even if their results are equal.
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.allowed, &other.allowed)
+        self.addresses() == other.addresses()
+    }
+}
+
+impl Closure {
+    /// Returns the memory addresses of the function and of its bounds. Closures are compared, sorted and hashed by
+    /// them.
+    pub(crate) fn addresses(&self) -> (usize, Option<usize>) {
+        let bounds = self.bounds.as_ref().map(|bounds| Arc::as_ptr(bounds).cast::<()>().addr());
+        (Arc::as_ptr(&self.allowed).cast::<()>().addr(), bounds)
     }
 }
 
@@ -97,7 +107,7 @@ pub struct Facts {
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
-    /// Key positions as runs, one list of runs for each batch row.
+    /// The key positions of each batch row, as a list of runs. In a run, the positions of the keys are consecutive.
     pub(crate) runs: Option<Vec<Arc<[PlacedKeys]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
     pub(crate) closures: BTreeMap<String, Closure>,
@@ -117,7 +127,7 @@ impl Facts {
         self
     }
 
-    /// Sets the side of the padding. The side has an effect only together with [`lengths`](Self::lengths), so both must be given.
+    /// Sets the side of the padding. It has an effect only together with [`lengths`](Self::lengths), so give both.
     pub fn side(mut self, to: Side) -> Self {
         match &mut self.real {
             Some(RealTokens::Lengths { side, .. }) => *side = to,
@@ -127,36 +137,37 @@ impl Facts {
         self
     }
 
-    /// Sets the non-padding keys of each batch row, for padding that is not on one side only.
+    /// Sets the non-padding keys of each batch row, as intervals of key indices. Use this method for padding that is
+    /// not on one side only.
     pub fn real_keys(mut self, keys: Vec<IntervalSet>) -> Self {
         self.real = Some(RealTokens::Keys(keys));
         self.table = Table(None);
         self
     }
 
-    /// Sets the number of non-padding queries in each batch row. `padding(on=both)` needs this number when queries and keys are
-    /// different sequences. If these numbers are given, the lists of atoms and facts need no entries for queries that are
-    /// padding on the right.
+    /// Sets the number of non-padding queries in each batch row. `padding(on=both)` needs this number if queries and
+    /// keys are different sequences. With this number, lists that have one entry per query position, such as clearance
+    /// levels, may end before the padding on the right.
     pub fn query_lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         self.query_lengths = Some(counts(lengths.into()));
         self
     }
 
-    /// Sets the lengths of the documents, in tokens: one list for all batch rows, or one for each. Documents are packed one after
-    /// another from position 0. In a batch row with padding on the left, the documents start at the first non-padding token if
-    /// the sum of their lengths is the number of non-padding tokens.
+    /// Sets the lengths of the documents, in tokens: one list for all batch rows, or one for each. Documents are packed
+    /// one after another from position 0. Exception: in a batch row with padding on the left, they start at the first
+    /// non-padding token if the sum of their lengths is the number of non-padding tokens.
     pub fn documents(mut self, lengths: impl Into<Rows<Vec<usize>>>) -> Self {
         self.documents = Some(lengths.into().map(counts));
         self
     }
 
-    /// Sets the positions that have the label `label`. The positions `at` apply to all batch rows.
+    /// Sets the positions `at` that have the label `label`, equal for all batch rows.
     pub fn label<S: Into<Span>>(mut self, label: impl Into<String>, at: impl IntoIterator<Item = S>) -> Self {
         self.labels.insert(label.into(), Rows::All(at.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Sets the positions that have the label `label`, with one list of positions for each batch row.
+    /// Sets the positions that have the label `label`. `rows` has one list of positions for each batch row.
     pub fn label_rows(mut self, label: impl Into<String>, rows: Vec<Vec<Span>>) -> Self {
         self.labels.insert(label.into(), Rows::Each(rows));
         self
@@ -168,16 +179,18 @@ impl Facts {
         self
     }
 
-    /// Sets the position of each key, such as in a ring buffer. A negative position marks an empty slot, which no query may read.
+    /// Sets the position of each key, for example in a ring buffer: one list for all batch rows, or one for each. A
+    /// negative position marks a cache slot that holds no key; no query may read it.
     pub fn positions(mut self, positions: impl Into<Rows<Vec<i64>>>) -> Self {
         self.positions = Some(positions.into());
         self.runs = None;
         self
     }
 
-    /// Sets the [`positions`](Self::positions) of each batch row as runs: (range of keys, position of the first key).
-    /// Within a run, positions rise by 1 per key. A key outside of all runs is an empty slot. The time of binding
-    /// depends on the number of runs, not on the number of keys, so a mask can be bound at every step of a cache.
+    /// Sets the [`positions`](Self::positions) of each batch row as runs (range of keys, position of the first key).
+    /// Within a run, positions rise by 1 per key. A key index outside of all runs is a slot that holds no key. The time
+    /// to bind a mask depends on the number of runs, not on the number of keys, so a mask can be bound at every step of
+    /// decoding with a cache.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -214,10 +227,10 @@ impl Facts {
         self
     }
 
-    /// Sets a [`closure`](Self::closure) with bounds. `bounds` takes (batch row, head, range of query rows), and
-    /// returns two lists: the keys that at least one row may read, and the keys that every row may read. Bounds make
-    /// planning faster. Wrong bounds give wrong cells: bounds decide about whole tiles, and `allowed` is called only
-    /// for the other cells.
+    /// Sets a [`closure`](Self::closure) with bounds, which make planning faster. `bounds` takes (batch row, head,
+    /// range of query rows), and returns two lists: the keys that at least one row may read, and the keys that every
+    /// row may read. Wrong bounds give wrong cells, because bounds decide whole tiles, and `allowed` is called only for
+    /// the other cells.
     pub fn closure_with_bounds(
         mut self,
         name: impl Into<String>,
@@ -259,7 +272,7 @@ impl Facts {
         self.positions.is_some() || self.runs.is_some()
     }
 
-    /// Returns the first position after all keys of batch row `row`, or `None` if the facts give no positions.
+    /// Returns the first position after all keys of batch row `row`, or `None` if the facts give no key positions.
     pub(crate) fn keys_end(&self, row: usize) -> Option<i64> {
         let listed = self.positions.as_ref().and_then(|p| p.get(row));
         let listed = listed.map(|list| list.iter().max().map_or(0, |p| p + 1));
@@ -276,7 +289,7 @@ impl Facts {
     }
 }
 
-/// Converts counts to 64-bit numbers, which facts store on every machine.
+/// Converts a list of counts to 64-bit numbers, because facts store counts as 64-bit numbers on every machine.
 fn counts(list: Vec<usize>) -> Vec<u64> {
     list.into_iter().map(|n| n as u64).collect()
 }

@@ -1,8 +1,8 @@
-//! [`Fold`]: sequences that begin with the same tokens, in rows in which each shared prefix occurs once.
+//! [`Fold`]: sequences that begin with the same tokens, stored in rows in which each shared prefix occurs once.
 //!
-//! Training with several continuations of one prompt (rollouts of reinforcement learning, pairs of preferences) computes
-//! the prompt once: the row holds a prefix tree, and the mask [`FoldRow::tree`] lets each token read the tokens before it in its own
-//! sequence.
+//! Training with several continuations of one prompt (rollouts of reinforcement learning, pairs of preferences) then
+//! computes the prompt once. A row holds a prefix tree. With the mask [`FoldRow::tree`], each token reads the tokens
+//! before it in its own sequence.
 
 use crate::atoms::Tree;
 use crate::error::Error;
@@ -12,12 +12,12 @@ use std::ops::Range;
 /// Options of [`Fold::new`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoldOptions {
-    /// Maximum number of tokens of a row. `None`: all sequences are in one row.
+    /// Maximum number of tokens of a row. `None` means no maximum: all sequences are in one row.
     pub budget: Option<usize>,
-    /// Minimum number of tokens of a shared prefix. Sequences with fewer equal tokens at their start share none.
+    /// Minimum number of tokens of a shared prefix. Two sequences whose common start is shorter share no tokens.
     pub min_prefix: usize,
-    /// Maximum number of tree roots in a row, which is the number of groups of sequences that share no token. `None`: no
-    /// maximum.
+    /// Maximum number of tree roots in a row. Sequences that share their first tokens have the same root. `None` means
+    /// no maximum.
     pub max_roots: Option<usize>,
 }
 
@@ -28,23 +28,26 @@ impl Default for FoldOptions {
     }
 }
 
-/// Consecutive tokens of a row, each the next token of the one before it.
+/// A run: consecutive tokens of a row that also follow each other in at least one sequence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoldRun {
     /// The tokens of the run, as indices in the row.
     pub slots: Range<usize>,
-    /// The run whose last token comes before the first token of this run; `None` at the start of a sequence.
+    /// The index in [`FoldRow::runs`] of the parent run: its last token precedes the first token of this run in the
+    /// sequence. `None` if this run begins a sequence.
     pub parent: Option<usize>,
-    /// The position of the first token in its sequences, from 0.
+    /// The position of the first token of the run in its sequences, from 0. It is equal in all sequences that contain
+    /// the run.
     pub position: usize,
-    /// A sequence that contains the run.
+    /// The index of a sequence that contains the run.
     pub sequence: usize,
 }
 
-/// One row of a [`Fold`]: a prefix tree, depth first.
+/// One row of a [`Fold`]: the tokens of several sequences as a tree, in which a prefix that sequences share occurs
+/// once. Nodes are in depth-first order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoldRow {
-    /// The runs, in the order of their tokens.
+    /// The runs (consecutive tokens) into which the tokens of this row are cut, in the order of the tokens.
     pub runs: Vec<FoldRun>,
 }
 
@@ -59,23 +62,24 @@ impl FoldRow {
         self.runs.is_empty()
     }
 
-    /// Returns the atom in which each token reads itself and the tokens before it in its own sequence.
+    /// Returns the parameters of the mask `tree(...)` for this row: each token reads itself and the tokens before it in
+    /// its own sequence.
     pub fn tree(&self) -> Tree {
         let parents = self.runs.iter().map(|run| run.parent.map_or(-1, |parent| parent as i64)).collect::<Vec<_>>();
         Tree::new(parents).runs(self.runs.iter().map(|run| run.slots.len() as u64).collect::<Vec<_>>())
     }
 }
 
-/// The place of one sequence in a [`Fold`].
+/// The place of one sequence in a [`Fold`]: its row, and its tokens in the row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoldPlace {
-    /// The index of the row.
+    /// The index in [`Fold::rows`] of the row that contains the sequence.
     pub row: usize,
     /// The tokens of the sequence in their order, as ranges of indices in the row.
     pub slots: Vec<Range<usize>>,
 }
 
-/// Sequences in rows in which each shared prefix occurs once.
+/// Token sequences stored together in rows, so that a prefix that several sequences of a row share is stored once.
 ///
 /// ```
 /// use noren_mask::{Fold, FoldOptions};
@@ -88,14 +92,15 @@ pub struct FoldPlace {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// The rows.
+    /// The rows of tokens, each a tree of shared prefixes.
     pub rows: Vec<FoldRow>,
-    /// The place of each sequence, in the order of the sequences.
+    /// The place of each sequence (its row and its tokens in the row), in the order in which the sequences were given.
     pub places: Vec<FoldPlace>,
 }
 
 impl Fold {
-    /// Folds sequences of tokens. Sequences with equal tokens have the same place.
+    /// Stores token sequences together in rows, so that a prefix that several sequences of a row share is stored once.
+    /// Equal sequences share all their tokens.
     ///
     /// # Errors
     /// Returns an error if there are no sequences, if a sequence is empty or exceeds the budget, if an option is 0, or if a row has
@@ -141,7 +146,7 @@ impl Fold {
         }
     }
 
-    /// Returns the number of tokens of all sequences, shared prefixes counted once for each sequence.
+    /// Returns the total length of all sequences, in tokens. A shared prefix counts once for each sequence.
     pub fn token_count(&self) -> usize {
         self.places.iter().flat_map(|place| &place.slots).map(ExactSizeIterator::len).sum()
     }
@@ -172,37 +177,40 @@ fn check<S: AsRef<[T]>, T>(sequences: &[S], options: FoldOptions) -> Result<(), 
     Ok(())
 }
 
-/// Returns the groups of sorted sequences in which each sequence shares tokens with the one before it, as ranges of indices
-/// into `shared`.
+/// Divides the sorted sequences into groups, and returns each group as a range of indices into `shared`. For each
+/// sequence, `shared` has the number of tokens that it shares with the sequence before it. A group begins where this
+/// number is 0.
 fn groups(shared: &[usize]) -> Vec<Range<usize>> {
     let mut starts: Vec<usize> = (0..shared.len()).filter(|at| shared[*at] == 0).collect();
     starts.push(shared.len());
     starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// The construction of one row.
+/// A row during its construction. It has the tokens of several sequences, and stores a shared prefix only once.
 #[derive(Default)]
 struct Builder {
     len: usize,
     roots: usize,
     parts: Vec<Part>,
-    /// The tokens of the last sequence in their order, as ranges of indices in the row.
+    /// The tokens of the sequence that was added last, in their order, as ranges of indices in the row.
     path: Vec<Range<usize>>,
 }
 
-/// The tokens that a sequence adds to a row.
+/// The tokens that a sequence adds to a row: the tokens that it does not share with the sequence added before it.
 struct Part {
     slots: Range<usize>,
-    /// The token before the first token of the part, as an index in the row; `None` at the start of the sequence.
+    /// The index in the row of the token that precedes the first token of this part in the sequence; `None` if the part
+    /// begins the sequence.
     parent: Option<usize>,
-    /// The position of the first token of the part in its sequence. The tokens before it are shared with an earlier sequence.
+    /// The position of the first token of the part in its sequence. The tokens before this position are shared with an
+    /// earlier sequence.
     position: usize,
     sequence: usize,
 }
 
 impl Builder {
-    /// Adds a sequence of `len` tokens, which shares its first `common` tokens with the last sequence. Returns its tokens as ranges of
-    /// indices in the row.
+    /// Adds a sequence of `len` tokens, which shares its first `common` tokens with the sequence that was added last.
+    /// Returns the tokens of the new sequence as ranges of indices in the row.
     fn add(&mut self, sequence: usize, len: usize, common: usize) -> Vec<Range<usize>> {
         let mut left = common;
         self.path.retain_mut(|slots| {
@@ -224,7 +232,8 @@ impl Builder {
         self.path.clone()
     }
 
-    /// Returns the row. A part is cut into runs after each token that has several next tokens.
+    /// Returns the row with all sequences that were added to this builder. The tokens of the row are cut into runs.
+    /// A run ends after each token after which different sequences continue with different tokens.
     fn finish(self) -> FoldRow {
         let mut starts: Vec<usize> = self.parts.iter().map(|part| part.slots.start).collect();
         starts.extend(self.parts.iter().filter_map(|part| part.parent).map(|parent| parent + 1));

@@ -34,14 +34,14 @@ impl PlacedKeys {
         self.position + i64::from(self.keys.len())
     }
 
-    /// Returns the position minus the index of a key, which is equal for all keys of the run.
+    /// Returns `position - index`, which is equal for all keys of the run.
     fn shift(self) -> i64 {
         self.position - i64::from(self.keys.start)
     }
 }
 
 impl Frame {
-    /// Returns the runs of a list of key positions, without keys at negative positions.
+    /// Returns the runs of a list of key positions. Keys with a negative position are in no run.
     pub fn runs_of(positions: &[i64]) -> Arc<[PlacedKeys]> {
         let mut runs: Vec<PlacedKeys> = Vec::new();
         for (index, &position) in positions.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Frame {
         self.offset + i64::from(row)
     }
 
-    /// Returns the position of key `index`, or -1 for an empty slot.
+    /// Returns the position of key `index`, or -1 if this slot of the cache holds no key.
     pub fn key(&self, index: u32) -> i64 {
         let Some(runs) = &self.runs else { return i64::from(index) };
         let i = runs.partition_point(|run| run.keys.end <= index);
@@ -76,14 +76,14 @@ impl Frame {
         }
     }
 
-    /// Returns the slots that hold a key, or `None` if every slot holds a key.
+    /// Returns the indices of the slots of the key cache that hold a key, or `None` if every slot holds a key.
     pub fn live(&self) -> Option<IntervalSet> {
         let live: IntervalSet = self.runs.as_ref()?.iter().map(|run| run.keys.start..run.keys.end).collect();
         (live.count() < u64::from(self.kv_len)).then_some(live)
     }
 
-    /// Splits the keys `keys` (start, end) into runs in which position = index + `shift`, and calls `piece(start, end,
-    /// shift)` for each run, by ascending index. Empty slots are in no run.
+    /// Splits the keys from `keys.0` to `keys.1` (excluded) into runs in which each position is the index plus `shift`.
+    /// Calls `piece(start, end, shift)` for each run, by ascending index. Cache slots without a key are in no run.
     pub fn pieces(&self, keys: (u32, u32), piece: &mut impl FnMut(u32, u32, i64)) {
         match &self.runs {
             None => piece(keys.0, keys.1, 0),
@@ -96,8 +96,8 @@ impl Frame {
         }
     }
 
-    /// Calls `emit(start, end)` for each run of those keys in `keys` (start, end) whose positions are in `from..to`, by
-    /// ascending index.
+    /// Selects the keys from `keys.0` to `keys.1` (excluded) whose positions are in `from..to`. Calls `emit(start,
+    /// end)` for each run of them, by ascending index.
     pub fn emit(&self, from: i64, to: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         self.pieces(keys, &mut |first, last, shift| {
             let a = (from - shift).max(i64::from(first));

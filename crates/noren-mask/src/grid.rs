@@ -1,4 +1,4 @@
-//! Exact down-sampling of a mask: a small matrix with one entry for each rectangle of cells: empty, full or mixed.
+//! Exact down-sampling of a mask: a small matrix. An entry (empty, full or mixed) stands for a rectangle of cells.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -13,7 +13,7 @@ use std::ops::Range;
 pub enum Cover {
     /// No cell is allowed.
     Empty,
-    /// At least one cell is allowed and at least one is not.
+    /// At least one cell is allowed and at least one cell is denied.
     Mixed,
     /// Every cell is allowed.
     Full,
@@ -22,9 +22,9 @@ pub enum Cover {
 /// Options of [`BoundMask::grid`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridOptions {
-    /// The maximum number of rows of the grid. One row of the grid contains one or more consecutive query rows.
+    /// The maximum number of rows of the grid. A row of the grid covers one or more consecutive query rows.
     pub max_rows: usize,
-    /// The maximum number of columns of the grid.
+    /// The maximum number of columns of the grid. A column of the grid covers one or more consecutive keys.
     pub max_cols: usize,
     /// The query rows of the grid, or `None` for all query rows.
     pub queries: Option<Range<usize>>,
@@ -39,14 +39,14 @@ impl Default for GridOptions {
     }
 }
 
-/// A mask, divided into rectangles, each with its exact [`Cover`]. [`BoundMask::grid`] returns it.
+/// A mask that is divided into rectangles, each with its exact [`Cover`]. [`BoundMask::grid`] returns a `Grid`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// The first query row of each grid row. One more value at the end is the end of the last grid row.
+    /// The first query row of each grid row. The last element is the end of the last grid row.
     rows: Vec<u32>,
-    /// The first key of each grid column. One more value at the end is the end of the last grid column.
+    /// The first key of each grid column. The last element is the end of the last grid column.
     cols: Vec<u32>,
-    /// The covers of all rectangles, in row-major order.
+    /// The [`Cover`] of each rectangle of the grid, in row-major order.
     covers: Vec<Cover>,
 }
 
@@ -70,7 +70,7 @@ impl Grid {
         self.covers[row * self.col_count() + col]
     }
 
-    /// Returns the range of query rows that the rectangles in row `row` of the grid cover.
+    /// Returns the query rows of grid row `row`.
     pub fn queries(&self, row: usize) -> Range<usize> {
         self.rows[row] as usize..self.rows[row + 1] as usize
     }
@@ -80,14 +80,14 @@ impl Grid {
         self.cols[col] as usize..self.cols[col + 1] as usize
     }
 
-    /// Returns the covers in row-major order.
+    /// Returns the [`Cover`] of each rectangle of the grid, in row-major order.
     pub fn covers(&self) -> &[Cover] {
         &self.covers
     }
 
-    /// Returns one kind of span for each rectangle, in row-major order: the most expensive kind that `plan` has in the
-    /// rectangle, or `None` if the plan has no span there. The plan must not be reordered
-    /// ([`Reorder::Never`](crate::Reorder::Never)).
+    /// Returns, for each rectangle in row-major order, the most expensive kind of the spans (ranges of keys) of `plan`
+    /// in the rectangle: mixed is more expensive than full. Returns `None` for a rectangle without a span. The plan
+    /// must not be reordered ([`Reorder::Never`](crate::Reorder::Never)).
     pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
         let mut kinds = Vec::with_capacity(self.covers.len());
         let mut first = 0;
@@ -117,7 +117,7 @@ impl Grid {
         kinds
     }
 
-    /// Returns whether a rectangle has more than one cell.
+    /// Returns true if at least one rectangle has more than one cell.
     pub fn is_sampled(&self) -> bool {
         [&self.rows, &self.cols].into_iter().any(|b| b.windows(2).any(|w| w[1] - w[0] > 1))
     }
@@ -171,7 +171,7 @@ impl BoundMask {
         draw(&cells, self, queries, keys)
     }
 
-    /// Returns a grid in which a cell counts as allowed if this mask allows the cell and `other` denies it.
+    /// Returns the grid of the cells that this mask allows and `other` denies.
     ///
     /// # Errors
     /// Returns the errors of [`grid`](Self::grid), and [`Error::Compare`] if the shapes have different sizes.
@@ -232,16 +232,16 @@ impl BoundMask {
 pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Result<Range<u32>, Error> {
     let range = range.clone().unwrap_or(0..len);
     if range.start >= range.end || range.end > len {
-        let problem = if range.start >= range.end { "is empty" } else { "extends beyond the end" };
-        return Err(Error::Picture(format!(
-            "the range {}..{} of {what} {problem}: give a range within 0..{len}",
-            range.start, range.end
-        )));
+        let Range { start, end } = range;
+        return Err(Error::Picture(match start >= end {
+            true => format!("the range {start}..{end} of {what} is empty: give a range within 0..{len}"),
+            false => format!("the range {start}..{end} of {what} extends beyond the end: give a range within 0..{len}"),
+        }));
     }
     Ok(range.start as u32..range.end as u32)
 }
 
-/// Cuts `range` into at most `count` parts of nearly equal length, and returns their borders.
+/// Cuts `range` into at most `count` parts of nearly equal length. Returns all borders, with both ends of `range`.
 fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
     let len = range.len() as u64;
     let count = len.min(count as u64);
@@ -249,7 +249,7 @@ fn borders(range: &Range<u32>, count: usize) -> Vec<u32> {
 }
 
 impl GridOptions {
-    /// Returns the borders of the query rows and of the keys of the grid's rectangles.
+    /// Returns the borders of the rectangles of the grid, with both ends: (of query rows, of keys).
     fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
         if self.max_rows == 0 || self.max_cols == 0 {
             return Err(Error::Picture(format!(
@@ -263,7 +263,7 @@ impl GridOptions {
     }
 }
 
-/// Returns an error if there are fewer than two borders, or if borders do not ascend or are outside `0..=len`.
+/// Returns an error if there are fewer than two borders, if they do not ascend, or if one is outside `0..=len`.
 fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
     let last = borders.last().copied().unwrap_or_default();
     if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
@@ -312,11 +312,11 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
     Ok(Grid { rows, cols, covers })
 }
 
-/// The cells that a grid shows.
+/// The cells that count as allowed in a grid.
 enum Cells<'a> {
-    /// Cells that one mask allows.
+    /// The cells that one mask allows.
     One(&'a Resolved),
-    /// Cells that the first mask allows and the second mask denies.
+    /// The cells that the first mask allows and the second mask denies.
     Minus(&'a Resolved, &'a Resolved),
 }
 
@@ -342,7 +342,7 @@ impl Cells<'_> {
     }
 }
 
-/// The kinds of cells (allowed, denied) that were found so far in one rectangle.
+/// Whether an allowed cell and whether a denied cell was found so far in one rectangle.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     allowed: bool,
@@ -366,7 +366,7 @@ impl Seen {
 /// The maximum number of cells of a small grid. Small grids are computed from all cells, without bounds.
 const FEW_CELLS: u64 = if cfg!(test) { 1 << 9 } else { 1 << 18 };
 
-/// Returns the number of bits in `start..end` that are 1.
+/// Returns the number of bits of `words` in `start..end` that are 1. The range must not be empty.
 fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     let (first, last) = ((start / 64) as usize, ((end - 1) / 64) as usize);
     let mask = |word: usize| {
@@ -377,15 +377,16 @@ fn ones_between(words: &[u64], start: u32, end: u32) -> u32 {
     (first..=last).map(|word| (words[word] & mask(word)).count_ones()).sum()
 }
 
-/// The maximum number of query rows that are evaluated cell by cell if their bounds are not exact.
+/// The maximum number of query rows that are evaluated cell by cell. More query rows are split into halves first.
 const EXACT_ROWS: usize = 16;
-/// The number of keys of the first evaluation cell by cell, which usually finds allowed and denied cells. Each later
-/// evaluation has twice as many keys, up to `MOST_KEYS`.
+/// The number of keys that are evaluated first, cell by cell. Usually an allowed and a denied cell are among them. Each
+/// later evaluation has twice as many keys, up to `MOST_KEYS`.
 const FIRST_KEYS: u32 = 64;
-/// The maximum number of keys of one evaluation cell by cell.
+/// The maximum number of keys that are evaluated at once, cell by cell.
 const MOST_KEYS: u32 = 4096;
 
-/// The computation of one grid row: the kinds of cells that were found so far in each rectangle.
+/// The state of the computation of one grid row. For each rectangle, `seen` records whether an allowed and whether a
+/// denied cell was found so far.
 struct Look<'a> {
     cells: &'a Cells<'a>,
     cols: &'a [u32],
@@ -394,9 +395,9 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Finds the kinds of cells of the query rows `rows` in the grid columns `open`, and adds them to `seen`. If the
-    /// bounds of the rows do not give the kinds of all cells, the rows are split into halves, which have more exact
-    /// bounds.
+    /// Searches the query rows `rows` for allowed and denied cells in the grid columns `open`, and records them in
+    /// `seen`. If bounds on the keys do not decide all cells, the rows are split into halves, because bounds for fewer
+    /// rows are more exact. Few rows are evaluated cell by cell.
     fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
         let bounds = self.cells.bounds(rows.clone());
         let mut rest = Vec::new();
@@ -426,8 +427,8 @@ impl Look<'_> {
         }
     }
 
-    /// Evaluates the cells of grid column `col` for the keys `undecided`, which bounds do not decide, until an allowed
-    /// and a denied cell are found.
+    /// Evaluates the cells of the query rows `rows` in grid column `col`, until an allowed and a denied cell are found.
+    /// Only the keys in `undecided` are evaluated: bounds decide all other keys.
     fn bits(&mut self, rows: Range<u32>, col: usize, undecided: &IntervalSet) {
         let mut step = FIRST_KEYS;
         for part in undecided.within(self.cols[col], self.cols[col + 1]) {

@@ -1,4 +1,5 @@
-//! [`BoundMask::plan`]: computes plans. Reordered plans are checked; if a check fails, the result is a plan without reordering.
+//! [`BoundMask::plan`]: computes plans. Reordered plans are checked. If a check fails, the plan is computed again
+//! without reordering.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
@@ -14,15 +15,16 @@ impl BoundMask {
         self.plan_with(&PlanOptions::default())
     }
 
-    /// Returns the plan of the pattern with this index, without verification. Pictures use it.
+    /// Returns the plan of the pattern with index `pattern`, without verification. A pattern is the set of cells of a
+    /// batch row and head ([`pattern_of`](Self::pattern_of)). Pictures use this function.
     ///
     /// # Panics
-    /// Panics if the mask has no pattern with this index; see [`pattern_of`](Self::pattern_of).
+    /// Panics if the mask has no pattern with this index.
     pub fn plan_of_pattern(&self, pattern: usize, options: &PlanOptions) -> PatternPlan {
         PatternPlan::new(&self.resolved()[pattern], options)
     }
 
-    /// Returns the plan with these options. Block sizes of 0 count as 1.
+    /// Returns the plan with the options `options`. Block sizes of 0 count as 1.
     pub fn plan_with(&self, options: &PlanOptions) -> Plan {
         self.plan_within(options, &Budget::unlimited()).expect("a budget without limits cannot run out")
     }
@@ -43,8 +45,9 @@ impl BoundMask {
     }
 }
 
-/// Makes one plan for each distinct pattern. A plan in another order of queries and keys is compared with the mask
-/// before it is returned, unless the mask has bounds or atoms of the user.
+/// Makes one plan for each distinct pattern (set of cells of a batch row and head). A reordered plan is compared with
+/// the mask in sampled rows; if it differs, a plan without reordering is made instead. There is no comparison if the
+/// mask contains a closure with bounds or an atom that the user implements.
 ///
 /// # Errors
 /// Returns an error if the budget is spent or its watch function cancels.
@@ -62,8 +65,8 @@ fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Res
     bound.resolved().iter().map(plan).collect()
 }
 
-/// Returns `plan`, or a plan without reordering if `plan` is reordered and fails its checks. If `strict` is true, a
-/// failed check panics.
+/// Checks `plan` if it is reordered. Returns `plan` if it passes, otherwise a plan without reordering. If `strict` is
+/// true, a failed check panics.
 ///
 /// # Panics
 /// Panics if the plan fails and `strict` is true.
@@ -84,7 +87,7 @@ fn guarded(
     PatternPlan::within(plan.resolved(), &PlanOptions { reorder: Reorder::Never, ..*options }, meter)
 }
 
-/// Panics in debug builds if a plan differs from the definition.
+/// In debug builds, panics if the cells of a plan differ from those of [`BoundMask::allowed`].
 fn debug_check(plan: &Plan) {
     if cfg!(debug_assertions)
         && !has_bounded_closure(plan.bound(), plan.bound().mask())

@@ -104,13 +104,13 @@ impl IntervalSet {
         self.0.get(i).is_some_and(|i| i.start <= start && end <= i.end)
     }
 
-    /// Returns whether the set contains at least one position of `start..end`.
+    /// Returns whether the set contains at least one position of `start..end`. The result is false for an empty range.
     pub fn meets(&self, start: u32, end: u32) -> bool {
         let i = self.0.partition_point(|i| i.end <= start);
         start < end && self.0.get(i).is_some_and(|i| i.start < end)
     }
 
-    /// Returns the parts of the set in `start..end`, as intervals in ascending order. Empty intervals are left out.
+    /// Returns the part of the set that is in `start..end`, as non-empty intervals in ascending order.
     pub fn within(&self, start: u32, end: u32) -> impl Iterator<Item = Interval> + '_ {
         let first = self.0.partition_point(|i| i.end <= start);
         self.0[first..]
@@ -120,8 +120,8 @@ impl IntervalSet {
             .filter(|i| !i.is_empty())
     }
 
-    /// Adds the positions `start..end`. Each call must have a `start` that is not below the `start` of earlier calls;
-    /// intervals may overlap.
+    /// Adds the positions `start..end`. `start` must be at least the `start` of every earlier call; the ranges may
+    /// overlap.
     pub fn push(&mut self, start: u32, end: u32) {
         if end <= start {
             return;

@@ -1,4 +1,5 @@
-//! The JSON reader: `Json` is a value without duplicate keys, and `At` is a place in the value, for errors that name the path.
+//! The JSON reader: `Json` is a value without duplicate keys. `At` is a value together with its path, which error
+//! messages contain.
 
 use crate::Error;
 use crate::syntax::nearest;
@@ -26,7 +27,7 @@ impl Json {
         serde_json::from_str(text).map_err(|e| Error::fact(what, format!("not valid JSON: {}", advise(text, &e))))
     }
 
-    /// Returns the value as text for errors, shortened if long.
+    /// Returns the value as text for error messages. Long values are shortened.
     fn describe(&self) -> String {
         match self {
             Json::Null => "null".into(),
@@ -37,13 +38,14 @@ impl Json {
             Json::Real(x) => format!("{x:e}"),
             Json::Text(t) if t.chars().nth(40).is_some() => format!("{:?}...", t.chars().take(40).collect::<String>()),
             Json::Text(t) => format!("{t:?}"),
-            Json::List(list) => format!("a list of {}", list.len()),
+            Json::List(list) if list.len() == 1 => "a list of 1 value".into(),
+            Json::List(list) => format!("a list of {} values", list.len()),
             Json::Object(_) => "an object".into(),
         }
     }
 }
 
-/// Returns the parser's message, with advice if the text has a number that JSON does not support.
+/// Returns the message of the JSON parser. Adds advice if `text` has a number that JSON does not support.
 fn advise(text: &str, error: &serde_json::Error) -> String {
     const NO_NUMBERS: [&str; 5] = ["NaN", "nan", "Infinity", "inf", "Inf"];
     let message = error.to_string();
@@ -65,7 +67,9 @@ fn advise(text: &str, error: &serde_json::Error) -> String {
         .take_while(char::is_ascii_alphabetic)
         .collect();
     match NO_NUMBERS.contains(&word.as_str()) {
-        true => format!("{message}: JSON has no {word}; write minus infinity as \"-inf\" where it has a meaning"),
+        true => {
+            format!("{message}: JSON has no {word}: write minus infinity in an additive array as the text \"-inf\"")
+        }
         false => message,
     }
 }
@@ -132,7 +136,8 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A value together with its path in the whole text, for errors such as `documents[1][0]: got "x", expected a length: ...`.
+/// A value together with its path in the whole text. Error messages begin with the path, such as `documents[1][0]: got
+/// "x", expected a length: ...`.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Json,
@@ -162,7 +167,7 @@ impl fmt::Display for At<'_> {
 }
 
 impl<'a> At<'a> {
-    /// Returns the place of the whole value `value`, with an empty path.
+    /// Returns `value` as the whole text: with an empty path.
     pub(crate) fn root(value: &'a Json) -> Self {
         At { value, step: Step::Key(""), up: None }
     }
@@ -173,7 +178,7 @@ impl<'a> At<'a> {
         Error::fact(place, problem)
     }
 
-    /// Returns the error `error`, in which the name of the fact is replaced by the path of this value.
+    /// Returns `error` with the path of this value in place of the name of the fact.
     pub(crate) fn rename(&self, error: Error) -> Error {
         match error {
             Error::Fact { problem, .. } => self.error(problem),
@@ -186,7 +191,7 @@ impl<'a> At<'a> {
         self.error(format!("got {}, expected {expected}", self.value.describe()))
     }
 
-    /// Returns the entries of a list, or an error if the value is not a list.
+    /// Returns the entries of a list. Returns an error that names `expected` if the value is not a list.
     pub(crate) fn items(&'a self, expected: &str) -> Result<impl ExactSizeIterator<Item = At<'a>>, Error> {
         match self.value {
             Json::List(list) => {
@@ -196,7 +201,8 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns the results of `read` for all entries of a list.
+    /// Calls `read` for each entry of a list, and returns the results. Returns an error that names `expected` if the
+    /// value is not a list.
     pub(crate) fn list<T>(
         &self,
         expected: &str,
@@ -217,7 +223,8 @@ impl<'a> At<'a> {
         Err(self.error(format!("the key {shown:?} is not known: {meant}")))
     }
 
-    /// Returns the fields of an object, or an error if the value is not an object.
+    /// Returns the fields of an object as (key, value). Returns an error that names `expected` if the value is not an
+    /// object.
     pub(crate) fn entries(&'a self, expected: &str) -> Result<impl Iterator<Item = (&'a str, At<'a>)>, Error> {
         match self.value {
             Json::Object(fields) => Ok(fields.iter().map(|(key, value)| {
@@ -240,7 +247,8 @@ impl<'a> At<'a> {
         self.field(key).ok_or_else(|| self.error(format!("the key {key:?} is missing")))
     }
 
-    /// Returns a whole number from `min` to `max`. `what` names the number in errors, with an article, such as "a length".
+    /// Returns the value as a whole number, or an error if it is not a whole number from `min` to `max`. `what` names
+    /// the number in the error, with an article: "a length".
     pub(crate) fn whole(&self, what: &str, min: i64, max: i64) -> Result<i64, Error> {
         let expected = || match (min, max) {
             (i64::MIN, i64::MAX) => format!("{what}: a whole number"),
@@ -256,12 +264,16 @@ impl<'a> At<'a> {
             Json::Real(x) if x.is_finite() && x.fract() != 0.0 => refuse("is not whole"),
             Json::Real(x) if x.is_finite() && x > max as f64 => refuse("is too large"),
             Json::Real(x) if x.is_finite() && x < min as f64 => refuse("is too small"),
-            Json::Real(x) if x.is_finite() => refuse("is written with a decimal point or exponent"),
+            Json::Real(x) if x.is_finite() => Err(self.error(format!(
+                "{} is written with a decimal point or exponent, expected {}",
+                self.value.describe(),
+                expected()
+            ))),
             _ => Err(self.wrong(&expected())),
         }
     }
 
-    /// Returns the value as a text, or an error if the value is not a text.
+    /// Returns the value as a text. Returns an error that names `expected` if the value is not a text.
     pub(crate) fn text(&self, expected: &str) -> Result<&'a str, Error> {
         match self.value {
             Json::Text(text) => Ok(text),
@@ -269,7 +281,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns the value as a Boolean, from 0, 1, true or false.
+    /// Returns the value as a Boolean: 1 and true are true, 0 and false are false. All other values give an error.
     pub(crate) fn flag(&self) -> Result<bool, Error> {
         match *self.value {
             Json::Flag(flag) => Ok(flag),

@@ -29,7 +29,8 @@ impl Keep {
         Keep { dims, words: vec![0; b * h * q * k.div_ceil(64)] }
     }
 
-    /// Returns the cells `[batch, head, query, key]` for which `allowed` returns true.
+    /// Returns a matrix of the dimensions `dims`, in which a cell is allowed if `allowed([batch, head, query, key])` is
+    /// true.
     pub fn from_fn(dims: [usize; 4], allowed: impl Fn([usize; 4]) -> bool) -> Self {
         let mut keep = Self::empty(dims);
         let [batch, heads, q_len, kv_len] = dims;
@@ -46,8 +47,8 @@ impl Keep {
         keep
     }
 
-    /// Returns the cells from the words of all query rows. Bit `k % 64` of word `k / 64` of a row is 1 if the query may
-    /// read key `k`. Bits beyond `kv_len` are ignored.
+    /// Returns a matrix of the dimensions `dims` from its bits. `words` is the 64-bit words of all query rows. Bit `k %
+    /// 64` of word `k / 64` of a row is 1 if the query may read key `k`. Bits beyond `kv_len` are ignored.
     ///
     /// # Errors
     /// Returns an error if the number of words does not match `dims`.
@@ -70,8 +71,8 @@ impl Keep {
         Ok(Keep { dims, words })
     }
 
-    /// Returns the cells from Booleans in row-major order; true allows a cell. `cells` must have one value for each
-    /// cell of `dims`.
+    /// Returns a matrix of the dimensions `dims` from Booleans in row-major order; true allows a cell. `cells` must
+    /// have one value for each cell.
     pub fn from_cells(dims: [usize; 4], cells: impl Iterator<Item = bool>) -> Self {
         let mut keep = Self::empty(dims);
         let (kv_len, words) = (dims[3], dims[3].div_ceil(64));
@@ -145,8 +146,8 @@ impl Keep {
         row * words..(row + 1) * words
     }
 
-    /// Returns the cells with the dimensions `dims` = `[batch, heads, q_len, kv_len]`. A dimension with size 1 is
-    /// repeated to the size in `dims`.
+    /// Returns the cells repeated to the dimensions `dims` = `[batch, heads, q_len, kv_len]`. Only a dimension of size
+    /// 1 can be repeated.
     pub fn expand(&self, dims: [usize; 4]) -> Self {
         if self.dims == dims {
             return self.clone();
@@ -169,7 +170,7 @@ impl Keep {
         out
     }
 
-    /// Returns the cells with queries and keys exchanged.
+    /// Returns the cells with queries and keys exchanged: a matrix `[batch, heads, kv_len, q_len]`.
     pub fn transposed(&self) -> Self {
         let [b, h, q, k] = self.dims;
         let mut out = Self::empty([b, h, k, q]);

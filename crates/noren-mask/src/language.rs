@@ -12,24 +12,25 @@ use crate::atoms::DEFINITIONS;
 use crate::parse::vocabulary;
 use crate::syntax::{Entry, Picture};
 
-/// The text of the documentation page on masks, which has a table with one row for each score.
+/// The text of the documentation page on masks. The page has a table with one row for each score.
 const PAGE: &str = include_str!("../docs/masks.md");
 
-/// A word of the mask language: an atom or a score.
+/// A word of the mask language: the name of an elementary mask (atom) or of a score modifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Word {
     /// The name, as it is written in a mask.
     pub name: &'static str,
-    /// The forms of the word: `` `causal`, `causal(offset=n)` ``.
+    /// The forms in which the word is written, as Markdown: `` `causal`, `causal(offset=n)` ``.
     pub title: &'static str,
     /// The parameters, in the order in which they may be given without their names.
     pub params: Vec<Param>,
     /// A valid mask or score with this word.
     pub example: &'static str,
-    /// The meaning of the word, a paragraph of Markdown: which cells the atom allows, or how scores change.
+    /// The meaning of the word, a paragraph of Markdown: the cells that an elementary mask (atom) allows, or the change
+    /// that a score modifier makes to scores.
     pub doc: &'static str,
-    /// Example masks whose pictures show the word.
+    /// Example masks with the word, for pictures in the documentation.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub pictures: &'static [Picture],
 }
@@ -46,13 +47,13 @@ pub struct Param {
     pub required: bool,
 }
 
-/// Returns all atoms, in the order of menus and documentation.
+/// Returns the words of all elementary masks (atoms), in the order of menus and documentation.
 pub fn atoms() -> Vec<Word> {
     let words = DEFINITIONS.iter().map(|definition| &definition.word);
     words.map(|word| of(&word.entry, (word.title, word.doc), word.pictures)).collect()
 }
 
-/// Returns all scores.
+/// Returns the words of all score modifiers.
 pub fn scores() -> Vec<Word> {
     let word = |entry| of(entry, table_row(entry).unwrap_or_default(), &[]);
     vocabulary::SCORES.iter().map(word).collect()

@@ -1,17 +1,17 @@
-//! The resolved atom `neighborhood`: windows over grids, in the form that planning uses.
+//! The elementary mask `neighborhood` in the form that planning evaluates: windows over grids.
 
 use crate::bounds::Bounds;
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use std::ops::Range;
 
-/// Windows over a row-major grid of one to three dimensions, shifted inward at its edges.
+/// Windows over a row-major grid of one to three dimensions. At an edge of the grid, a window is shifted inward.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Neighborhood {
     /// `[length, window, dilation]` of each of three dimensions. Neighbors in the last dimension have consecutive
     /// positions. If the grid has fewer dimensions, the values of the missing dimensions are 1 and come first.
     dims: [[i64; 3]; 3],
-    /// The first position after the last key of the sequence. The grid may extend far beyond the sequence.
+    /// The first position after the last key of the sequence. The grid may extend beyond this position.
     end: i64,
 }
 
@@ -24,8 +24,8 @@ impl Neighborhood {
         Neighborhood { dims, end }
     }
 
-    /// Returns the first coordinate and the number of coordinates of the window around `x` in dimension `dim`. The
-    /// coordinates are `dilation` apart.
+    /// Returns (first coordinate, number of coordinates) of the window around coordinate `x` in dimension `dim`.
+    /// Neighboring coordinates of the window are `dilation` apart.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let [len, size, dilation] = self.dims[dim];
         let residue = x % dilation;
@@ -39,8 +39,8 @@ impl Neighborhood {
         self.dims.iter().map(|dim| dim[0]).product()
     }
 
-    /// Calls `line` with the first position of each grid line that has keys in the window around `q`, in ascending
-    /// order.
+    /// Calls `line` for each grid line with keys in the window of the query at position `q`, in ascending order. The
+    /// argument is the first position of the line.
     fn lines(&self, q: i64, mut line: impl FnMut(i64)) {
         let [[.., step0], [d1, _, step1], [d2, ..]] = self.dims;
         let (z0, n0) = self.window(0, q / (d1 * d2));
@@ -63,9 +63,10 @@ impl Neighborhood {
         });
     }
 
-    /// Returns (count, moves) for the next `count` queries, from position `q` on, of a grid line. `moves` is true if
-    /// the window moves by one column per query, and false if the queries have the same columns. Returns `None` if `q`
-    /// is outside the grid, or if the grid lines are dilated.
+    /// Compares the windows of the query at position `q` and of the next queries in the same grid line. Returns (count,
+    /// moves) for the next `count` queries, from `q` on. If `moves` is true, the window moves by one column from query
+    /// to query; if false, all these queries have the same window columns. Returns `None` if `q` is outside the grid,
+    /// or if the dilation along grid lines is not 1.
     pub(crate) fn same_window(&self, q: i64) -> Option<(i64, bool)> {
         let [width, size, step] = self.dims[2];
         if !(0..self.cells()).contains(&q) {
@@ -82,9 +83,9 @@ impl Neighborhood {
         }
     }
 
-    /// Calls `line` for each grid line that the query at position `q` reads. The arguments are: the first position of
-    /// the line, the first column that the query reads, the number of columns that the query reads, and the length of
-    /// the line. The dilation along lines must be 1.
+    /// Calls `line` for each grid line that the query at position `q` reads. The arguments are (first position of the
+    /// line, first column that the query reads, number of columns that the query reads, length of the line). The
+    /// dilation along lines must be 1.
     pub(crate) fn window_lines(&self, q: i64, mut line: impl FnMut(i64, i64, i64, i64)) {
         let width = self.dims[2][0];
         let (first, count) = self.window(2, q % width);
@@ -97,13 +98,14 @@ impl Neighborhood {
         self.dims
     }
 
-    /// Returns the dilation of the last dimension, along a grid line.
+    /// Returns the dilation in the last dimension: the distance between neighboring cells of a window along a grid
+    /// line.
     pub(crate) fn step(&self) -> i64 {
         self.dims[2][2]
     }
 
-    /// Returns a number that divides all distances from a query to the keys that the query reads, or 0 if each query
-    /// reads only itself.
+    /// Returns a number that divides every distance from a query to a key that it reads. Returns 0 if each query reads
+    /// only itself.
     pub(crate) fn modulus(&self) -> u64 {
         let [_, [d1, ..], [d2, ..]] = self.dims;
         let sizes = [d1 * d2, d2, 1];
@@ -112,7 +114,9 @@ impl Neighborhood {
         steps.fold(0, |all, (dim, size)| gcd(all, dim[2].checked_mul(size).unwrap_or(0) as u64))
     }
 
-    /// Calls `emit(start, end)` for each run of keys in `keys` (start, end) that the query at position `q` reads, line by line.
+    /// Calls `emit(start, end)` with the keys that the query at position `q` reads: one or more runs of key indices per
+    /// grid line, cut to `keys.0..keys.1`. If the window is dilated along the line, a run also contains the keys in the
+    /// gaps.
     pub(crate) fn lines_of(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         if (0..self.cells()).contains(&q) {
             let [width, _, step] = self.dims[2];
@@ -123,9 +127,9 @@ impl Neighborhood {
         }
     }
 
-    /// Returns the bounds for the rows `rows`. The windows of queries in one grid line differ only in the last
-    /// dimension. So the windows of the first and the last query give the bounds of the line. For a dilated line, the
-    /// upper bound is the enclosing range of the keys, and the lower bound is empty.
+    /// Returns bounds on the keys that the query rows `rows` read. The windows of queries in one grid line differ only
+    /// in the last dimension, so the windows of the first and the last query give the bounds of the line. If windows
+    /// are dilated along the line, the upper bound also contains the keys in the gaps, and the lower bound is empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let [width, _, step] = self.dims[2];
         let mut bounds: Option<Bounds> = None;

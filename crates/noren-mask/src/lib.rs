@@ -119,6 +119,7 @@ mod scalar;
 mod schedule;
 mod score;
 mod select;
+pub mod sentence;
 #[cfg(feature = "serde")]
 mod serial;
 mod set;
@@ -138,7 +139,7 @@ pub use budget::{Budget, Progress, Stage};
 pub use compare::Cell;
 pub use equivalent::Equivalence;
 pub use error::Error;
-pub use explain::{Explanation, Part};
+pub use explain::{Explanation, Part, Reasons};
 pub use export::{Blocks, DecodePlan, DevicePlan, DeviceSide, Runs, Slice, SliceKind};
 pub use facts::{Facts, RealTokens};
 pub use fold::{Fold, FoldOptions, FoldPlace, FoldRow, FoldRun};

@@ -7,7 +7,7 @@ use crate::pattern::Pattern;
 use crate::resolved::ByCellRef;
 use std::sync::Arc;
 
-/// Returns the pattern of `mask` for the batch row and head of `site`. The pattern denies empty slots.
+/// Returns the pattern of `mask` for the batch row and head of `site`. The pattern denies cache slots that hold no key.
 pub(crate) fn lower(mask: &Mask, site: Site<'_>) -> Pattern {
     let pattern = resolve(mask, &site);
     match site.row.frame.live() {

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
 use crate::resolution::Resolution;
+use crate::resolve::RowFacts;
 use crate::set::Selector;
 use std::any::TypeId;
 use std::cmp::Ordering;
@@ -33,36 +34,37 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mask(pub(crate) Arc<Node>);
 
-/// The expression inside a [`Mask`]: an atom or a combination.
+/// The expression inside a [`Mask`]: an atom, or operands with their operator.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Node {
-    /// Every cell.
+    /// The mask `full`, which allows every cell.
     Full,
-    /// No cell.
+    /// The mask `none`, which allows no cell.
     None,
     /// An atom, built in or defined by the user: see [`Mask::atom_as`].
     Atom(AtomRef),
-    /// `heads(...)`: for each query head, the mask of the arm that applies to this head.
+    /// `heads(...)`: one mask for each set of query heads. Each arm is a set of heads with its mask.
     Heads(Vec<Arm>),
-    /// `batch(...)`: for each batch row, the mask of the arm that applies to this batch row.
+    /// `batch(...)`: one mask for each set of batch rows. Each arm is a set of batch rows with its mask.
     Batch(Vec<Arm>),
-    /// `layers(...)`: for each layer, the mask of the arm that applies to this layer.
+    /// `layers(...)`: one mask for each set of layers. Each arm is a set of layers with its mask.
     Layers(Vec<Arm>),
-    /// The cells that the mask does not allow.
+    /// The cells that the mask denies.
     Not(Mask),
     /// The intersection of two or more masks, none of which is an `And`.
     And(Vec<Mask>),
     /// The union of two or more masks, none of which is an `Or`.
     Or(Vec<Mask>),
-    /// The cells of the first mask that the second does not allow.
+    /// The cells that the first mask allows and the second mask denies.
     Minus(Mask, Mask),
 }
 
-/// One arm of `heads(...)`, `batch(...)` or `layers(...)`.
+/// An arm of `heads(...)`, `batch(...)` or `layers(...)`: a mask with the heads, batch rows or layers to which it
+/// applies.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Arm {
-    /// The indices of the heads, batch rows or layers to which the arm applies.
+    /// The indices of the heads, batch rows or layers to which `mask` applies.
     pub selector: Selector,
     /// The mask of the heads, batch rows or layers that `selector` selects.
     pub mask: Mask,
@@ -70,7 +72,7 @@ pub struct Arm {
 
 impl Arm {
     /// Returns the mask of the arm whose selector contains `index`, the index of a head, batch row or layer. If there
-    /// is none, returns the mask of the arm `else`, or `None` without such an arm.
+    /// is no such arm, returns the mask of the arm with the selector `else`, or `None` without this arm.
     pub fn pick(arms: &[Arm], index: u64) -> Option<&Mask> {
         let named = arms.iter().find(|arm| arm.selector.names(index));
         named.or_else(|| arms.iter().find(|arm| arm.selector == Selector::Else)).map(|arm| &arm.mask)
@@ -78,8 +80,8 @@ impl Arm {
 }
 
 impl Mask {
-    /// Returns the mask with the root node `node`. Build `And` and `Or` nodes with [`Mask::all`], [`Mask::any`] or the
-    /// operators, which merge nested nodes of one kind.
+    /// Returns the mask with the root node `node`. For `And` and `Or`, use [`Mask::all`], [`Mask::any`] or the
+    /// operators instead: they merge an `And` inside an `And`, and an `Or` inside an `Or`.
     pub fn new(node: Node) -> Self {
         Mask(Arc::new(node))
     }
@@ -109,7 +111,8 @@ impl Mask {
         self.atom()?.downcast()
     }
 
-    /// Returns all atoms of the mask from left to right, including the atoms in the masks of arms.
+    /// Returns all elementary masks (atoms) of the mask from left to right, including those inside `heads(...)`,
+    /// `batch(...)` and `layers(...)`.
     pub fn atoms(&self) -> Vec<&AtomRef> {
         match self.atom() {
             Some(atom) => vec![atom],
@@ -154,8 +157,9 @@ impl Mask {
         }
     }
 
-    /// Returns the operands of the outermost operator of the mask, or the masks of its arms: `a` and `b` for `a & b`.
-    /// The result is empty for an atom.
+    /// Returns the operands of the outermost operator of the mask: `a` and `b` for `a & b`. For `heads(...)`,
+    /// `batch(...)` and `layers(...)`, returns the masks of the arms. The result is empty for an atom, `full` and
+    /// `none`.
     pub fn children(&self) -> Vec<&Mask> {
         match self.node() {
             Node::Not(a) => vec![a],
@@ -186,7 +190,8 @@ impl Mask {
 }
 
 impl Node {
-    /// Moves the operands (or the masks of arms) of the expression to `out`. Does nothing for an atom.
+    /// Moves the masks inside of this node to `out`: the operands of an operator, or the masks of `heads(...)`,
+    /// `batch(...)` or `layers(...)`. An atom has none.
     fn give_up_parts(&mut self, out: &mut Vec<Mask>) {
         match self {
             Node::And(parts) | Node::Or(parts) => out.append(parts),
@@ -220,13 +225,14 @@ impl Drop for Mask {
 
 /// An elementary mask: which keys each query may read.
 ///
-/// An atom is a value: it derives `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters ([`Value`]). A parameter
-/// of type `f64` is held as a [`Real`](crate::Real). Two atoms that are equal must allow the same cells. [`Mask::of`] makes a mask of an atom.
+/// An atom is a value: it derives `Debug`, `PartialEq`, `Eq`, `PartialOrd`, `Ord` and `Hash` over its parameters
+/// ([`Value`]). A parameter of type `f64` is stored as a [`Real`](crate::Real). Equal atoms must allow the same cells.
+/// [`Mask::of`] makes a mask of an atom.
 ///
-/// [`allows`](Self::allows) is the definition: cells, explanations and comparisons call only this function.
-/// [`resolve`](Self::resolve) gives planning a faster form of the same cells. Without this form, planning calls
-/// `allows` for every cell that the other atoms of the mask do not decide. [`verify`](crate::atom::verify) compares the
-/// two.
+/// [`allows`](Self::allows) is the definition: functions that evaluate or explain a single cell call only this
+/// function. [`resolve`](Self::resolve) gives planning the same cells in a faster form. Without this form, planning
+/// calls `allows` for every cell that the other atoms of the mask do not decide. [`verify`](crate::atom::verify) checks
+/// that both functions give the same cells.
 pub trait Atom: Value {
     /// Returns the name of the atom in the text of masks.
     fn name(&self) -> &'static str;
@@ -245,15 +251,15 @@ pub trait Atom: Value {
         Ok(())
     }
 
-    /// Returns everything that the cells depend on besides the positions of query and key, such as the head or a label.
-    /// Batch rows and heads share a plan if nothing in this list differs between them. Therefore a plan is wrong if
-    /// [`allows`](Self::allows) reads an input that this list does not contain.
+    /// Returns all inputs of the cells except the positions of query and key, such as the head or a label. Batch rows
+    /// and heads share a plan if the listed inputs do not differ between them. So a plan is wrong if
+    /// [`allows`](Self::allows) reads an input that is not in this list.
     fn inputs(&self) -> Vec<Input<'_>> {
         Vec::new()
     }
 
-    /// Returns whether the cells depend on the position of the query, which is its row plus the query offset. An atom that reads
-    /// only keys or rows returns false.
+    /// Returns whether the cells depend on the position of the query (index of the query row plus query offset). An
+    /// atom that depends only on keys or on the indices of query rows returns false.
     fn uses_query_offset(&self) -> bool {
         true
     }
@@ -267,49 +273,108 @@ pub trait Atom: Value {
         Ok(())
     }
 
-    /// Returns whether the query may read the key: the definition of the atom. This function must be pure: planning calls it from
-    /// several threads, after [`check`](Self::check) and [`fits`](Self::fits).
+    /// Returns whether the query may read the key. This function is the definition of the atom. It must be pure:
+    /// planning calls it from several threads, after [`check`](Self::check) and [`fits`](Self::fits).
     fn allows(&self, pair: &Pair<'_>) -> bool;
 
-    /// Returns one sentence that explains why the query may read the key (`allowed` is true) or may not. The sentence
-    /// has no capital letter at its start and no full stop.
+    /// Returns the sentence that explains the cells of the atom in one batch row, as data for explanations and saved
+    /// pages. For `None`, explanations call [`why`](Self::why), and saved pages contain no reason.
+    fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let _ = row;
+        None
+    }
+
+    /// Returns one sentence that explains why the atom allows the cell (`allowed` is true) or denies it. Explanations
+    /// call this function if [`sentence`](Self::sentence) returns `None`. The sentence has no capital letter at its
+    /// start and no full stop.
     fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
         let verb = if allowed { "may read" } else { "may not read" };
         format!("query {} {verb} key {}", pair.q, pair.k)
     }
 
-    /// Returns the atom's cells for one batch row and head, in the form that planning uses. If the result is `None`,
-    /// planning calls [`allows`](Self::allows) for each cell. This function looks up facts such as documents and
-    /// labels, so that planning does it only once.
+    /// Returns the cells of the atom for one batch row and head, in the form that planning uses. This function reads
+    /// facts, such as documents and labels, once for all cells. For `None`, planning calls [`allows`](Self::allows) for
+    /// each cell.
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let _ = site;
         None
     }
 
-    /// Returns a simpler expression that allows the same cells for all shapes and facts. Simplifying the result again must not
-    /// change it.
+    /// Returns a simpler expression that allows the same cells for all shapes and facts. It must be in its simplest
+    /// form: simplifying it again must not change it.
     fn simplify(&self) -> Simplified {
         Simplified::Same
     }
 
-    /// Returns the place of the atom in the order in which [`Mask::simplify`] sorts the operands of `&` and `|`.
+    /// Returns the rank of the atom. [`Mask::simplify`] sorts the operands of `&` and `|` by rank.
     fn rank(&self) -> Rank {
         Family::Own.into()
     }
 
-    /// Returns the data with which [`Mask::equivalent`] compares masks for all lengths: the positions and distances at
-    /// which the atom's cells change, or another mask that allows the same cells, or [`EveryLength::Unknown`].
+    /// Returns the data with which [`Mask::equivalent`] compares masks at all lengths: the positions and distances at
+    /// which the cells of the atom change, another mask that allows the same cells, or [`EveryLength::Unknown`].
     fn every_length(&self, case: Case) -> EveryLength {
         let _ = case;
         EveryLength::Unknown
     }
 
-    /// Returns the sequence lengths and the number of batch rows that fit the lists among the atom's parameters, such
-    /// as the lengths of documents.
+    /// Returns the sequence lengths and the number of batch rows at which the atom can be bound. They depend on
+    /// parameters such as a list of document lengths.
     fn sizes(&self, case: Case) -> Sizes {
         let _ = case;
         Sizes::default()
     }
+}
+
+/// A query or a key that a [`Sentence`] describes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// The index of the query row or of the key.
+    pub index: usize,
+    /// The position of the query or of the key.
+    pub position: i64,
+}
+
+/// A function that returns the words of a sentence for a query or a key, such as its position.
+pub type Words<'a> = Box<dyn Fn(Token) -> String + 'a>;
+/// A function that returns a number for a query or a key, such as its position.
+pub type Number<'a> = Box<dyn Fn(Token) -> i64 + 'a>;
+
+/// A sentence that explains why a mask allows or denies a cell. Its pieces depend on the cell, so one value has the
+/// sentences of all cells of a batch row and head.
+#[derive(Debug, Default)]
+pub struct Sentence<'a>(pub Vec<Piece<'a>>);
+
+/// One piece of a [`Sentence`].
+pub enum Piece<'a> {
+    /// A text that is equal for all cells.
+    Text(String),
+    /// The words that this function returns for the query of the cell.
+    Query(Words<'a>),
+    /// The words that this function returns for the key of the cell.
+    Key(Words<'a>),
+    /// The number that the first function returns for the query, minus the number that the second returns for the key.
+    Difference(Number<'a>, Number<'a>),
+    /// The first sentence if the test is true for the cell, otherwise the second sentence.
+    If(Test, Sentence<'a>, Sentence<'a>),
+    /// The sentence of the first operand that allows the cell (true) or denies it (false). The list has one sentence
+    /// for each operand. The last sentence is used if there is no such operand.
+    First(bool, Vec<Sentence<'a>>, Sentence<'a>),
+    /// The reason of the operand with this index, from 0.
+    Operand(usize),
+    /// The result of [`Atom::why`], for an atom that has no sentence. It cannot be written as data.
+    Atom(&'a AtomRef),
+}
+
+/// A property of a cell that selects one of two sentences.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Test {
+    /// Whether the explained mask allows the cell.
+    Allowed,
+    /// Whether the operand with this index, from 0, allows the cell.
+    Operand(usize),
+    /// Whether this mask allows the cell.
+    Mask(Mask),
 }
 
 /// The simpler form of an atom: the result of [`Atom::simplify`].
@@ -320,29 +385,29 @@ pub enum Simplified {
     Same,
     /// A mask in its simplest form that allows the same cells as the atom. It may be the atom itself.
     Mask(Mask),
-    /// The cells depend on one number only: a distance, a key or a query. Several atoms that depend on the same number
-    /// can be joined into one atom.
+    /// A set of numbers, for an atom whose cells depend on one number only: a distance, a key or a query. Several atoms
+    /// that depend on the same number can be joined into one atom.
     Line(Line),
 }
 
 impl Simplified {
-    /// Returns [`Simplified::Line`] with the given set of distances, keys or queries, or [`Simplified::Same`] for
-    /// `None`.
+    /// Returns [`Simplified::Line`] with the given set of distances, keys or queries. Returns [`Simplified::Same`] if
+    /// `line` is `None`.
     pub(crate) fn line(line: impl Into<Option<Line>>) -> Self {
         line.into().map_or(Simplified::Same, Simplified::Line)
     }
 }
 
-/// The cells of an atom at every length, for the comparison of masks: the result of [`Atom::every_length`].
+/// The cells of an atom at all sequence lengths, for the comparison of masks: the result of [`Atom::every_length`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EveryLength {
-    /// The atom cannot be compared at every length: its cells depend on more than the two positions, or there are too many
-    /// positions at which its cells change.
+    /// The atom cannot be compared at all sequence lengths: its cells depend on more than the two positions, or change
+    /// at too many positions.
     Unknown,
-    /// The positions and distances at which the atom's cells change, for example from allowed to denied.
+    /// The positions and distances at which the cells of the atom change from allowed to denied or back.
     Places(Places),
-    /// This mask allows the same cells as the atom.
+    /// Another mask that allows the same cells as the atom.
     Mask(Mask),
 }
 
@@ -355,7 +420,7 @@ impl AtomRef {
         AtomRef(Arc::new(atom))
     }
 
-    /// Returns the atom as a value of type `A`, or `None` if it has another type.
+    /// Returns the atom as a value of type `A`, or `None` if the atom has another type.
     pub fn downcast<A: Atom>(&self) -> Option<&A> {
         self.0.as_any().downcast_ref()
     }

@@ -1,4 +1,5 @@
-//! [`Membership`]: the cells of an atom that has no resolved form, evaluated one by one.
+//! [`Membership`]: an atom whose cells planning evaluates one at a time with
+//! [`Atom::allows`](crate::atom::Atom::allows).
 
 use crate::basis::{Input, Pair, Site};
 use crate::facts::Facts;
@@ -10,7 +11,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The cells of an atom in one batch row and head. The atom's function `allows` is called for each cell.
+/// The cells of an atom in one batch row and head. Planning calls the function `allows` of the atom for each cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Membership {
     atom: AtomRef,
@@ -20,8 +21,9 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Returns the cells of `atom` in the batch row and head of `site`. If the cells do not depend on the batch row, 0
-    /// is stored as its index, and the same applies to the head. So patterns with the same cells compare as equal.
+    /// Returns the cells of `atom` in the batch row and head of `site`. Stores 0 as the index of the batch row if the
+    /// cells do not depend on the batch row, and 0 as the index of the head if they do not depend on the head. So equal
+    /// cells of several batch rows and heads compare as equal.
     pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
         let inputs = atom.inputs();
         let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));

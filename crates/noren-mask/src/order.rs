@@ -1,16 +1,16 @@
 //! [`Order`]: an order of queries or keys in which more tiles of a mask are full.
 //!
-//! An order is a list of consecutive groups of indices. Inside each group, indices ascend. Therefore the indices of an
-//! interval are at consecutive places inside each group. For example, 0, 2, 4 and 1, 3, 5 are the groups of an order of
-//! six keys: the keys 2..6 are at places 1 and 2 of the first group, and at places 1 and 2 of the second. Planning with
-//! an order costs as much as planning without an order.
+//! An order is a list of groups of indices. Inside each group, indices ascend, so the indices of an interval are at
+//! consecutive places. Example: 0, 2, 4 and 1, 3, 5 are the groups of an order of six keys. Of the keys 2..6, the keys
+//! 2 and 4 are at places 1 and 2 of the first group, and the keys 3 and 5 at places 1 and 2 of the second. Planning
+//! with an order costs as much as planning without an order.
 
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
 /// The maximum number of residue classes (indices whose positions are equal modulo a number) of an order. With more
-/// classes, each class would have too few keys to fill tiles, and an order would need much memory.
+/// classes, a class would have too few keys to fill tiles, and the order would need too much memory.
 pub(crate) const MOST_CLASSES: u32 = 4096;
 
 /// An order of query rows or of keys, as a list of groups of indices; in each group, the indices ascend. The place of
@@ -29,13 +29,12 @@ pub(crate) const MOST_CLASSES: u32 = 4096;
 pub struct Order {
     runs: Vec<Placed>,
     groups: Vec<Group>,
-    /// The modulus of the residue classes: each group has the indices whose positions are equal modulo this number. The
-    /// modulus is 1 if the groups are not residue classes.
+    /// The modulus of the residue classes: the positions in one class are equal modulo this number. The modulus is 1 if
+    /// the groups of the order are not residue classes.
     modulus: u32,
 }
 
-/// A sequence of indices, and the place `at` of its first index. The other indices of the sequence have the places
-/// after `at`.
+/// A sequence of indices at consecutive places of an order. The first index has the place `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Placed {
     at: u32,
@@ -48,15 +47,14 @@ impl Placed {
     }
 }
 
-/// A group of an order: the indices at the places `start..end`. The indices are stored as disjoint sequences, and
-/// ascend.
+/// A group of an order: the ascending indices at the places `start..end`. They are stored as disjoint sequences.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     runs: Range<usize>,
     pub(crate) start: u32,
     pub(crate) end: u32,
-    /// The residue class of the group: the position of each of its indices, modulo the modulus of the order, is this
-    /// number. `None` if the group is no residue class, such as a group of gathered keys.
+    /// The residue class of the group: the positions of its indices, modulo the modulus of the order, equal this
+    /// number. `None` if the group is not a residue class, such as a group of keys that are moved next to each other.
     pub(crate) class: Option<u32>,
 }
 
@@ -69,7 +67,7 @@ pub(crate) struct Indices {
 }
 
 impl Indices {
-    /// Returns index number `i` of this sequence, counted from 0.
+    /// Returns the index at place `i` of this sequence, from 0.
     pub(crate) fn at(self, i: u32) -> u32 {
         self.start + i * self.step
     }
@@ -105,8 +103,9 @@ impl Order {
     }
 
     /// Returns the order of keys: first the keys in `gathered`, then the other keys, sorted by their position modulo
-    /// `modulus`, and last the empty slots. If `modulus` is 1, only the keys in `gathered` move, to the place of the
-    /// first of them: with keys 2 and 5 of six keys, the order is 0, 1, 2, 5, 3, 4.
+    /// `modulus`, and last the cache slots that hold no key. If `modulus` is 1, all keys stay in order, except that the
+    /// keys in `gathered` move next to the first of them. For example, if keys 2 and 5 of six keys are gathered, the
+    /// order is 0, 1, 2, 5, 3, 4.
     pub(crate) fn of_keys(frame: &Frame, modulus: u32, gathered: &IntervalSet) -> Order {
         let mut order = Order::new(modulus);
         let rest = gathered.complement(frame.kv_len);
@@ -129,7 +128,7 @@ impl Order {
     }
 
     /// Returns an order that contains every key twice: first all keys in the order of their indices, then all keys
-    /// sorted by their position modulo `modulus`. Empty slots are only in the first of these two lists.
+    /// sorted by their position modulo `modulus`. Cache slots that hold no key are only in the first half.
     pub(crate) fn twice(frame: &Frame, modulus: u32) -> Order {
         let mut order = Order::new(modulus);
         order.group(None, std::iter::once(Indices { start: 0, step: 1, len: frame.kv_len }));
@@ -147,8 +146,8 @@ impl Order {
         order
     }
 
-    /// Returns the number of the group of residue class `class`, or `None` if there is no such group. Groups without a
-    /// class must come first, then the classes in ascending order.
+    /// Returns the index of the group for residue class `class`, or `None` if there is no such group. The order must
+    /// have its residue classes last, in ascending order.
     pub(crate) fn class(&self, class: u32) -> Option<usize> {
         // classes ascend; groups without a class come before them
         let at = self.groups.partition_point(|group| group.class.is_none_or(|own| own < class));
@@ -173,7 +172,7 @@ impl Order {
         }
     }
 
-    /// Appends a group with the indices of `runs`, which must ascend. Appends nothing if there are no indices.
+    /// Appends a group with the indices of `runs`, which must ascend. Appends nothing if `runs` has no index.
     fn group(&mut self, class: Option<u32>, runs: impl Iterator<Item = Indices>) {
         let (first, start) = (self.runs.len(), self.len());
         let mut at = start;
@@ -196,7 +195,7 @@ impl Order {
         self.groups.is_empty()
     }
 
-    /// Returns the index at place `place`.
+    /// Returns the index of the query row or key that is at place `place` of the order.
     ///
     /// # Panics
     /// Panics if `place` is not below [`len`](Self::len).
@@ -205,13 +204,13 @@ impl Order {
         run.indices.at(place - run.at)
     }
 
-    /// Returns the order as sequences `(first index, step, number of indices)`, by ascending place: (1, 2, 3) is 1, 3,
-    /// 5.
+    /// Returns the order as sequences `(first index, step, number of indices)`, by ascending place. For example, the
+    /// sequence (1, 2, 3) has the indices 1, 3, 5.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> + '_ {
         self.runs.iter().map(|run| (run.indices.start, run.indices.step, run.indices.len))
     }
 
-    /// Returns whether the place of every index equals the index.
+    /// Returns whether the order changes nothing: the place of every index equals the index.
     pub(crate) fn is_identity(&self) -> bool {
         self.runs.iter().all(|run| run.at == run.indices.start && run.indices.adjacent())
     }
@@ -224,13 +223,13 @@ impl Order {
         &self.groups
     }
 
-    /// Returns the number of the group that contains the place `place`.
+    /// Returns the index of the group that contains the place `place`.
     pub(crate) fn group_at(&self, place: u32) -> usize {
         self.groups.partition_point(|g| g.end <= place)
     }
 
-    /// Returns the first place of `group` whose index is at least `index`. Returns `group.end` if all indices of the
-    /// group are less than `index`.
+    /// Returns the place of the first index of `group` that is at least `index`. Returns `group.end` if all indices of
+    /// the group are less than `index`.
     pub(crate) fn place(&self, group: &Group, index: u32) -> u32 {
         let runs = &self.runs[group.runs.clone()];
         let before = runs.partition_point(|run| run.indices.start < index).checked_sub(1);
@@ -246,7 +245,8 @@ impl Order {
         })
     }
 
-    /// Returns the places of the indices of `set`, in the groups with the numbers `groups`.
+    /// Returns the places of the indices in `set`. Only the groups of this order with the indices `groups` are
+    /// searched.
     pub(crate) fn places(&self, set: &IntervalSet, groups: Range<usize>) -> IntervalSet {
         let mut out = IntervalSet::new();
         for group in &self.groups[groups] {

@@ -35,13 +35,14 @@ struct Part {
 struct Parser<'a> {
     text: &'a str,
     lexer: Lexer<'a>,
-    /// The next token.
+    /// The next token of the text.
     token: Token,
     /// The end of the previous token, in bytes from the beginning of the text.
     last_end: usize,
-    /// The number of parentheses, arms and complements that contain the next token and are not closed yet.
+    /// The nesting depth of the next token: the number of parentheses, `heads(...)`, `batch(...)`, `layers(...)` and
+    /// complements `!` around it.
     depth: usize,
-    /// True if scores may follow the mask.
+    /// True if the text may have scores after the mask.
     scores: bool,
 }
 
@@ -209,7 +210,7 @@ impl<'a> Parser<'a> {
     /// Reads `(selector: mask, ...)` after `heads`, `batch` or `layers`.
     fn arms(&mut self, entry: &'static Entry, name: Token, wrap: Arms) -> Parsed<Part> {
         if self.token.kind != Kind::LeftParen {
-            let message = format!("`{}` needs arms", entry.name);
+            let message = format!("`{}` needs indices and masks in parentheses", entry.name);
             return Err(ParseError::at(name.span(), message).suggest(format!("write for example `{}`", entry.example)));
         }
         let open = self.advance()?;
@@ -221,7 +222,9 @@ impl<'a> Parser<'a> {
             let selector = self.selector(entry)?;
             places.push(start..self.last_end);
             if self.token.kind != Kind::Colon {
-                return Err(self.unexpected(&["`:`"]).suggest("write an arm as `set: mask`, as in `0..4: causal`"));
+                return Err(self
+                    .unexpected(&["`:`"])
+                    .suggest("write indices, a colon and a mask, as in `0..4: causal`"));
             }
             self.advance()?;
             let part = self.union()?;
@@ -358,7 +361,7 @@ impl<'a> Parser<'a> {
         Ok(Written { value, span: start..self.last_end })
     }
 
-    /// Reads `..` and, if there is one, the number after it. `start` is the number before `..`, which was read already,
+    /// Reads `..`, and the number after it if there is one. `start` is the number before `..`, which was already read,
     /// or `None` if there is none.
     fn range(&mut self, start: Option<u64>) -> Parsed<Value> {
         self.advance()?;
@@ -437,7 +440,7 @@ fn arm_span(item: &Written) -> Parsed<Span> {
             let message = format!("range {start}..{end} is reversed");
             Err(ParseError::at(item.span.clone(), message).suggest(format!("write {end}..{start}")))
         }
-        _ => Err(ParseError::at(item.span.clone(), "an arm must name indices, which count from 0")
+        _ => Err(ParseError::at(item.span.clone(), "expected indices, which count from 0")
             .suggest("write a number, a range such as `0..4`, or a list of these")),
     }
 }

@@ -1,8 +1,8 @@
 //! The order of query rows by patches of a grid, for `neighborhood(..)`. A patch is a small rectangle of grid tokens.
 //! The rows of a patch are neighbors in every dimension of the grid, so they read mostly the same keys.
 //!
-//! For example, each query reads a window of 7 x 7 tokens of the grid. 96 queries in one line of the grid read 14 times
-//! as many keys as one query. 12 queries in a patch of 3 x 4 tokens read less than twice as many keys as one query.
+//! Example: each query reads a window of 7 x 7 tokens (49 keys). A tile of 96 queries in one grid line reads 14 times
+//! as many keys. A tile of 12 queries in a patch of 3 x 4 tokens reads less than twice as many.
 
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
@@ -15,7 +15,7 @@ use crate::pattern::Pattern;
 const MOST_ROWS: u32 = 1 << 24;
 
 /// The lengths of a grid of tokens, and the lengths of the patches (small rectangles) into which the grid is divided.
-/// The last dimension is along a grid line of consecutive positions.
+/// Neighbors in the last dimension have consecutive positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Patches {
     pub(crate) grid: [i64; 3],
@@ -23,10 +23,10 @@ pub(crate) struct Patches {
 }
 
 impl Patches {
-    /// Returns the size of the patches (small rectangles of a grid) for the query rows of the first usable
-    /// `neighborhood(..)` in the operands of `&` and `|`. A neighborhood is usable if it has no dilation and its window
-    /// has two or three dimensions. Of all patches that have at most `block_q` rows and together read fewer than twice
-    /// as many keys as one row, the function chooses the patch with the most rows.
+    /// Returns the patches (small rectangles of a grid) for the query rows of the first usable `neighborhood(..)` in
+    /// the operands of `&` and `|`. A neighborhood is usable if it has no dilation and its window has two or three
+    /// dimensions. Chooses the largest patch that has at most `block_q` rows and whose rows together read fewer than
+    /// twice as many keys as one row.
     ///
     /// Returns `None` if the pattern has no usable neighborhood, or if the frame has more than `MOST_ROWS` query rows.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame, block_q: u32) -> Option<Patches> {
@@ -62,7 +62,8 @@ impl Patches {
         best.filter(|best| best.0 > 1).map(|best| Patches { grid: dims.map(|dim| dim[0]), patch: best.2 })
     }
 
-    /// Returns the order of query rows with one group for each patch. Rows outside the grid are the first and the last group.
+    /// Returns the order of query rows with one group for each patch. The rows outside of the grid are the first and
+    /// the last group.
     pub(crate) fn order(&self, frame: &Frame) -> Order {
         let Patches { grid: [d0, d1, d2], patch: [p0, p1, p2] } = *self;
         let row = |position: i64| (position - frame.offset).clamp(0, i64::from(frame.q_len)) as u32;

@@ -1,8 +1,9 @@
-//! [`Pattern`]: the allowed cells of one pair of batch row and head. The arms of heads and batch rows are selected, and
-//! the facts are looked up.
+//! [`Pattern`]: the allowed cells of one batch row and head. Only the masks of `heads(...)` and `batch(...)` that apply
+//! to this batch row and head are left, and the facts are looked up.
 //!
 //! A pattern has three operations: the keys that one row reads (`row`), bounds for a range of rows (`bounds`), and the
-//! exact cells of a rectangle as bits (`fill`). Resolved atoms implement them, and combinations combine the results.
+//! exact cells of a rectangle as bits (`fill`). Atoms implement these operations; the operators `!`, `&` and `|`
+//! combine the results.
 
 use crate::array::Array;
 use crate::bits::{row_words, set_range};
@@ -16,12 +17,12 @@ use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The maximum number of runs of keys for which the bounds of `stride(..)` are computed. Beyond this maximum, the
-/// bounds are unknown: any key may be allowed.
+/// The maximum number of runs of keys in the bounds of `stride(..)`. If there would be more runs, the bounds have no
+/// information: any key may be allowed.
 pub(crate) const MAX_RUNS: i64 = 1 << 18;
 
-/// The mask of one pair of batch row and head, with its facts looked up. Pairs with equal patterns and equal frames
-/// share one plan.
+/// The mask of one batch row and head, with its facts looked up. Batch rows and heads with equal patterns and equal
+/// maps from indices to positions share one plan.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Pattern {
     /// Cells with `lo <= k - q <= hi`, where `q` and `k` are positions. With `None`, there is no limit on that side.
@@ -37,11 +38,12 @@ pub(crate) enum Pattern {
     Keys(Arc<IntervalSet>),
     /// Cells whose query row is in this set, for every key.
     Queries(Arc<IntervalSet>),
-    /// Cells whose query and key are in the same document. The list has the position of the first document and the end
-    /// of each document: `[0, 33, 64]` means the documents 0..33 and 33..64.
+    /// Cells whose query and key are in the same document. The list has the first position of the first document, then
+    /// the end of each document: `[0, 33, 64]` means the documents 0..33 and 33..64.
     Documents(Arc<[i64]>),
     Neighborhood(Arc<Neighborhood>),
-    /// A resolved atom that computes its own rows (the keys of one query) and bounds.
+    /// An atom, with its facts looked up, that computes the keys of one query as ranges, and bounds on the keys of
+    /// several queries.
     Atom(ResolvedRef),
     /// An atom that evaluates its function `allows` for one cell at a time. It computes no runs of keys and no bounds.
     Member(ByCellRef),
@@ -82,7 +84,8 @@ impl<T> std::hash::Hash for Shared<T> {
     }
 }
 
-/// A closure (a function of the user) that is compared and hashed by its address in memory.
+/// A closure (a function of the user) that is compared and hashed by the memory addresses of its function and of its
+/// bounds.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SharedClosure(pub(crate) Closure);
 
@@ -90,7 +93,7 @@ impl Eq for SharedClosure {}
 
 impl std::hash::Hash for SharedClosure {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0.allowed).cast::<()>().hash(state);
+        self.0.addresses().hash(state);
     }
 }
 
@@ -106,9 +109,8 @@ impl Pattern {
         Pattern::And(vec![self, Pattern::Not(Box::new(other.clone()))])
     }
 
-    /// Calls `emit(start, end)` for the runs of keys `start..end` that query row `row` may read within
-    /// `keys.0..keys.1`. Runs may have any order and may overlap. The pattern must not be a combination (`Not`, `And`,
-    /// `Or`).
+    /// Calls `emit(start, end)` for each run of the keys that query row `row` may read, cut to `keys.0..keys.1`. Runs
+    /// may have any order and may overlap. The pattern must not be a combination (`Not`, `And`, `Or`).
     pub(crate) fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
         let q = frame.query(row);
         match self {
@@ -154,13 +156,15 @@ impl Pattern {
             }
             Pattern::Selected(selection, leaf) => selection.row(leaf, row, keys, emit),
             Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
-                unreachable!("the rows of a combination are computed from the rows of its parts")
+                unreachable!(
+                    "this function takes only atoms: callers combine the rows of the operands of `!`, `&` and `|`"
+                )
             }
         }
     }
 
-    /// Returns the first query row after `row` that may read other keys than `row` reads, or the number of query rows
-    /// if there is none.
+    /// Returns the first query row after `row` whose keys may differ from those of `row`. Returns the number of query
+    /// rows if there is no such row.
     pub(crate) fn equal_until(&self, frame: &Frame, row: u32) -> u32 {
         let q = frame.query(row);
         let at = |position: Option<i64>| {
@@ -182,7 +186,8 @@ impl Pattern {
         end.clamp(row + 1, frame.q_len.max(row + 1))
     }
 
-    /// Returns the bounds of the query rows `rows`. `rows` must not be empty.
+    /// Returns bounds on the keys that the query rows `rows` read: the keys that at least one row may read, and the
+    /// keys that every row may read. `rows` must not be empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let kv_len = frame.kv_len;
         let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
@@ -243,8 +248,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the exact bounds of the query rows `rows`, which must ascend: the union and the intersection of the keys
-    /// that these rows may read. The pattern must not be a combination (`Not`, `And`, `Or`).
+    /// Returns exact bounds on the keys that the query rows `rows` read: the union and the intersection of the keys of
+    /// these rows. `rows` must ascend. The pattern must not be a combination (`Not`, `And`, `Or`).
     pub(crate) fn bounds_by_rows(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Bounds {
         let mut lower: Option<IntervalSet> = None;
         // all pieces are sorted once: a union row by row would take quadratic time
@@ -273,9 +278,9 @@ impl Pattern {
         }
     }
 
-    /// Writes the cells of `rows` x `keys` as bits, 1 for allowed. Each row has `row_words(keys.len())` words of 64
-    /// bits, and bit `i % 64` of word `i / 64` of a row is the cell of key `keys.start + i`. Bits beyond `keys` are 0.
-    /// Overwrites `words`, which must have `rows.len() * row_words(keys.len())` words.
+    /// Writes the cells of the query rows `rows` and the keys `keys` into `words` as bits, 1 for allowed. Each row has
+    /// `row_words(keys.len())` words of 64 bits; bit `i % 64` of word `i / 64` is the cell of key `keys.start + i`.
+    /// Bits beyond `keys` are 0. `words` is overwritten, and must have `rows.len() * row_words(keys.len())` words.
     pub(crate) fn fill(&self, frame: &Frame, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
         let stride = row_words(keys.len());
         match self {
@@ -311,8 +316,8 @@ impl Pattern {
         }
     }
 
-    /// Returns whether this kind of pattern has consecutive query rows that read the same keys, such as the rows of one
-    /// document or chunk.
+    /// Returns true for patterns in which consecutive query rows read the same keys, such as the rows of one document
+    /// or chunk.
     pub(crate) fn has_blocks(&self) -> bool {
         match self {
             Pattern::Chunk(_) | Pattern::Documents(_) | Pattern::Queries(_) => true,
@@ -321,7 +326,7 @@ impl Pattern {
         }
     }
 
-    /// Returns whether [`row`](Self::row) evaluates every key of the given range one by one.
+    /// Returns whether [`row`](Self::row) evaluates each key of its range `keys` separately.
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
             Pattern::Member(_) | Pattern::Closure { .. } => true,
@@ -331,8 +336,9 @@ impl Pattern {
     }
 
     /// Returns the last query row in `after + 1..=upto` before which a tile should end, or `None` if there is no such
-    /// row. A tile should end where a group of rows with equal keys begins (such as a document or a chunk). It should
-    /// also end where an interval of the keys in `keys(..)` begins, such as the first token after padding on the left.
+    /// row. A tile should end before the first row of each group of rows with equal keys, such as a document or a
+    /// chunk. It should also end where an interval of `keys(..)` begins, such as at the first token after padding on
+    /// the left.
     pub(crate) fn last_border(&self, frame: &Frame, after: u32, upto: u32) -> Option<u32> {
         match self {
             Pattern::Not(a) => a.last_border(frame, after, upto),
@@ -363,9 +369,9 @@ impl Pattern {
     }
 }
 
-/// Fills `words` with the bits of all `parts` of an `And` or `Or` pattern. `fill` writes the bits of one part, and
-/// `combine` joins two words of 64 bits (`&` or `|`). Each row has `keys` keys. Without parts, every bit is that of
-/// `neutral`.
+/// Fills `words` with the bits of an `And` or `Or` pattern with the operands `parts`. `fill` writes the bits of one
+/// operand, and `combine` joins two words of 64 bits (`&` or `|`). Each row has `keys` keys. If `parts` is empty, every
+/// word becomes `neutral`, and bits beyond the keys are cleared.
 pub(crate) fn fill_all(
     parts: &[Pattern],
     words: &mut [u64],
@@ -394,12 +400,12 @@ pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
     }
 }
 
-/// The query rows, or the keys, that were selected from a larger mask, by index in the larger mask. The place of an
-/// index is its number among the selected indices: of 3, 4 and 9, index 9 has place 2.
+/// The query rows, or the keys, that were selected from a larger mask, as a set of indices in the larger mask. The
+/// place of a selected index is the number of selected indices before it: of 3, 4 and 9, index 9 has place 2.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Chosen {
     set: IntervalSet,
-    /// For each interval of `set`, the place of the interval's first index.
+    /// The place of the first index of each interval of `set`.
     starts: Vec<u32>,
     pub(crate) len: u32,
 }
@@ -415,14 +421,14 @@ impl Chosen {
         Chosen { set, starts, len }
     }
 
-    /// Returns the selected index at place `place`, which must be below the number of selected indices.
+    /// Returns the selected index at place `place`. `place` must be below the number of selected indices.
     pub(crate) fn origin(&self, place: u32) -> u32 {
         let run = self.starts.partition_point(|&start| start <= place) - 1;
         self.set.as_slice()[run].start + (place - self.starts[run])
     }
 
-    /// Returns the number of selected indices below `index`. This number is the place of `index` if `index` is
-    /// selected; otherwise it is the place of the next selected index.
+    /// Returns the number of selected indices below `index`: the place of `index` if it is selected, otherwise the
+    /// place of the next selected index.
     fn place(&self, index: u32) -> u32 {
         let runs = self.set.as_slice();
         let run = runs.partition_point(|run| run.end <= index);
@@ -446,8 +452,8 @@ impl Chosen {
     }
 }
 
-/// The query rows and keys that [`BoundMask::select`](crate::BoundMask::select) took from a larger mask, with the frame
-/// of the larger mask.
+/// The query rows and keys that [`BoundMask::select`](crate::BoundMask::select) selected from a larger mask, with the
+/// [`Frame`] (map from indices to positions) of the larger mask.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     pub(crate) frame: Frame,
@@ -456,8 +462,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Calls `emit(start, end)` as [`Pattern::row`] does, for the pattern `leaf` of the larger mask. `row`, `keys`,
-    /// `start` and `end` are places: numbers among the selected rows and keys.
+    /// Calls `emit(start, end)` as [`Pattern::row`] does, for `leaf`, an atom of the larger mask. `row`, `keys`,
+    /// `start` and `end` are places among the selected rows and keys.
     pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
         if keys.0 >= keys.1 {
             return;
@@ -481,14 +487,15 @@ impl Selection {
         }
     }
 
-    /// Returns the result of [`Pattern::equal_until`] for the pattern `leaf` of the larger mask. `row` and the result
-    /// are places: numbers among the selected rows.
+    /// Returns the result of [`Pattern::equal_until`] for `leaf`, an atom of the larger mask. `row` and the result are
+    /// places among the selected rows.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
         self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
     }
 
-    /// Returns the result of [`Pattern::bounds`] for the pattern `leaf` of the larger mask. The rows and the keys of
-    /// the result are places: numbers among the selected rows and keys.
+    /// Returns the result of [`Pattern::bounds`] for `leaf`, an atom of the larger mask: the keys that at least one of
+    /// the rows `rows` may read, and the keys that every row may read. `rows` and the keys of the result are places
+    /// among the selected rows and keys.
     pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
         let by_run = self.rows.runs(rows).map(|run| {
             let found = leaf.bounds(&self.frame, run.start..run.end);
@@ -498,8 +505,8 @@ impl Selection {
         all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
     }
 
-    /// Returns the result of [`Pattern::last_border`] for the pattern `leaf` of the larger mask. `after`, `upto` and
-    /// the result are places: numbers among the selected rows.
+    /// Returns the result of [`Pattern::last_border`] for `leaf`, an atom of the larger mask. `after`, `upto` and the
+    /// result are places among the selected rows.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
         let last = self.rows.len - 1;
         let origin = |place: u32| self.rows.origin(place.min(last));

@@ -25,15 +25,15 @@ pub(crate) fn cell_word(q: i64, k: i64, seed: u64) -> u32 {
     philox([block as u32, (block >> 32) as u32, q as u32, (q >> 32) as u32], seed)[k.rem_euclid(4) as usize]
 }
 
-/// Returns the limit `p * 2^32`, rounded: a cell is allowed if its random 32-bit number is below this limit, so with
-/// probability `p`. The limit 2^32 allows every cell.
+/// Returns the limit `p * 2^32`, rounded. A cell is allowed if its random 32-bit number is below this limit, which has
+/// the probability `p`. For `p` = 1, the limit is 2^32, and every cell is allowed.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0).round() as u64
 }
 
-/// Returns the numbers of `count` random blocks of keys, distinct and ascending, from `0..blocks`. These are the blocks
-/// that the block of queries `q_block` reads in `random_blocks`. The method is Floyd's sampling, with random numbers
-/// that `seed` and `q_block` determine.
+/// Returns the indices of the key blocks that query block `q_block` reads in `random_blocks`: `count` distinct indices
+/// below `blocks`, or all indices if there are fewer, ascending. The method is Floyd's sampling; `seed` and `q_block`
+/// determine the random numbers.
 pub(crate) fn sample_blocks(q_block: i64, blocks: u64, count: u64, seed: u64) -> Vec<u64> {
     let count = count.min(blocks);
     let mut chosen = std::collections::BTreeSet::new();

@@ -1,4 +1,5 @@
-//! [`Plan`]: for each distinct pattern, tiles of queries with the spans of keys that they read, full or mixed.
+//! [`Plan`]: for each distinct pattern (set of cells of a batch row and head), tiles of queries. Each tile has the
+//! spans (ranges) of keys that its queries read, full or mixed.
 
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
@@ -10,21 +11,22 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The kind of a span of keys: full (every query of the tile may read all keys) or mixed (some cells may be denied).
+/// The kind of a span (range of keys that a tile reads): full (every query of the tile may read all keys) or mixed
+/// (some cells may be denied).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Kind {
-    /// Every cell is allowed.
+    /// Every cell of the span is allowed.
     Full,
     /// Some cells of the span may be denied; [`PatternPlan::fill_bits`] gives the allowed cells.
     Mixed,
 }
 
-/// A span of keys `start..end` and its kind, for the queries of one tile.
+/// A span of keys `start..end` and its kind, full or mixed, for the queries of one tile.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TileSpan {
-    /// The first key.
+    /// The first key of the span.
     pub start: u32,
     /// The first key after the span.
     pub end: u32,
@@ -33,22 +35,22 @@ pub struct TileSpan {
 }
 
 impl TileSpan {
-    /// Returns the number of keys.
+    /// Returns the number of keys of the span.
     pub fn keys(&self) -> u32 {
         self.end - self.start
     }
 }
 
-/// The query rows `start..end` with the spans of keys that these rows read. If the plan is reordered, rows and keys are
-/// given by their places in the orders of the [`PatternPlan`], not by their indices. Spans are ascending and disjoint.
-/// Keys outside of all spans are not allowed.
+/// The query rows `start..end` of a plan, with the spans of keys that these rows read. If the plan is reordered,
+/// `start`, `end` and the keys are places in the orders of the [`PatternPlan`], not indices. Spans are ascending and
+/// disjoint. Keys outside of all spans are denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tile<'a> {
     /// The first query row.
     pub start: u32,
     /// The first query row after the tile.
     pub end: u32,
-    /// The spans of keys.
+    /// The spans (ranges of keys) that the query rows read.
     pub spans: &'a [TileSpan],
 }
 
@@ -72,15 +74,15 @@ impl Tile<'_> {
 pub struct PlanOptions {
     /// The maximum number of query rows of a tile.
     pub block_q: u32,
-    /// The number of keys of a key tile. Statistics and the plan ordered by key ([`PatternPlan::transposed`]) use key
-    /// tiles.
+    /// The number of keys of a key tile. Key tiles are used by statistics and by the plan that is ordered by key
+    /// ([`PatternPlan::transposed`]).
     pub block_kv: u32,
-    /// The permitted changes of the order of queries and keys.
+    /// The changes of the order of queries and keys that are permitted in the plan.
     #[cfg_attr(feature = "serde", serde(default = "never"))]
     pub reorder: Reorder,
 }
 
-/// Returns [`Reorder::Never`], the default for serialized plans of versions without reordering.
+/// Returns [`Reorder::Never`]. Serialized plans of versions without reordering have no such field and get this value.
 #[cfg(feature = "serde")]
 fn never() -> Reorder {
     Reorder::Never
@@ -112,18 +114,21 @@ pub enum Reorder {
     ///    only if it saves at least 1/8 of the cost and at least 2^20 cells.
     #[default]
     Auto,
-    /// No reordering: query rows and keys stay in the order of their indices.
+    /// No reordering: query rows and keys keep the order of their indices.
     Never,
     /// A reordering for every mask whose structure allows one, even if it saves no cost.
     Always,
-    /// Queries and keys sorted by position modulo the given number, for every mask. The number is at most 4096.
+    /// For every mask, queries and keys are sorted by position modulo the given number, which is at most 4096.
     Residues(u32),
-    /// Keys in two orders, for masks such as `window(64) | stride(128)`. Each allowed cell is read in one of the two orders:
+    /// An order of keys that contains each key twice, for masks such as `window(64) | stride(128)`. Each allowed cell
+    /// is read at one of the two places of its key:
     ///
-    /// 1. The order of indices, for the cells that the mask still allows if its largest stride is removed from the expression.
-    /// 2. The order of residue classes of that stride, for all other allowed cells.
+    /// 1. The first half of the order has all keys by index. It is for the cells that the mask still allows if its
+    ///    largest stride is removed from the expression.
+    /// 2. The second half has all keys by residue class (position modulo the step of that stride). It is for all other
+    ///    allowed cells.
     ///
-    /// Both orders are used even if this saves no cost. A mask without a stride is not reordered.
+    /// The plan has this order even if it saves no cost. A mask without a stride is not reordered.
     Copies,
 }
 
@@ -133,8 +138,9 @@ impl Default for PlanOptions {
     }
 }
 
-/// The plan of one distinct pattern: query tiles and their spans. The plan is valid for every (batch, head) that
-/// [`Plan::pattern_of`] maps to it.
+/// The plan of one distinct pattern (set of cells of a batch row and head): tiles of query rows, with the ranges of
+/// keys (spans) that they read. The plan applies to each (batch row, head) for which [`Plan::pattern_of`] returns its
+/// index.
 ///
 /// If there is a [`query_order`](Self::query_order) or a [`key_order`](Self::key_order), tiles, spans and bits refer to
 /// *places* in these orders. [`query_at`](Self::query_at) and [`key_at`](Self::key_at) return the query row and the key
@@ -142,7 +148,8 @@ impl Default for PlanOptions {
 #[derive(Clone, PartialEq, Debug)]
 pub struct PatternPlan {
     pub(super) resolved: Resolved,
-    /// The orders of queries and keys. With `None`, the place of each query row and key equals its index.
+    /// The orders of query rows and keys in the plan. If this field is `None`, the place of each query row and key
+    /// equals its index.
     pub(super) reordering: Option<Box<Reordering>>,
     /// The first query row of each tile. The last element is the number of query rows.
     pub(super) rows: Vec<u32>,
@@ -157,7 +164,8 @@ impl PatternPlan {
         self.reordering.as_ref().map(|order| &order.queries).filter(|order| !order.is_identity())
     }
 
-    /// Returns the order of keys, or `None` if keys are not reordered.
+    /// Returns the order of keys, or `None` if keys are not reordered. With [`Reorder::Copies`](crate::Reorder), the
+    /// order contains keys twice.
     pub fn key_order(&self) -> Option<&Order> {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).filter(|order| !order.is_identity())
     }
@@ -180,7 +188,8 @@ impl PatternPlan {
         self.key_order().map_or(place, |order| order.origin(place))
     }
 
-    /// Returns a description of the reordering, such as `8 residue classes`, or `None` if the plan is not reordered.
+    /// Returns a description of the reordering, or `None` if the plan is not reordered. For example, `8 residue
+    /// classes` means sets of rows and keys with equal positions modulo 8.
     pub fn reordered(&self) -> Option<String> {
         self.reordering.as_ref().map(|order| order.to_string())
     }
@@ -189,7 +198,7 @@ impl PatternPlan {
         &self.resolved
     }
 
-    /// Changes each span of the middle tile by the function `error`. Tests use this method to make a wrong plan, which
+    /// Applies the function `error` to each span of the middle tile. Tests use this method to make a wrong plan, which
     /// a check must find.
     #[cfg(test)]
     pub(crate) fn plant(&mut self, error: impl Fn(&mut TileSpan)) {
@@ -198,15 +207,15 @@ impl PatternPlan {
         self.spans[spans].iter_mut().for_each(error);
     }
 
-    /// Changes the list of the first rows of all tiles by the function `error`. The last entry of the list is the
+    /// Applies the function `error` to the list of the first rows of all tiles. The last entry of the list is the
     /// number of rows. Tests use this method to make a wrong plan, which a check must find.
     #[cfg(test)]
     pub(crate) fn plant_rows(&mut self, error: impl Fn(&mut Vec<u32>)) {
         error(&mut self.rows);
     }
 
-    /// Returns the groups of [`key_order`](Self::key_order), such as one group for each residue class. Returns an empty
-    /// slice if keys are not reordered.
+    /// Returns the groups of indices in [`key_order`](Self::key_order), such as one group for each residue class.
+    /// Returns an empty slice if keys are not reordered.
     pub(crate) fn key_groups(&self) -> &[Group] {
         self.reordering.as_ref().and_then(|order| order.keys.as_ref()).map_or(&[], Order::groups)
     }
@@ -243,7 +252,7 @@ impl PatternPlan {
         self.spans.len()
     }
 
-    /// Returns the query tile number `index`. Tiles cover all query rows in order.
+    /// Returns the query tile with index `index`. Tiles cover all query rows in order.
     pub fn tile(&self, index: usize) -> Tile<'_> {
         let spans = self.first_span[index] as usize..self.first_span[index + 1] as usize;
         Tile { start: self.rows[index], end: self.rows[index + 1], spans: &self.spans[spans] }
@@ -254,16 +263,16 @@ impl PatternPlan {
         (0..self.tile_count()).map(|i| self.tile(i))
     }
 
-    /// Returns the smallest range of key places that contains every span of every tile, or `0..0` if there is no span.
+    /// Returns the smallest range of key places that contains all spans of all tiles, or `0..0` if there is no span.
     pub fn covering_keys(&self) -> Range<u32> {
         let ends = self.tiles().filter_map(|t| Some((t.spans.first()?.start, t.spans.last()?.end)));
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(0..0, |(a, z)| a..z)
     }
 
-    /// Writes the cells of `rows` x `keys` as bits, 1 for allowed. If the plan is reordered, `rows` and `keys` are
-    /// places. Bit `i % 64` of word `i / 64` of row `r` is set if query row `rows.start + r` may read key
-    /// `keys.start + i`. Each row has `keys.len().div_ceil(64)` words, and bits beyond `keys` are 0. Overwrites
-    /// `words`.
+    /// Writes the cells of the query rows `rows` and the keys `keys` into `words` as bits, 1 for allowed. If the plan
+    /// is reordered, `rows` and `keys` are places. Bit `i % 64` of word `i / 64` of row `r` is set if query row
+    /// `rows.start + r` may read key `keys.start + i`. Each row has `keys.len().div_ceil(64)` words, and bits beyond
+    /// `keys` are 0. `words` is overwritten.
     ///
     /// # Panics
     /// Panics if `words` has another length, or if `rows` or `keys` are outside the shape.
@@ -289,10 +298,10 @@ impl PatternPlan {
     }
 }
 
-/// The exact, small form of a bound mask that kernels, exports and pictures read.
+/// The exact and small form of a bound mask, for kernels, exports and pictures.
 ///
-/// A plan contains one [`PatternPlan`] for each distinct (batch, head) pattern and the map from (batch, head) to it.
-/// Memory is `O(tiles + spans)`, never `q_len * kv_len`.
+/// A plan contains one [`PatternPlan`] for each distinct pattern (set of cells of a batch row and head), and the index
+/// of the pattern for each (batch row, head). Memory is `O(tiles + spans)`, never `q_len * kv_len`.
 ///
 /// ```
 /// use noren_mask::{Facts, Kind, Shape, atoms::*};
@@ -325,18 +334,18 @@ impl Plan {
         &self.bound
     }
 
-    /// Returns the shape.
+    /// Returns the shape of the bound mask.
     pub fn shape(&self) -> &Shape {
         self.bound.shape()
     }
 
-    /// Returns the options of the plan.
+    /// Returns the options with which the plan was made.
     pub fn options(&self) -> &PlanOptions {
         &self.options
     }
 
-    /// Returns this plan if it has no reordering, else a new plan of the same mask without reordering. Code that does
-    /// not support reordered rows and keys uses the result.
+    /// Returns this plan if it is not reordered, otherwise a new plan of the same mask without reordering. Use the
+    /// result in code that does not support reordered rows and keys.
     pub fn in_place(&self) -> Cow<'_, Plan> {
         match self.patterns.iter().any(|p| p.reordering.is_some()) {
             true => Cow::Owned(self.bound.plan_with(&PlanOptions { reorder: Reorder::Never, ..self.options })),
@@ -344,7 +353,7 @@ impl Plan {
         }
     }
 
-    /// Returns the distinct patterns.
+    /// Returns the plans of the distinct patterns (sets of cells of a batch row and head).
     pub fn patterns(&self) -> &[PatternPlan] {
         &self.patterns
     }
@@ -359,12 +368,13 @@ impl Plan {
         self.bound.query_position(batch, row)
     }
 
-    /// Returns the position of key `key` of batch row `batch`. The position of an empty slot is negative.
+    /// Returns the position of key `key` of batch row `batch`. The position is negative if `key` is a cache slot that
+    /// holds no key.
     pub fn key_position(&self, batch: usize, key: usize) -> i64 {
         self.bound.key_position(batch, key)
     }
 
-    /// Returns the time that planning took, without binding.
+    /// Returns the time that planning took. The time of binding is not included.
     pub fn planning_time(&self) -> Duration {
         self.planning_time
     }

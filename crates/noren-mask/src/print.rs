@@ -25,16 +25,16 @@ fn binding(node: &Node) -> Binding {
     }
 }
 
-/// The reason why the parser cannot read the text of a mask: the limit that the text exceeds.
+/// The limit of the parser that the text of a mask exceeds. The parser cannot read such a text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Oversize {
     /// The mask is nested deeper than [`MAX_DEPTH`].
     Deep,
-    /// The text of the mask is longer than [`MAX_TEXT`].
+    /// The text of the mask is longer than [`MAX_TEXT`] bytes.
     Long,
 }
 
-/// Checks that the mask's text is within the limits of the parser. Stops at the first limit that is exceeded.
+/// Checks that the text of the mask is within the limits of the parser. Returns the first limit that is exceeded.
 pub(crate) fn measure(mask: &Mask) -> Result<(), Oversize> {
     struct Counter(usize);
     impl Write for Counter {
@@ -114,7 +114,7 @@ impl Printer<'_> {
     }
 }
 
-/// Writes a selector: `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5`, `else`.
+/// Writes a selector, such as `0..4`, `[0, 2..4]`, `every 2`, `every 6 from 5` or `else`.
 impl Display for Selector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -126,8 +126,8 @@ impl Display for Selector {
     }
 }
 
-/// Writes the text that parses to the same mask, with as few parentheses as possible. Expressions nested deeper than
-/// the parser allows appear as `...`.
+/// Writes the text of the mask with as few parentheses as possible; parsing the text returns the same mask. Expressions
+/// that are nested deeper than the parser allows appear as `...`.
 impl Display for Mask {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Printer { out: f, cut: false }.mask(self, Binding::Union, 1)
@@ -140,8 +140,8 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// Writes a score modifier such as `softcap(5)`. The name of an array is omitted if it is the default: `bias` for
-/// `bias(bias)`.
+/// Writes a score modifier, such as `softcap(5)`. The name of an array is omitted if it is the default name:
+/// `bias(bias)` is written as `bias`.
 impl Display for Score {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (own, name) = match self {
@@ -157,7 +157,7 @@ impl Display for Score {
     }
 }
 
-/// Writes `mask + score + score`.
+/// Writes the text of a spec: the mask and its scores, joined by ` + `.
 impl Display for Spec {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.mask.fmt(f)?;

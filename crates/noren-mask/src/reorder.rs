@@ -1,9 +1,10 @@
-//! [`Reordering`]: the orders of queries and keys in which a pattern is planned, and the operations of the pattern in
-//! these orders.
+//! [`Reordering`]: the orders of queries and keys in which a pattern (the mask of one batch row and head) is planned,
+//! and the operations of the pattern in these orders.
 //!
-//! The operations are those of [`Pattern`]: the bounds of some query rows, and the cells of a rectangle. Rows and keys
-//! are given by their places in an [`Order`]. Resolved atoms return keys by index, and this module converts indices to
-//! places: an interval of indices becomes one interval of places in each group.
+//! The operations are those of [`Pattern`]: bounds on the keys that some query rows read, and the cells of a rectangle.
+//! The place of a row or key is its number in an [`Order`], from 0. Atoms return the indices of keys, and this module
+//! converts them to places. An order consists of groups; an interval of indices becomes one interval of places in each
+//! group.
 
 use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
@@ -18,26 +19,29 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
 
-/// The orders in which a plan computes the queries and keys of a pattern.
+/// The orders in which a plan computes the queries and keys of a pattern (the mask of one batch row and head).
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reordering {
     pub(crate) queries: Order,
     /// The order of keys, or `None` if keys are not reordered.
     pub(crate) keys: Option<Order>,
-    /// True if every query row reads only keys of its own residue class.
+    /// True if every query row reads only keys of its own residue class. A residue class has the rows and keys whose
+    /// positions are equal modulo the modulus of the order.
     within_class: bool,
     gathered: [u64; 2],
-    /// The near and far cells of the pattern, if keys have two orders: near cells are read with keys in the order of
-    /// indices, and far cells with keys sorted by residue class. `None` if keys have one order.
+    /// The division of the cells into near and far cells, if the order of keys contains every key twice. Near cells are
+    /// read with keys in the order of indices, far cells with keys sorted by residue class (position modulo a number).
+    /// `None` if the order contains every key once.
     pub(crate) split: Option<Box<Split>>,
-    /// The patches of a grid by which query rows are ordered, or `None` if they are not ordered by patches.
+    /// The patches (rectangles) of a grid of tokens in whose order the query rows are sorted, or `None` if the query
+    /// rows are not sorted by patches.
     pub(crate) patches: Option<Patches>,
 }
 
 impl Reordering {
     /// Returns the reordering in which the query rows `rows` and the keys `keys` are gathered (placed next to one
-    /// another), and the others are sorted by their positions modulo `modulus`. With modulus 1, the others are not
-    /// sorted.
+    /// another). All other rows and keys are sorted by their positions modulo `modulus`; if `modulus` is 1, they are
+    /// not sorted.
     pub(crate) fn new(pattern: &Pattern, frame: &Frame, modulus: u32, rows: &IntervalSet, keys: &IntervalSet) -> Self {
         let order = Order::of_keys(frame, modulus, keys);
         Reordering {
@@ -53,8 +57,9 @@ impl Reordering {
         }
     }
 
-    /// Returns the reordering with the orders `queries` and `keys`. If `keys` contains two orders of the keys, `split`
-    /// divides the cells between them.
+    /// Returns the reordering with the order `queries` of query rows and the order `keys` of keys. If `keys` contains
+    /// each key at two places, `split` must be given: its near cells are read at the first place of a key, its far
+    /// cells at the second place.
     pub(crate) fn new_parts(queries: Order, keys: Option<Order>, split: Option<Box<Split>>) -> Self {
         Reordering { queries, keys, within_class: false, gathered: [0; 2], split, patches: None }
     }
@@ -63,17 +68,18 @@ impl Reordering {
         self.queries.modulus()
     }
 
-    /// Returns the reordering in which query rows are sorted by patches of a grid, and keys keep the order of their
-    /// indices.
+    /// Returns the reordering in which the query rows are sorted by `patches`, the rectangles of a grid of tokens. Keys
+    /// keep the order of their indices.
     pub(crate) fn with_patches(patches: &Patches, frame: &Frame) -> Self {
         let mut reordering = Reordering::new_parts(patches.order(frame), None, None);
         reordering.patches = Some(*patches);
         reordering
     }
 
-    /// Returns the reordering in which keys have two orders, one for the near cells and one for the far cells of
-    /// `split`. If `rows_by_class` is true, query rows are sorted by their positions modulo the step of `split`;
-    /// otherwise they keep the order of their indices.
+    /// Returns the reordering that contains each key twice: first all keys in the order of indices, for the near cells
+    /// of `split` (those allowed without the stride), then all keys by residue class, for the far cells. If
+    /// `rows_by_class` is true, query rows are sorted by their positions modulo the step of `split`; otherwise they
+    /// keep the order of their indices.
     pub(crate) fn with_split(split: Split, frame: &Frame, rows_by_class: bool) -> Self {
         let modulus = if rows_by_class { split.step() } else { 1 };
         let keys = Some(split.keys(frame));
@@ -81,7 +87,7 @@ impl Reordering {
     }
 }
 
-/// Writes a description of the reordering for users.
+/// Writes a description of the reordering for users, such as `2 queries gathered, 8 residue classes`.
 impl fmt::Display for Reordering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [rows, keys] = self.gathered;
@@ -110,7 +116,8 @@ impl fmt::Display for Reordering {
     }
 }
 
-/// Query rows of one group of an [`Order`], and the numbers of the groups of keys that these query rows may read.
+/// Query rows of one group of an [`Order`], and the groups of keys that these query rows may read (a range of group
+/// numbers in the order of keys).
 struct Rows<'a> {
     frame: &'a Frame,
     rows: &'a [Indices],
@@ -123,7 +130,8 @@ impl Rows<'_> {
         self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
     }
 
-    /// Returns the places of the keys in `set`, restricted to the groups of keys that the rows may read.
+    /// Returns the places of the keys in `set`. If keys are reordered, returns only the places in the groups of keys
+    /// that the rows may read.
     fn places(&self, set: IntervalSet) -> IntervalSet {
         match &self.keys {
             Some((order, groups)) => order.places(&set, groups.clone()),
@@ -137,12 +145,12 @@ struct Keys<'a> {
     order: Option<(&'a Order, &'a Group)>,
     start: u32,
     end: u32,
-    /// The smallest index and the largest index plus 1 of these keys.
+    /// (smallest index, largest index + 1) of the keys at the places `start..end`.
     covering: (u32, u32),
 }
 
 impl<'a> Keys<'a> {
-    /// Returns the keys at the places `places`, as one value for each group of the order.
+    /// Returns the keys at the places `places`, divided by group: one value for each group of the order.
     fn of(order: Option<&'a Order>, places: Range<u32>) -> SmallVec<[Self; 4]> {
         let Some(order) = order else {
             let (start, end) = (places.start, places.end);
@@ -156,20 +164,22 @@ impl<'a> Keys<'a> {
         keys.collect()
     }
 
-    /// Returns the place of the key with index `index`. If these keys do not contain this index, returns the place of
-    /// their first key with a larger index.
+    /// Returns the place of the key with index `index`. If `self` has no key with this index, returns the place of the
+    /// first key in `self` with a larger index.
     fn place(&self, index: u32) -> u32 {
         self.order.map_or(index, |(order, group)| order.place(group, index)).clamp(self.start, self.end)
     }
 
-    /// Returns (residue, modulus) of the residue class of the keys, or `None` if the keys are not of a residue class.
+    /// Returns (residue, modulus) if the group of these keys is a residue class: each key has a position equal to
+    /// `residue` modulo `modulus`. Otherwise returns `None`.
     fn class(&self) -> Option<(u32, u32)> {
         self.order.and_then(|(order, group)| Some((group.class?, order.modulus())))
     }
 }
 
 impl Pattern {
-    /// Returns the bounds of the query rows at the places `rows`, as places of keys. `rows` must not be empty.
+    /// Returns bounds on the keys that the query rows at the places `rows` read. The result has places of keys in
+    /// `order`. `rows` must not be empty.
     pub(crate) fn ordered_bounds(&self, frame: &Frame, order: &Reordering, rows: Range<u32>) -> Bounds {
         let mut bounds: Option<Bounds> = None;
         let first = order.queries.group_at(rows.start);
@@ -202,8 +212,9 @@ impl Pattern {
         bounds.unwrap_or_else(Bounds::nothing)
     }
 
-    /// Returns the bounds of the query rows `rows`: the keys that at least one row reads and the keys that every row
-    /// reads, in the groups that the rows may read. Keys are given by their places in the order of keys.
+    /// Returns bounds on the keys that the query rows `rows` read: the keys that at least one row reads, and the keys
+    /// that every row reads. The result has places in the order of keys, and only places in the groups that the rows
+    /// may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
         let kv_len = rows.frame.kv_len;
         let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
@@ -260,10 +271,10 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds of `rows`, as indices of keys, for a pattern that is not a combination (`Not`, `And`, `Or`).
-    /// Bounds of consecutive rows are those of [`bounds`](Self::bounds). For other rows, bounds are exact if the
-    /// pattern has [blocks](Self::has_blocks), and otherwise usually those of the smallest range that contains the
-    /// rows.
+    /// Returns bounds on the keys that `rows` read, as indices of keys, for a pattern that is not a combination (`Not`,
+    /// `And`, `Or`). If the rows are consecutive, the result is that of [`bounds`](Self::bounds). If they are not, the
+    /// bounds are exact for a pattern with [blocks](Self::has_blocks). For a pattern without blocks, they are usually
+    /// the bounds of the smallest range that contains the rows.
     fn bounds_of(&self, rows: &Rows<'_>) -> Bounds {
         let frame = rows.frame;
         let (first, last) = (rows.rows[0].start, rows.rows[rows.rows.len() - 1].last());
@@ -322,8 +333,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the bounds of the query rows `rows` for the keys of the group with number `group`, as places in the
-    /// order `keys`. The rows and the keys of the group must be of residue class `class`.
+    /// Returns bounds on the keys that the query rows `rows` read in the group with number `group`, as places in the
+    /// order `keys`. All positions of the rows, and of the keys in the group, must be equal to `class` modulo the
+    /// modulus of `keys`.
     pub(crate) fn class_bounds(
         &self,
         frame: &Frame,
@@ -337,8 +349,8 @@ impl Pattern {
         Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) }
     }
 
-    /// Writes the cells of query row `row` as bits, for the keys at the places `places` of the order `keys`. The row
-    /// and these keys must be of residue class `class`.
+    /// Writes the cells of query row `row` as bits, one for each key at the places `places` of the order `keys`. The
+    /// positions of the row and of these keys must be equal to `class` modulo the modulus of `keys`.
     pub(crate) fn class_fill(
         &self,
         frame: &Frame,
@@ -388,8 +400,9 @@ impl Pattern {
         }
     }
 
-    /// Calls `emit(start, end)` for the ranges of places in `keys` that query row `row` may read. `class` is the
-    /// residue class of the row, if it has one. The pattern must not be a combination (`Not`, `And`, `Or`).
+    /// Calls `emit(start, end)` for each range of places in `keys` whose keys query row `row` may read. `class` is the
+    /// position of the row modulo the modulus of the order, or `None` if rows are not divided by residue. The pattern
+    /// must not be a combination (`Not`, `And`, `Or`).
     fn row_places(
         &self,
         frame: &Frame,
@@ -433,7 +446,7 @@ impl Pattern {
 
     /// Returns a number that divides the distance `k - q` of every allowed cell. For example, the result is 8 for
     /// `causal & stride(8)`. The result is 0 if all distances are 0, and 1 if no other divisor is found. The number
-    /// depends only on the mask, not on sizes or on the first positions of keys or documents.
+    /// depends only on the mask, not on the numbers of queries and keys or on the first positions of keys or documents.
     pub(crate) fn modulus(&self) -> u64 {
         match self {
             Pattern::Stride(step) => *step as u64,
@@ -452,8 +465,9 @@ impl Pattern {
         }
     }
 
-    /// Returns the [`modulus`](Self::modulus) of the whole pattern if it is from 2 to [`MOST_CLASSES`]. Otherwise
-    /// returns the largest modulus in this range of an operand of `&` or `|`, or 1 if no operand has one.
+    /// Returns the [`modulus`](Self::modulus) of the whole pattern (a number that divides the distance of every allowed
+    /// cell) if this modulus is from 2 to [`MOST_CLASSES`]. Otherwise, returns the largest modulus in this range that
+    /// an operand of `&` or `|` has, or 1 if no operand has one.
     pub(crate) fn any_modulus(&self) -> u32 {
         let own = self.modulus();
         if (2..=u64::from(MOST_CLASSES)).contains(&own) {
@@ -465,8 +479,9 @@ impl Pattern {
         }
     }
 
-    /// Adds the sets of query rows that are operands of `|` to `rows`, and the sets of keys that are operands of `|` to
-    /// `keys`. For example, `global(..)` has both.
+    /// Adds the query rows of each `queries(..)` that is an operand of `|` to `rows`, and the keys of each `keys(..)`
+    /// that is an operand of `|` to `keys`. For example, `causal | queries(0) | keys(5)` adds row 0 and key 5.
+    /// `global(..)` adds both rows and keys.
     pub(crate) fn global(&self, rows: &mut IntervalSet, keys: &mut IntervalSet) {
         match self {
             Pattern::And(parts) => parts.iter().for_each(|p| p.global(rows, keys)),
@@ -485,7 +500,8 @@ impl Pattern {
 }
 
 impl Reordering {
-    /// Returns the numbers of the groups of `keys` that the query rows of the group `queries` may read.
+    /// Returns the range of groups in the order `keys` (group numbers, from 0) that the query rows of the group
+    /// `queries` may read.
     fn reach(&self, keys: &Order, queries: &Group) -> Range<usize> {
         match queries.class {
             Some(class) if self.within_class => {
@@ -502,9 +518,9 @@ fn divides(step: i64, modulus: u32) -> bool {
     i64::from(modulus) % step == 0
 }
 
-/// Returns whether the keys that a query of residue class `class` reads in each line of the grid are a range of the
-/// keys of its own class. This is true if the modulus of `order` equals the dilation along a line, and equals the
-/// common divisor of all distances.
+/// Returns true if, in each line of the grid, a query of residue class `class` reads consecutive keys of this class.
+/// For this, the modulus of `order` must equal the dilation along a line, and must equal the common divisor of all
+/// distances in `grid`.
 fn lines_are_classes(grid: &Neighborhood, order: &Order, class: Option<u32>) -> bool {
     // without residues a class may have two groups: before and after the gathered keys
     let modulus = order.modulus();

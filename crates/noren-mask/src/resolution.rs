@@ -7,9 +7,9 @@ use crate::set::Span;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
 
-/// The result of [`Atom::resolve`](crate::atom::Atom::resolve): the allowed cells in the form that planning uses. It is
-/// an elementary form that planning knows (such as [`band`](Self::band)), a [`ResolvedAtom`], or a combination of these
-/// with `&`, `|` and `!`.
+/// The result of [`Atom::resolve`](crate::atom::Atom::resolve): the allowed cells in the form that planning uses. A
+/// resolution is an elementary form that planning knows (such as [`band`](Self::band)), a [`ResolvedAtom`], or a
+/// combination of resolutions with `&`, `|` and `!`.
 #[derive(Clone, Debug)]
 pub struct Resolution(pub(crate) Pattern);
 
@@ -20,36 +20,36 @@ impl Resolution {
     }
 
     /// Returns a band: the cells with `first <= k - q <= last`, where `q` and `k` are the positions of query and key.
-    /// With `None`, there is no limit on that side.
+    /// If `first` is `None`, there is no lower limit; if `last` is `None`, there is no upper limit.
     pub fn band(first: Option<i64>, last: Option<i64>) -> Self {
         Resolution(Pattern::Band { lo: first, hi: last })
     }
 
-    /// Returns the cells with query and key in the same chunk. A chunk has `size` positions, and one chunk begins at
-    /// position 0. `size` must be at least 1.
+    /// Returns the cells with query and key in the same chunk. Chunk `i` has the positions from `i * size` up to but
+    /// not including `(i + 1) * size`. `size` must be at least 1.
     pub fn chunk(size: i64) -> Self {
         Resolution(Pattern::Chunk(size))
     }
 
-    /// Returns the cells for which `q - k`, the distance of positions, is a multiple of `step`. `step` must be at least
-    /// 1.
+    /// Returns the cells whose distance `q - k` is a multiple of `step`, where `q` and `k` are the positions of query
+    /// and key. `step` must be at least 1.
     pub fn stride(step: i64) -> Self {
         Resolution(Pattern::Stride(step))
     }
 
-    /// Returns the cells of every query with the keys whose positions are in `spans`.
+    /// Returns the cells of all keys whose positions are in `spans`, for every query.
     pub fn keys(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Keys(Arc::new(site.row.keys_in(spans))))
     }
 
-    /// Returns the cells of every key with the queries whose positions are in `spans`.
+    /// Returns the cells of all queries whose positions are in `spans`, for every key.
     pub fn queries(site: &Site<'_>, spans: &[Span]) -> Self {
         Resolution(Pattern::Queries(Arc::new(site.row.queries_in(spans))))
     }
 
-    /// Returns the cells with query and key in the same segment. `borders` has the position at which the first segment
-    /// begins and the position at which each segment ends, ascending: `[0, 33, 64]` means the segments 0..33 and
-    /// 33..64.
+    /// Returns the cells with query and key in the same segment. `borders` has, in ascending order, the first position
+    /// of the first segment and the end position (not included) of each segment: `[0, 33, 64]` means the segments 0..33
+    /// and 33..64.
     pub fn segments(borders: Vec<i64>) -> Self {
         Resolution(Pattern::Documents(borders.into()))
     }

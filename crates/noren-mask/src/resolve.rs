@@ -1,8 +1,9 @@
-//! [`RowFacts`]: the tokens that the facts of one batch row describe, such as the tokens of a document or of a label.
+//! [`RowFacts`]: functions that find the tokens of one batch row that its facts describe, such as the tokens of a
+//! document or the tokens with a label.
 //!
-//! The definition of cells, plans, explanations, flow and policies use this module, so that a document or a label is
-//! the same set of tokens everywhere. Keys are indices `0..kv_len`, and query rows are indices `0..q_len`. Lists in the
-//! facts are ordered by position, and a [`Frame`] maps between indices and positions.
+//! The definition of cells, plans, explanations, the flow of information and policies use this module, so that a
+//! document or a label is the same set of tokens everywhere. Keys are indices `0..kv_len`, and query rows are indices
+//! `0..q_len`. Lists in the facts are ordered by position, and a [`Frame`] maps between indices and positions.
 
 use crate::facts::{Facts, RealTokens, real_run};
 use crate::frame::Frame;
@@ -23,7 +24,8 @@ pub struct RowFacts<'a> {
     pub row: usize,
 }
 
-/// The consecutive documents of one batch row. The first document begins at a given position.
+/// The documents of one batch row, which follow one another without gaps, and the position at which the first document
+/// begins.
 #[derive(Clone, Copy)]
 pub struct Documents<'a> {
     start: i64,
@@ -51,9 +53,9 @@ pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
     Frame { q_len: shape.q_len() as u32, kv_len: shape.kv_len() as u32, offset: shape.query_offset(row), runs }
 }
 
-/// Returns the position at which the first document of batch row `row` begins, for documents of `sum` tokens in total.
-/// The result is the position of the first non-padding token if the row has padding on the left, `sum` is its number of
-/// non-padding tokens, and the facts give no positions of keys. Otherwise the result is 0.
+/// Returns the position at which the first document of batch row `row` begins. `sum` is the number of tokens of all
+/// documents in the row. If the row has padding on the left and exactly `sum` non-padding tokens, and the facts give no
+/// positions of keys, the documents begin after the padding. Otherwise the result is 0.
 pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })
@@ -79,8 +81,9 @@ impl<'a> RowFacts<'a> {
         }
     }
 
-    /// Returns the non-padding keys. `lengths` (number of non-padding tokens of each batch row) and `side` (end of the
-    /// row that has the padding) are parameters of the atom `padding`; if one is `None`, the facts give it.
+    /// Returns the non-padding keys. The arguments are parameters of the atom `padding`: `side` is the end of the row
+    /// that has the padding, and `lengths` has the number of non-padding tokens of each batch row. An argument that is
+    /// `None` is taken from the facts.
     pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let run = |length: u64| {
             let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
@@ -90,12 +93,12 @@ impl<'a> RowFacts<'a> {
             (Some(lengths), _) => run(lengths[self.row]),
             (None, Some(RealTokens::Lengths { lengths, .. })) => run(lengths[self.row]),
             (None, Some(RealTokens::Keys(keys))) => keys[self.row].clone(),
-            (None, None) => unreachable!("bind refuses padding without lengths"),
+            (None, None) => unreachable!("binding returns an error if `padding` has no lengths"),
         }
     }
 
-    /// Returns the non-padding query rows, which `padding(on=both)` allows. `side` and `lengths` are as in
-    /// [`real_keys`](Self::real_keys).
+    /// Returns the non-padding query rows, the rows that `padding(on=both)` allows. The parameters `side` and `lengths`
+    /// have the same meaning as for [`real_keys`](Self::real_keys).
     pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
@@ -134,12 +137,14 @@ impl<'a> RowFacts<'a> {
         self.facts.labels.get(label).and_then(|rows| rows.get(self.row)).map(Vec::as_slice)
     }
 
-    /// Returns the level (clearance) of each position, from position 0, or `None` if the facts give no levels.
+    /// Returns the level (clearance) of each position, or `None` if the facts give no levels. Element `i` is for
+    /// position `i`.
     pub fn levels(&self) -> Option<&'a [i64]> {
         self.facts.levels.as_ref().and_then(|levels| levels.get(self.row)).map(Vec::as_slice)
     }
 
-    /// Returns the level (clearance) of the token at `position`, or `None` if the facts give no level for it.
+    /// Returns the level (clearance) of the token at `position`, or `None` if the facts give no level for this
+    /// position.
     pub fn level(&self, position: i64) -> Option<i64> {
         self.levels()?.get(usize::try_from(position).ok()?).copied()
     }
@@ -174,8 +179,9 @@ impl<'a> RowFacts<'a> {
         found
     }
 
-    /// Returns the query rows and the tokens that they are: a query row is the token whose key has the same position.
-    /// The result is in ascending order of row, without query rows for which no key has the same position.
+    /// Returns ascending ranges of query rows that are consecutive tokens, each with the index of the key that is the
+    /// same token as its first row. A query row and a key are the same token if their positions are equal. Query rows
+    /// without such a key are left out.
     pub fn query_tokens(&self) -> Vec<QueryTokens> {
         let (offset, q_len) = (self.frame.offset, i64::from(self.frame.q_len));
         let mut out = Vec::new();
@@ -193,7 +199,8 @@ impl<'a> RowFacts<'a> {
 }
 
 impl Documents<'_> {
-    /// Returns the range of positions of each document, in the order of the list of lengths, including empty documents.
+    /// Returns the range of positions of each document, in the order of the list of document lengths. Empty documents
+    /// are included.
     pub fn ranges(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.lengths.iter().scan(self.start, |at, &n| {
             let start = *at;

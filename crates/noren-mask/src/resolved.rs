@@ -1,4 +1,5 @@
-//! [`ResolvedAtom`]: the cells of an atom in the form that planning uses.
+//! [`ResolvedAtom`]: an atom for one batch row and head, in the form that planning uses. This form gives ranges of keys
+//! instead of single cells.
 
 use crate::basis::Value;
 use crate::bounds::Bounds;
@@ -9,48 +10,49 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom for one batch row and head, with its facts looked up. It gives planning the positions of the keys that each
-/// query reads.
+/// An atom for one batch row and head that has already read its facts. The atom gives planning the positions of the
+/// keys that each query reads.
 ///
-/// Positions are those of [`Pair`](crate::atom::Pair). The library maps them to rows and keys, also for ring buffers.
-/// Equal values must allow the same cells, because equal patterns share a plan.
+/// All positions have the meaning of the positions in [`Pair`](crate::atom::Pair). The library converts positions to
+/// indices of rows and keys, also for ring buffers. Equal values must allow the same cells, because equal patterns
+/// share a plan.
 pub trait ResolvedAtom: Value {
-    /// Calls `emit(start, end)` for ranges of key positions that the query at position `q` reads. Within `keys`, these
-    /// must be exactly the positions that [`Atom::allows`](crate::atom::Atom::allows) allows. Positions outside of
-    /// `keys` are ignored. The ranges may have any order and may overlap.
+    /// Calls `emit(start, end)` for each range `start..end` of key positions that the query at position `q` reads.
+    /// Within `keys`, the ranges must contain exactly the positions that [`Atom::allows`](crate::atom::Atom::allows)
+    /// allows. Positions outside of `keys` are ignored. The ranges may have any order and may overlap.
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64));
 
-    /// Returns the bounds of the queries at the positions `queries`: the positions in `keys` that at least one of the
-    /// queries reads, and the positions that every one of them reads. `queries` is not empty.
+    /// Returns bounds on the keys that the queries at the positions `queries` read: the positions in `keys` that at
+    /// least one of the queries reads, and the positions that every one of them reads. `queries` is not empty.
     fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
         let _ = (queries, keys);
         Reach::Unknown
     }
 
-    /// Returns the first position after `q` whose query may read other keys than the query at `q`, or `i64::MAX` if
-    /// there is none.
+    /// Returns the next position after `q` at which the query may read other keys than the query at `q`, or `i64::MAX`
+    /// if there is no such position.
     fn next_change(&self, q: i64) -> i64 {
         q.saturating_add(1)
     }
 
-    /// Returns whether consecutive queries often read the same keys, such as the queries of one document. Planning then
-    /// ends tiles where the keys change, which [`next_change`](Self::next_change) returns.
+    /// Returns whether consecutive queries often read the same keys, as the queries of one document do. If true,
+    /// planning ends tiles at the positions that [`next_change`](Self::next_change) returns, where the keys change.
     fn has_blocks(&self) -> bool {
         false
     }
 
-    /// Returns the bounds, as [`bounds`](Self::bounds) does, of the queries at the positions `queries`, which ascend
-    /// but are not consecutive. If the result is `None`, planning computes the rows one by one if
-    /// [`has_blocks`](Self::has_blocks) is true, and otherwise uses the bounds of the smallest range that contains the
+    /// Returns bounds on the keys that the queries at the positions `queries` read, as [`bounds`](Self::bounds) does.
+    /// The positions are ascending but not consecutive. After `None`, planning computes the rows one by one if
+    /// [`has_blocks`](Self::has_blocks) is true; otherwise it uses the bounds of the smallest range that contains the
     /// queries.
     fn bounds_of(&self, queries: &[i64], keys: Range<i64>) -> Option<Reach> {
         let _ = (queries, keys);
         None
     }
 
-    /// Returns an estimate of the number of ranges that [`row`](Self::row) emits for one query. Only an atom whose
-    /// [`bounds`](Self::bounds) need every row ([`Reach::ByRows`]) and whose rows have many ranges returns more than 1.
-    /// Planning subtracts this work from its budget.
+    /// Returns an estimate of the number of ranges that [`row`](Self::row) emits for one query. The estimate is more
+    /// than 1 only for an atom with many ranges per row whose [`bounds`](Self::bounds) return [`Reach::ByRows`], so
+    /// that planning must evaluate every row. Planning subtracts this work from its budget.
     fn runs_per_row(&self) -> u64 {
         1
     }
@@ -61,20 +63,22 @@ pub trait ResolvedAtom: Value {
     }
 }
 
-/// The bounds of some queries, as positions of keys. Bounds that contain too many keys in `some`, or too few in
-/// `every`, only make planning slower. Bounds with the opposite error make the plan wrong.
+/// Bounds on the keys that a group of queries reads, as positions of keys: `some` has every key that at least one of the
+/// queries reads, and `every` has only keys that all of them read. Too many keys in `some`, or too few in `every`, only
+/// make planning slower. Too few keys in `some`, or too many in `every`, make the plan wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// Unknown bounds: a query may read any key, and no key is known to be read by every query.
     Unknown,
-    /// No bounds. Planning computes them from [`ResolvedAtom::row`], once for each group of consecutive queries that
-    /// read the same keys.
+    /// No bounds. Planning computes the bounds itself with [`ResolvedAtom::row`], once for each group of consecutive
+    /// queries that read the same keys.
     ByRows,
     /// Bounds as ranges of key positions. The ranges may have any order.
     Keys {
-        /// All positions that at least one of the queries reads. Other positions are permitted too.
+        /// Ranges that contain every key position that at least one of the queries reads. They may contain other positions.
         some: Vec<Range<i64>>,
-        /// Positions that every one of the queries reads. Some of these positions may be missing.
+        /// Ranges of key positions that all queries read. Positions that all queries read may be missing from the
+        /// ranges.
         every: Vec<Range<i64>>,
     },
 }
@@ -84,15 +88,17 @@ pub enum Reach {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RowWork {
-    /// A constant: each query reads only a few ranges of keys.
+    /// The time is constant, because each query reads only a few ranges of keys.
     Runs,
-    /// The number of ranges of keys that a query reads, which may be as large as the number of keys.
+    /// The time of [`ResolvedAtom::row`] is proportional to the number of ranges of keys that a query reads, which may
+    /// be as large as the number of keys.
     ManyRuns,
-    /// The number of keys in the range `keys` that is passed to [`ResolvedAtom::row`].
+    /// The time of [`ResolvedAtom::row`] is proportional to the number of keys in its argument `keys`.
     Keys,
 }
 
-/// A reference to a resolved atom. Two references are equal if their atoms are equal.
+/// A reference to an atom in the form that planning uses ([`ResolvedAtom`]). Two references are equal if their atoms
+/// are equal.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedRef(pub(crate) Arc<dyn ResolvedAtom>);
 
@@ -122,15 +128,15 @@ impl ResolvedRef {
         });
     }
 
-    /// Returns the bounds of the query rows `rows`, as key indices. Returns `None` if the atom gives no bounds, so that
-    /// they must be computed from each row.
+    /// Returns bounds on the keys that the query rows `rows` read, as key indices. Returns `None` if the atom gives no
+    /// bounds; the caller then computes them from each row.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Option<Bounds> {
         let queries = frame.query(rows.start)..frame.query(rows.end);
         by_piece(frame, |keys| self.0.bounds(queries.clone(), keys))
     }
 
-    /// Returns the keys that at least one of the query rows may read, and the keys that all of them may read. The rows
-    /// need not be consecutive. Returns `None` if the atom does not compute such bounds.
+    /// Returns the bounds of query rows that need not be consecutive: the keys that at least one of the rows may read,
+    /// and the keys that all of them may read. Returns `None` if the atom does not compute such bounds.
     pub(crate) fn bounds_of(&self, frame: &Frame, rows: impl Iterator<Item = u32>) -> Option<Bounds> {
         let queries: SmallVec<[i64; 64]> = rows.map(|row| frame.query(row)).collect();
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
@@ -146,8 +152,9 @@ impl ResolvedRef {
         self.0.has_blocks()
     }
 
-    /// Returns the estimated number of steps to compute the bounds of `rows`, for the budget. The estimate assumes that
-    /// the keys change as often in all rows as after the first row.
+    /// Returns an estimate of the steps that [`bounds`](Self::bounds) needs for `rows`, to subtract from the budget.
+    /// The number of rows after which the keys change is determined for the first row only, and assumed for all other
+    /// rows.
     pub(crate) fn bounds_cost(&self, frame: &Frame, rows: &Range<u32>) -> u64 {
         let first = frame.query(rows.start);
         let block = self.0.next_change(first).saturating_sub(first).max(1) as u64;
@@ -164,8 +171,8 @@ impl ResolvedRef {
 
 type Runs = SmallVec<[Range<u32>; 8]>;
 
-/// Returns the bounds over all keys, as indices. Keys are stored as runs of consecutive positions, and `reach` returns
-/// the bounds over one such run. Returns `None` if `reach` returns [`Reach::ByRows`] for a run.
+/// Returns bounds over all keys, as key indices. The frame divides the keys into runs of consecutive positions, and
+/// `reach(run)` returns the bounds within one run. Returns `None` if `reach` returns [`Reach::ByRows`] for a run.
 fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds> {
     let (mut upper, mut lower) = (Runs::new(), Runs::new());
     let mut by_rows = false;
@@ -190,8 +197,8 @@ fn by_piece(frame: &Frame, reach: impl Fn(Range<i64>) -> Reach) -> Option<Bounds
     (!by_rows).then(|| Bounds { upper: set(upper), lower: set(lower) })
 }
 
-/// Calls `emit(start, end)` with the intersection of `run` and `piece`, which are ranges of positions. `start` and
-/// `end` are indices: an index is the position minus `shift`.
+/// Calls `emit(start, end)` with the intersection of `run` and `piece`, two ranges of positions. `start` and `end` are
+/// key indices: a position minus `shift`. If the intersection is empty, `emit` is not called.
 fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMut(u32, u32)) {
     let (start, end) = (run.start.max(piece.start), run.end.min(piece.end));
     if start < end {

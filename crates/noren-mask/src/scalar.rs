@@ -1,5 +1,5 @@
-//! Types of parameters of atoms and score modifiers: one value for each batch row, the side of the padding, real
-//! numbers.
+//! Types of the parameters of atoms and score modifiers: [`Rows`] (one value for each batch row), [`Side`] (the side of
+//! the padding), [`Real`] (a real number).
 
 /// One value for all batch rows, or one value per batch row.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -19,7 +19,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Returns the values `f(value)` for all values.
+    /// Returns these values, each replaced by `f(value)`.
     pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
         match self {
             Rows::All(value) => Rows::All(f(value)),
@@ -89,7 +89,7 @@ pub enum Side {
 pub struct Real(u64);
 
 impl Real {
-    /// Returns `value` as a `Real`.
+    /// Returns the number `value` as a `Real`, which can be compared, ordered and hashed. -0.0 becomes 0.0.
     pub fn new(value: f64) -> Self {
         Real((value + 0.0).to_bits())
     }

@@ -10,19 +10,19 @@ pub struct WorkItem {
     pub batch: usize,
     /// The query head.
     pub head: usize,
-    /// The numbers of the tiles, in the [`PatternPlan`] of this batch row and head.
+    /// The range of tile numbers, from 0, in the [`PatternPlan`] of this batch row and head.
     pub tiles: Range<usize>,
-    /// The cost in computed cells. A mixed cell counts 1.5 times.
+    /// The cost of the work item: the number of computed cells, in which each cell of a mixed span counts 1.5 times.
     pub cost: u64,
 }
 
 impl Plan {
-    /// Divides all tiles of all batch rows and heads into work items, each with a cost of about the total cost divided
-    /// by `parts`. A work item of several tiles exceeds this cost by at most half of the cost of its last tile. The
-    /// work items of query heads that share keys and values are consecutive.
+    /// Divides all tiles of all batch rows and heads into work items. The target cost of a work item is the total cost
+    /// divided by `parts`. A work item of several tiles exceeds this target by at most half of the cost of its last
+    /// tile. The work items of query heads that share keys and values are consecutive.
     ///
-    /// Every tile is in exactly one work item. Tiles that read no key are included, because their rows must be written
-    /// too.
+    /// Every tile is in exactly one work item. Tiles that read no key are included, because a kernel must also write
+    /// the output of their rows.
     pub fn schedule(&self, parts: usize) -> Vec<WorkItem> {
         let costs: Vec<Vec<u64>> = self.patterns().iter().map(tile_costs).collect();
         let (batch, heads) = (self.shape().batch_len(), self.shape().head_count());

@@ -13,7 +13,7 @@ use std::ops;
 pub enum Score {
     /// Adds the named array, broadcast over `[batch, heads, q_len, kv_len]`, to the scores. Text: `bias`, `bias(name)`.
     Bias {
-        /// The name of the array.
+        /// The name of the array that is added.
         name: String,
     },
     /// Adds a number that depends on head and distance. The named table `[heads, 2 * reach + 1]` has these numbers for
@@ -25,7 +25,7 @@ pub enum Score {
         name: String,
     },
     /// Adds `-slope[head] * |q - k|` to the scores, where `q` and `k` are the positions of query and key. [default:
-    /// `2^(-8 (h + 1) / heads)` for head `h`]. Text: `alibi`, `alibi(slopes=[0.5, 0.25])`.
+    /// `2^(-8 (h + 1) / heads)` for head `h` of `heads` query heads]. Text: `alibi`, `alibi(slopes=[0.5, 0.25])`.
     Alibi {
         /// One slope per query head, or `None` for the default.
         slopes: Option<Vec<Real>>,
@@ -38,12 +38,12 @@ pub enum Score {
     /// Multiplies `exp(score)` by the array of weights with the given name. Weights are from 0 to 1, and 0 has the
     /// effect of a denied cell. Text: `soft`, `soft(name)`.
     Soft {
-        /// The name of the array.
+        /// The name under which the caller gives the array of weights.
         name: String,
     },
     /// Adds the named logits, one per query head, to the softmax's denominator only. Text: `sinks`, `sinks(name)`.
     Sinks {
-        /// The name of the array.
+        /// The name of the array of logits.
         name: String,
     },
 }
@@ -65,7 +65,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Returns whether the query offset may change the cells or the scores: see [`Mask::uses_query_offset`].
+    /// Returns whether the query offset (position of the first query) may change the cells or the scores; see also
+    /// [`Mask::uses_query_offset`].
     pub fn uses_query_offset(&self) -> bool {
         let by_distance = |score: &Score| matches!(score, Score::Relative { .. } | Score::Alibi { .. });
         self.mask.uses_query_offset() || self.scores.iter().any(by_distance)
@@ -78,8 +79,8 @@ impl Score {
         Score::Bias { name: name.into() }
     }
 
-    /// Returns the score modifier that adds numbers of the table called `name`, which has one number for each head and
-    /// distance.
+    /// Returns the score modifier that adds numbers from the table called `name`. The table has one number for each
+    /// head and distance `k - q`.
     pub fn relative(name: impl Into<String>) -> Self {
         Score::Relative { name: name.into() }
     }
@@ -105,7 +106,8 @@ impl Score {
         Score::Sinks { name: name.into() }
     }
 
-    /// Returns the default slopes of ALiBi for `heads` query heads: `2^(-8 (h + 1) / heads)` for head `h`.
+    /// Returns the default slopes of ALiBi for `heads` query heads: element `h` is the slope of head `h`,
+    /// `2^(-8 (h + 1) / heads)`.
     pub fn alibi_slopes(heads: usize) -> Vec<f64> {
         (0..heads).map(|h| (-8.0 * (h + 1) as f64 / heads as f64).exp2()).collect()
     }
@@ -134,8 +136,8 @@ impl ops::Add<Score> for Spec {
 
 /// Returns a spec with the mask `self & other.mask` and the score modifiers of `other`.
 ///
-/// `+` binds tighter than `&` and `|` in Rust and Python, and less tightly in the text language. In `a & b + score`, the
-/// score modifier applies to the whole expression in all three.
+/// In Rust and Python, the operator `+` binds tighter than `&` and `|`; in the text language, it binds less tightly.
+/// Nevertheless, the score modifier in `a & b + score` applies to the whole mask `a & b` in all three languages.
 impl ops::BitAnd<Spec> for Mask {
     type Output = Spec;
     fn bitand(self, other: Spec) -> Spec {

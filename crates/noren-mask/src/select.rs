@@ -1,8 +1,9 @@
 //! [`BoundMask::select`]: a mask of some query rows and keys of another mask.
 //!
-//! Rows and keys keep their order and their positions; only their indices change. The index in the selected mask is
-//! called place: of the selected keys 3, 4 and 9, key 9 has place 2. The atoms of a pattern compute with the indices of
-//! the whole mask, and their results are converted to places. An interval of indices becomes one interval of places.
+//! Rows and keys keep their order and their positions; only their indices change. An index in the selected mask is
+//! called a place: of the selected keys 3, 4 and 9, key 9 has place 2. Atoms compute with the indices of the whole mask
+//! (from which rows and keys were selected), and their results are converted to places. An interval of indices becomes
+//! one interval of places.
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved, Whole};
@@ -14,13 +15,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl BoundMask {
-    /// Returns the mask of some query rows and keys of this mask, for every batch row and head. Query row `i` of the
-    /// result is number `i` of the given rows in ascending order, and the same applies to keys.
+    /// Returns the mask of some query rows and keys of this mask, for every batch row and head. `rows` and `keys` are
+    /// ranges of indices. The result has the given rows in ascending order: its query row `i` is the given row number
+    /// `i`, from 0. The same applies to keys.
     ///
     /// A cell of the result is allowed exactly if it is allowed in the whole mask. Positions are those of the whole
-    /// mask, and explanations use the indices of the whole mask. For example, one of several processes uses such a mask
-    /// if it computes only some rows and keys. A cache uses such a mask after it removed keys. The result cannot be
-    /// serialized.
+    /// mask, and explanations use the indices of the whole mask. Such a mask is used by a process that computes only
+    /// some rows and keys of an attention, and by a cache that removed keys. The result cannot be serialized.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -54,7 +55,8 @@ impl BoundMask {
         Ok(self.narrowed(shape, frames, (patterns, self.pattern_list().to_vec()), whole))
     }
 
-    /// Returns the mask of the batch rows in `batch`, in the order of `batch`. See [`select`](Self::select).
+    /// Returns the mask of the batch rows with the indices `batch`, in the order of `batch`. An index may occur several
+    /// times. See also [`select`](Self::select).
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};

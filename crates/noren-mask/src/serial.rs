@@ -1,7 +1,7 @@
 //! Serialization of masks, bound masks and plans.
 //!
 //! A mask is serialized as its text. A bound mask is serialized as its mask (as text), its shape and its facts. A plan
-//! is serialized with the same entries, its options and its tiles, which are for other programs:
+//! is serialized as the same entries of its bound mask, its options and its tiles. Other programs can read the tiles:
 //!
 //! ```json
 //! {"version": 1, "mask": "causal", "shape": {"q_len": 4, "...": 0}, "facts": {},
@@ -9,11 +9,12 @@
 //!  "pattern_of": [0], "patterns": [{"rows": [0, 4], "spans": [[[0, 4, "mixed"]]]}]}
 //! ```
 //!
-//! `pattern_of` has one entry per (batch, head), ordered by batch. `rows` has the first query row of each tile, then
-//! the number of rows. `spans` has one list per tile, with entries `[first key, first key after the span, "full" or
-//! "mixed"]`. A pattern with reordered queries or keys has `query_order` and `key_order`, lists of `[first index, step,
-//! number of indices]`. Its rows and spans are places in these orders. The reader does not trust the tiles: it binds
-//! and plans the mask again, and refuses a plan that differs.
+//! `pattern_of` has the index in `patterns` for each pair (batch row, head): first all heads of batch row 0, then of
+//! batch row 1, and so on. `rows` has the first query row of each tile, and as its last element the number of query
+//! rows. `spans` has one list per tile, with entries `[first key, first key after the span, "full" or "mixed"]`. A
+//! pattern with reordered queries or keys has `query_order` and `key_order`, lists of `[first index, step, number of
+//! indices]`. The rows and spans of such a pattern are places in these orders, not indices. [`Plan::from_json`] does
+//! not trust the tiles: it binds and plans the mask again, and returns an error if the tiles differ.
 
 use crate::Error;
 use crate::bind::BoundMask;
@@ -51,7 +52,7 @@ impl BoundMask {
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
-    /// Reads and binds a mask, shape and facts.
+    /// Reads the mask, the shape and the facts from JSON that [`to_json`](Self::to_json) wrote, and binds the mask.
     ///
     /// # Errors
     /// Returns an error if the text is not JSON or has unknown or missing keys. Returns the errors of the parser,
@@ -76,7 +77,7 @@ impl BoundMask {
         if let Some(atom) = crate::atoms::foreign(self.mask()) {
             return Err(Error::Plan(format!(
                 "`{atom}` is defined outside of noren and cannot be written as JSON: give its cells as an array, or \
-                 bind it again"
+                 store the shape and the facts and bind the mask again"
             )));
         }
         self.facts().check_serial()
@@ -108,8 +109,8 @@ impl Plan {
         serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
     }
 
-    /// Reads a mask, shape, facts and options, makes the plan again from them, and compares it with the tiles in
-    /// `text`.
+    /// Reads a mask, shape, facts and options from JSON, computes the plan from them, and compares its tiles with the
+    /// tiles in `text`.
     ///
     /// # Errors
     /// Returns the errors of [`BoundMask::from_json`]. Returns an error if `text` is of another version of the format,
@@ -149,11 +150,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         )));
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
-    let options = at.needed("options")?;
-    options.only(&["block_q", "block_kv", "reorder"])?;
-    let block = |key| options.needed(key)?.whole("a block size", 1, u32::MAX.into()).map(|n| n as u32);
-    let options =
-        PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")?, reorder: read_reorder(&options)? };
+    let options = read_options(&at.needed("options")?)?;
     let (mask, shape, facts) = read_parts(at)?;
 
     // Lists that are too short are refused first, so that the length of the text limits the work of planning.
@@ -161,7 +158,9 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let pairs = shape.batch_len() * shape.head_count();
     let given = pattern_of.items("a list with one pattern number for each pair of batch row and head")?.len();
     if given != pairs {
-        return Err(pattern_of.error(format!("{given} entries are given for {pairs} pairs of batch row and head")));
+        return Err(pattern_of.error(format!(
+            "{given} pattern numbers are given for {pairs} pairs of batch row and head: give one number for each pair"
+        )));
     }
     let patterns = at.needed("patterns")?;
     let fewest = shape.q_len().div_ceil(options.block_q as usize);
@@ -222,8 +221,14 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     Ok(plan)
 }
 
+fn read_options(options: &At<'_>) -> Result<PlanOptions, Error> {
+    options.only(&["block_q", "block_kv", "reorder"])?;
+    let block = |key| options.needed(key)?.whole("a block size", 1, u32::MAX.into()).map(|n| n as u32);
+    Ok(PlanOptions { block_q: block("block_q")?, block_kv: block("block_kv")?, reorder: read_reorder(options)? })
+}
+
 /// Reads the option `reorder`: `"auto"`, `"never"`, `"always"`, `"copies"` or `{"residues": 8}`. Returns
-/// [`Reorder::Never`] if it is missing, as in plans of versions without reordering.
+/// [`Reorder::Never`] if the option is missing: plans written by versions without reordering do not have it.
 fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
     let Some(at) = options.field("reorder") else { return Ok(Reorder::Never) };
     if let Some(residues) = at.field("residues") {

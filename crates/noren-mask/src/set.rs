@@ -1,4 +1,4 @@
-//! Sets of positions, which the text of a mask writes as `3`, `0..4`, `[3, 9, 10..14]` or `label="pii"`.
+//! Sets of positions. In the text of a mask, they are written as `3`, `0..4`, `[3, 9, 10..14]` or `label="pii"`.
 
 /// A range of positions in a mask: `a..b`, `a..`, `..b` or a single `a`.
 ///
@@ -47,7 +47,7 @@ impl From<std::ops::RangeTo<u64>> for Span {
     }
 }
 
-/// A set of positions: a list of ranges, or all positions with a label of the facts.
+/// A set of positions: a list of ranges, or all positions with a label (a name for positions that the facts give).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Set {
     /// The positions of these ranges.
@@ -90,31 +90,32 @@ impl<S: Into<Span>> From<Vec<S>> for Set {
     }
 }
 
-/// The heads, batch rows or layers to which an arm of `heads(...)`, `batch(...)`, `layers(...)` applies.
+/// The heads, batch rows or layers to which one mask in `heads(...)`, `batch(...)` or `layers(...)` applies, as a set
+/// of indices from 0.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Selector {
     /// The indices in these ranges.
     Spans(Vec<Span>),
-    /// Every `step`-th index, beginning with `from`: `every 2` is 0, 2, 4, and so on; `every 6 from 5` is 5, 11, and so
-    /// on.
+    /// Every `step`-th index, beginning with the index `from`: `every 2` selects 0, 2, 4, ...; `every 6 from 5` selects
+    /// 5, 11, 17, and so on.
     Every {
         /// The distance between two indices, at least 1.
         step: u64,
         /// The first index.
         from: u64,
     },
-    /// All indices that no other arm names.
+    /// All indices that no other selector in the same `heads(...)`, `batch(...)` or `layers(...)` names.
     Else,
 }
 
 impl Selector {
-    /// Returns the selector of every `step`-th index from 0.
+    /// Returns the selector of the indices 0, `step`, 2 `step`, and so on.
     pub fn every(step: u64) -> Self {
         Selector::Every { step, from: 0 }
     }
 
-    /// Returns whether the selector contains `index`, the index of a head, batch row or layer. The result is false for
-    /// `Else`.
+    /// Returns whether the selector contains `index`, the index of a head, batch row or layer. For `Else`, the result
+    /// is always false.
     pub fn names(&self, index: u64) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.contains(index)),

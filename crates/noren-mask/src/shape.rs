@@ -7,8 +7,8 @@ use crate::Error;
 
 /// The shape of a bound mask: numbers of batch rows, heads, queries and keys, and the position of the first query.
 ///
-/// Query row `i` has position `i + query_offset`, and key `j` has position `j`. The caller always chooses the alignment of
-/// queries and keys; no constructor guesses it:
+/// Query row `i` has position `i + query_offset`, and key `j` has position `j` unless the facts give positions of keys.
+/// The caller always chooses the alignment of queries and keys; no constructor guesses it:
 ///
 /// ```
 /// use noren_mask::Shape;
@@ -26,16 +26,17 @@ pub struct Shape {
     kv_heads: usize,
     q_len: usize,
     kv_len: usize,
-    /// The position of the first query: a list with one entry for all batch rows, or with one entry for each batch row.
+    /// The position of the first query in each batch row. A list with a single entry applies to all batch rows.
     query_offsets: Vec<i64>,
 }
 
 impl Shape {
-    /// The maximum number of queries, number of keys and query offset. The limit exists because positions in plans have
-    /// 32 bits.
+    /// The maximum number of queries, number of keys and query offset. The limit exists because plans store positions
+    /// as 32-bit numbers.
     pub const MAX_LEN: usize = (u32::MAX / 2) as usize;
 
-    /// The maximum number of pairs of batch row and head, because a plan lists the pattern of each pair.
+    /// The maximum number of pairs of batch row and head. The limit exists because a plan stores one number for each
+    /// pair.
     const MAX_PAIRS: usize = 1 << 22;
 
     /// Returns a shape with `q_len` queries, `kv_len` keys, one batch row and one head; the first query has position
@@ -73,14 +74,15 @@ impl Shape {
         self
     }
 
-    /// Sets the number of key-value heads; `heads / kv_heads` query heads share each of them (GQA, MQA) [default: the number of
-    /// query heads].
+    /// Sets the number of key-value heads [default: the number of query heads]. Each key-value head is shared by
+    /// `heads / kv_heads` query heads (GQA, MQA).
     pub fn kv_heads(mut self, kv_heads: usize) -> Self {
         self.kv_heads = kv_heads;
         self
     }
 
-    /// Sets the position of the first query of each batch row `b` to `offsets[b]`; one entry applies to all batch rows.
+    /// Sets the position of the first query in batch row `b` to `offsets[b]`. A list with a single entry applies to all
+    /// batch rows.
     pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
         self.query_offsets = offsets.into();
         self
@@ -101,7 +103,7 @@ impl Shape {
         self.kv_heads
     }
 
-    /// Returns the index of the key-value head that query head `head` reads.
+    /// Returns the index of the key-value head whose keys and values the query head with index `head` reads.
     pub fn kv_head(&self, head: usize) -> usize {
         head / (self.heads / self.kv_heads)
     }
@@ -163,7 +165,7 @@ impl Shape {
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             return refuse(format!(
-                "there are {} query heads and {} key-value heads: the number of query heads must be a multiple of the other",
+                "there are {} query heads and {} key-value heads: the number of query heads must be a multiple of the number of key-value heads",
                 self.heads, self.kv_heads
             ));
         }

@@ -1,17 +1,18 @@
-//! [`Mask::simplify`]: rewrites a mask in its canonical form, which is often the same for masks that allow the same cells
-//! and are written differently.
+//! [`Mask::simplify`]: rewrites a mask in its canonical form. Masks that allow the same cells but are written
+//! differently often have the same canonical form.
 //!
-//! First, every difference `a - b` becomes `a & !b`, and every complement of an expression becomes complements of atoms:
-//! `!(a & b)` becomes `!a | !b`. Then four rules simplify each `&` and each `|`:
+//! First, every difference `a - b` becomes `a & !b`, and complements are moved to the atoms: `!(a & b)` becomes `!a |
+//! !b`. Then four rules simplify each `&` and each `|`:
 //!
 //! 1. Operands that are ranges of distances, such as `causal` and `window(..)`, are joined into one set of distances.
-//!    Sets of keys are joined in the same manner, and so are sets of queries.
+//!    Sets of keys are joined into one set of keys, and sets of queries into one set of queries.
 //! 2. Repeated operands, and operands that follow from other operands, are removed.
-//! 3. An `&` of an expression and its complement becomes `none`; an `|` of both becomes `full`.
+//! 3. An `&` of an expression and its complement becomes `none`; an `|` of an expression and its complement becomes
+//!    `full`.
 //! 4. The remaining operands are sorted.
 //!
-//! A rule compares only the operands of one `&` or `|`, and the operands of these operands. Therefore the result is
-//! never much larger than the input. The rules run until the mask does not change any more.
+//! A rule reads two levels of the expression: the operands of an `&` or `|`, and the operands of these operands.
+//! Therefore the result is never much larger than the input. The rules run until the mask does not change any more.
 
 mod axis;
 mod pairs;
@@ -29,12 +30,12 @@ use std::collections::{HashMap, HashSet};
 impl Mask {
     /// Returns the canonical form of the mask: an expression that allows the same cells for every shape and all facts.
     ///
-    /// Masks with equal canonical forms are equal. However, two masks can allow the same cells and have different
-    /// canonical forms. To compare the cells of two masks, use [`BoundMask`](crate::BoundMask).
+    /// Masks with equal canonical forms allow the same cells. However, masks with different canonical forms can also
+    /// allow the same cells. To compare the cells of two masks, use [`BoundMask`](crate::BoundMask).
     ///
     /// The canonical form binds to every shape and all facts to which the mask binds, and sometimes to more: the mask
-    /// `keys(label="a") & none` needs a label, but its canonical form `none` needs no facts. A mask that is too large
-    /// for [`check`](Mask::check) is returned unchanged.
+    /// `keys(label="a") & none` needs a label, but its canonical form `none` needs no facts. A mask that
+    /// [`check`](Mask::check) refuses because it is too large is returned unchanged.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -59,7 +60,8 @@ impl Mask {
         }
     }
 
-    /// Returns the mask of one layer: each `layers(...)` becomes the arm for `layer`, or `none` if no arm names the layer.
+    /// Returns the mask of one layer: each `layers(...)` is replaced by its mask for `layer`, or by `none` if no
+    /// selector contains `layer`. Layers are counted from 0.
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -78,9 +80,9 @@ impl Mask {
         matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
     }
 
-    /// Returns whether the query offset may change the cells. The result is false for masks such as `full`, `padding`
-    /// and `keys`. These masks need no query offset if the numbers of queries and keys differ, as in cross-attention:
-    /// see [`Shape::cross`](crate::Shape::cross).
+    /// Returns whether the query offset (position of the first query) may change the cells. For masks such as `full`,
+    /// `padding` and `keys`, the result is false: if the numbers of queries and keys differ, as in cross-attention,
+    /// these masks need no query offset. See [`Shape::cross`](crate::Shape::cross).
     ///
     /// ```
     /// use noren_mask::Mask;
@@ -96,8 +98,8 @@ impl Mask {
     }
 }
 
-/// Returns the mask after each rule was applied once, first to the atoms and then to the expressions that contain them.
-/// If `negate` is true, returns the complement of this mask.
+/// Returns `mask`, simplified by applying each rule once: first to the atoms, then to the expressions that contain
+/// these atoms. If `negate` is true, returns the complement of the simplified mask.
 fn pass(mask: &Mask, negate: bool) -> Mask {
     let join_of = |join: Join| if negate { join.other() } else { join };
     match mask.node() {
@@ -136,8 +138,8 @@ fn atom(mask: &Mask, negate: bool) -> Mask {
     }
 }
 
-/// Returns the canonical form of the masks `parts`, joined by `&` or `|`. The masks `parts` must have their canonical
-/// form.
+/// Returns the canonical form of the combination of `parts` by the operator `join`, `&` or `|`. Each mask in `parts`
+/// must already have its canonical form.
 fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
     let flat = match join.of(parts.into_iter().collect()).node() {
         Node::And(parts) if join == Join::All => parts.clone(),
@@ -178,17 +180,18 @@ fn joined(join: Join, parts: impl IntoIterator<Item = Mask>) -> Mask {
 }
 
 /// The plain operands of one `&` or `|`. An operand that is itself an `&` or `|` is called composite; all others are
-/// plain. The plain operands simplify the composite operands.
+/// plain. [`reduce`](Self::reduce) uses the plain operands to simplify the composite operands.
 struct Context {
     join: Join,
-    /// The operands that are a set of distances, of keys or of queries, joined into one set for each of the three, in
-    /// this order.
+    /// The operands that are sets of numbers: one joined set of distances, one of keys and one of queries, in this
+    /// order.
     sets: [Runs; 3],
     literals: HashSet<Mask>,
 }
 
 impl Context {
-    /// Returns whether the plain operands contain some mask and also its complement.
+    /// Returns whether a mask and its complement are both plain operands of this `&` or `|`. Composite operands are
+    /// ignored.
     fn contradicts(&self) -> bool {
         self.literals.iter().any(|literal| match literal.node() {
             Node::Not(inner) => self.literals.contains(inner),
@@ -196,9 +199,9 @@ impl Context {
         })
     }
 
-    /// Returns the composite operand `composite` without the parts that the plain operands make superfluous: in
-    /// `a & (!a | b)`, the composite operand becomes `b`. Returns `None` if the whole composite operand is superfluous,
-    /// as in `a & (a | b)`.
+    /// Returns the composite operand `composite` (itself an `&` or `|`) without the parts that the plain operands (all
+    /// others) make superfluous: in `a & (!a | b)`, the composite operand becomes `b`. Returns `None` if the whole
+    /// composite operand is superfluous, as in `a & (a | b)`.
     fn reduce(&self, composite: &Mask) -> Option<Mask> {
         // A set with more runs is not compared with every part of every composite.
         const MOST: usize = 256;
@@ -227,8 +230,9 @@ impl Context {
     }
 }
 
-/// Returns the composite operands (each itself an `&` or `|`) of one `&` or `|`, without redundant ones. A composite
-/// operand is redundant if it contains all parts of another composite operand: `(a | b) & (a | b | c)` becomes `a | b`.
+/// Returns the composite operands of one `&` or `|` (operands that are themselves an `&` or `|`) without the redundant
+/// ones. An operand is redundant if it contains all operands of another composite operand: `(a | b) & (a | b | c)`
+/// becomes `a | b`.
 fn without_implied(join: Join, composites: Vec<Mask>) -> Vec<Mask> {
     // Each operand is compared with each other one; in a longer list only repetitions are searched.
     const MOST: usize = 64;
@@ -278,9 +282,9 @@ fn reading_order(mask: &Mask) -> (u8, u8) {
     (class, rank)
 }
 
-/// Returns the canonical form of `heads`, `batch` or `layers` with the given arms: arms with equal masks are joined,
-/// and arms with the mask of `else` are removed. If `negate` is true, returns the complement of this mask. `wrap` makes
-/// the node of the arms.
+/// Returns the canonical form of `heads`, `batch` or `layers`. `arms` has its masks, each with its selector. Selectors
+/// with equal masks are joined. A selector whose mask equals the mask of `else` is removed. If `negate` is true,
+/// returns the complement. `wrap` makes the `heads`, `batch` or `layers` node from the arms.
 fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> Node) -> Mask {
     if check_node(mask.node()).is_err() {
         return if negate { !mask.clone() } else { mask.clone() };

@@ -1,11 +1,12 @@
-//! [`Split`]: the division of a pattern into near cells and into far cells at multiples of a distance, which are
-//! planned with the keys in two orders.
+//! [`Split`]: the division of a mask's cells into near cells and far cells. Far cells are those at multiples of a
+//! distance. Near and far cells are planned with keys in two different orders.
 //!
 //! In `causal & (window(left=256) | stride(512))`, a query reads 257 consecutive near keys, and every 512th of the far
 //! keys. In the order of indices, the far keys are scattered. If keys are sorted by their position modulo 512, the near
 //! keys are scattered. Therefore the order of keys contains every key twice: first all keys in the order of indices,
-//! then all keys sorted by residue class. The cells that the mask allows without its stride are read in the first half
-//! of this order, the other cells in the second half. No cell is read in both.
+//! then all keys sorted by residue class. The cells that the mask allows without its stride (near cells) are read in
+//! the first half of this order, and all other allowed cells (far cells) in the second half. No cell is read in both
+//! halves.
 
 use crate::bits::row_words;
 use crate::bounds::Bounds;
@@ -20,23 +21,24 @@ use std::ops::Range;
 /// twice, and places in this order are 32-bit numbers.
 const MOST_KEYS: u32 = 1 << 30;
 
-/// A pattern, divided into near cells, which are read with keys in the order of indices, and far cells, which are read
-/// with keys sorted by residue class.
+/// The cells of a mask, divided into near cells, which are read with keys in the order of indices, and far cells, which
+/// are read with keys sorted by residue class (position modulo the step of the mask's stride).
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Split {
     step: u32,
     /// The cells that the mask allows if its stride is replaced by `none`. These cells are read with keys in the order
     /// of indices.
     pub(crate) near: Pattern,
-    /// The remaining cells. The pattern is evaluated only for keys whose distance to the query is a multiple of `step`.
-    /// These keys are read in the order by residue class.
+    /// The remaining allowed cells. The pattern is evaluated only for keys whose distance to the query is a multiple of
+    /// `step`. These keys are read in the order by residue class (position modulo `step`).
     pub(crate) far: Pattern,
 }
 
 impl Split {
-    /// Returns the near and far cells of `pattern`, for its `stride(..)` with the largest step from 2 to
-    /// [`MOST_CLASSES`]. Strides with a step that also occurs inside a complement are not used. Returns `None` if there
-    /// is no such stride, or if there are more than `MOST_KEYS` keys.
+    /// Divides the cells of `pattern` by its `stride(..)` with the largest step from 2 to [`MOST_CLASSES`]: near cells
+    /// are allowed also if this stride is replaced by `none`, far cells are not. A step that also occurs in a stride
+    /// inside a complement is not used. Returns `None` if there is no such stride, or if there are more than
+    /// `MOST_KEYS` keys.
     pub(crate) fn of(pattern: &Pattern, frame: &Frame) -> Option<Split> {
         let mut steps = Vec::new();
         strides(pattern, true, &mut steps);
@@ -62,8 +64,9 @@ impl Split {
         self.step
     }
 
-    /// Returns the bounds of the query rows `rows`, as places in the order `keys`. `class` is the residue class of the
-    /// rows, or `None` if they are of several classes.
+    /// Returns bounds on the keys that the query rows `rows` read, as places in the order `keys`. `class` is the
+    /// residue class of the rows (their position modulo the step), or `None` if the rows have different residue
+    /// classes.
     pub(crate) fn bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: Option<u32>) -> Bounds {
         let each = || rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)));
         let near = match rows {
@@ -94,8 +97,8 @@ impl Split {
         near.or(&far)
     }
 
-    /// Returns the bounds of the far cells of the query rows `rows`, which are of residue class `class`, as places in
-    /// the order `keys`.
+    /// Returns bounds on the keys that the query rows `rows` read in far cells, as places in the order `keys`. The rows
+    /// must be of residue class `class` (position modulo the step).
     fn far_bounds(&self, frame: &Frame, keys: &Order, rows: &[Indices], class: u32) -> Bounds {
         let Some(group) = keys.class(class) else { return Bounds::nothing() };
         let Pattern::Band { lo, hi } = self.far else {
@@ -126,8 +129,8 @@ impl Split {
         frame.query(row).rem_euclid(i64::from(self.step)) as u32
     }
 
-    /// Calls `emit(start, end)` for the ranges of places whose keys query row `row` reads. Only `places` of the order
-    /// `keys` are considered.
+    /// Calls `emit(start, end)` for each range of places, in the order `keys`, whose keys query row `row` reads. Only
+    /// the places in `places` are considered.
     pub(crate) fn row(
         &self,
         frame: &Frame,
@@ -160,9 +163,9 @@ impl Split {
     }
 }
 
-/// Appends (step, positive) to `out` for each `stride(..)` in the pattern. The parameter `positive` is true if
-/// `pattern` is inside an even number of complements; the value `positive` of a stride has the same meaning. For
-/// example, `!stride(8)` gives (8, false).
+/// Appends (step, positive) to `out` for each `stride(..)` in `pattern`. In the appended pair, `positive` is true if
+/// the stride is inside an even number of complements (or none) of the whole mask. The parameter `positive`
+/// states the same about `pattern`. For example, `!stride(8)` gives (8, false).
 fn strides(pattern: &Pattern, positive: bool, out: &mut Vec<(i64, bool)>) {
     match pattern {
         Pattern::Stride(step) => out.push((*step, positive)),
@@ -217,8 +220,8 @@ fn is_none(pattern: &Pattern) -> bool {
     matches!(pattern, Pattern::Keys(set) if set.is_empty())
 }
 
-/// Returns the cells of the band `pattern` that the band `other` does not allow. `pattern` must be without a first
-/// distance, and both must have the same last distance, as in `causal` and `sliding(8)`; otherwise returns `None`.
+/// Returns the cells of the band `pattern` that the band `other` does not allow. Returns `None` unless `pattern` has no
+/// limit for the first distance and both bands have the same last distance, as `causal` and `sliding(8)` do.
 fn minus_band(pattern: &Pattern, other: &Pattern) -> Option<Pattern> {
     match (pattern, other) {
         (Pattern::Band { lo: None, hi }, Pattern::Band { lo: Some(lo), hi: end }) if hi == end => {

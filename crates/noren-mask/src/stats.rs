@@ -16,7 +16,7 @@ pub struct Stats {
     pub mask: String,
     /// The shape `[batch, heads, q_len, kv_len]`.
     pub shape: [usize; 4],
-    /// Number of distinct (batch, head) patterns.
+    /// Number of distinct patterns. A pattern is the set of cells of a batch row and head; equal sets count once.
     pub patterns: usize,
     /// Number of all cells.
     pub cells: u128,
@@ -26,43 +26,47 @@ pub struct Stats {
     pub density: f64,
     /// Number of cells that a kernel computes: those of full and mixed spans.
     pub computed: u128,
-    /// The ratio `computed / allowed`. 1 is the best value; 0 means that no cell is allowed.
+    /// The ratio `computed / allowed`. The best value is 1, at which a kernel computes only allowed cells. If no cell
+    /// is allowed, the value is 0.
     pub computed_per_allowed: f64,
-    /// The reordering of queries and keys and its effect, or `None` if no pattern is reordered.
+    /// The reordering of queries and keys and its effect, or `None` if the plan has no reordering.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub reordered: Option<Reordered>,
     /// Number of query rows (of all batch rows and heads) that read no key.
     pub empty_rows: u128,
-    /// Number of tiles of `block_q` x `block_kv` cells in which every cell is allowed.
+    /// Number of tiles of `block_q` x `block_kv` cells that are inside one span in which every cell is allowed.
     pub full_tiles: u128,
-    /// Number of tiles of `block_q` x `block_kv` cells that a span touches and that are not full: they intersect a
-    /// mixed span or the border of a span.
+    /// Number of tiles of `block_q` x `block_kv` cells that intersect a span (range of keys that a query tile reads)
+    /// and in which not every cell is known to be allowed: they intersect a mixed span or contain the border of a span.
     pub mixed_tiles: u128,
-    /// Number of tiles of `block_q` x `block_kv` cells that no span touches. Kernels skip these tiles.
+    /// Number of tiles of `block_q` x `block_kv` cells that intersect no span (range of keys that a query tile reads).
+    /// Kernels skip these tiles.
     pub empty_tiles: u128,
     /// Memory of the plan, in bytes.
     pub plan_bytes: usize,
-    /// Memory of a dense mask with one byte per cell, in bytes. The dense mask has one batch row if all batch rows are
-    /// equal, and one head if all heads are equal.
+    /// Memory of a dense mask with one byte per cell, in bytes. If all batch rows have equal cells, the dense mask has
+    /// one batch row; if all heads have equal cells, it has one head.
     pub dense_bytes: u128,
     /// Time of planning, in seconds.
     pub planning_seconds: f64,
 }
 
-/// The reordering of queries and keys in a plan, and the number of cells that a kernel would compute without
-/// reordering.
+/// The reordering of query rows and keys in a plan, and the number of cells that a kernel would compute if rows and
+/// keys had the order of their indices.
 #[derive(Clone, PartialEq, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Reordered {
-    /// A description of each different reordering in the plan, such as `8 residue classes`.
+    /// The distinct reorderings in the plan, each described in a few words, such as `8 residue classes` (sets of rows
+    /// or keys with equal positions modulo 8).
     pub how: Vec<String>,
-    /// Number of distinct patterns that are reordered.
+    /// Number of distinct patterns (sets of cells of a batch row and head) that are reordered.
     pub patterns: usize,
-    /// Number of cells that a kernel would compute without reordering.
+    /// Number of cells that a kernel would compute if query rows and keys had the order of their indices.
     pub computed_in_place: u128,
 }
 
-/// The counts of one pattern, from which [`Stats`] are added up.
+/// The counts of one pattern (set of cells of a batch row and head). [`Stats`] are the sums of these counts over all
+/// batch rows and heads.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     cells: Cells,
@@ -74,18 +78,18 @@ struct Counts {
 }
 
 impl Plan {
-    /// Returns exact counts. Most masks are counted by arithmetic on ranges, without visiting each cell.
-    /// [`stats_within`](Self::stats_within) takes a limit of steps, and its documentation lists the masks for which
-    /// cells are visited.
+    /// Returns exact counts of cells, tiles and bytes. For most masks, cells are counted by arithmetic on ranges,
+    /// without visiting each cell. The documentation of [`stats_within`](Self::stats_within), which has a limit of
+    /// steps, lists the masks for which each cell is visited.
     pub fn stats(&self) -> Stats {
         self.stats_within(&Budget::unlimited()).expect("a budget without limits cannot run out")
     }
 
     /// Returns [`stats`](Self::stats) within a budget. The watch function of the budget receives the progress and can cancel.
     ///
-    /// For documents, chunks, sets of keys, levels, bands, strides and neighborhoods, the time is proportional to the
-    /// number of their borders, not of cells. For `random`, closures and dense arrays, each cell of the mixed spans is
-    /// visited.
+    /// For documents, chunks, sets of keys, clearance levels, bands, strides and neighborhoods, the time is
+    /// proportional to the number of borders of ranges, not to the number of cells. For `random`, closures and dense
+    /// arrays, each cell of the mixed spans is visited.
     ///
     /// ```
     /// use noren_mask::{Budget, Facts, Shape, atoms::*};
@@ -150,7 +154,8 @@ impl Plan {
     }
 }
 
-/// The number of keys for which the bits of a mask are computed at once, to limit memory.
+/// The maximum number of keys whose cells are written as bits and then counted in one step. A limit keeps the memory
+/// for the bits small.
 const KEYS: u32 = 4096;
 
 fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Counts, Error> {
@@ -183,9 +188,9 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
     Ok(counts)
 }
 
-/// Counts the allowed cells of the plan: all cells of full spans, and in mixed spans the bits that
-/// [`PatternPlan::fill_bits`] sets. Also counts the query rows that read no key. Subtracts `steps` from the budget for
-/// each word of 64 mask bits.
+/// Counts the allowed cells of the plan, and the query rows that read no key. In full spans, all cells count; in mixed
+/// spans, the cells whose bits [`PatternPlan::fill_bits`] sets. Subtracts `steps` from the budget for each word of 64
+/// mask bits.
 fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let mut cells = Cells::default();
     let mut words = Vec::new();
@@ -217,8 +222,8 @@ fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells,
     Ok(cells)
 }
 
-/// Returns (full, touched) for the key tiles of `block` keys: the number of key tiles that are inside one full span,
-/// and the number of key tiles that intersect any span.
+/// Divides the keys into key tiles of `block` keys, and returns (number of key tiles that are inside one full span,
+/// number of key tiles that intersect at least one span).
 fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64) {
     let (mut full, mut touched, mut next) = (0, 0, 0);
     for span in spans {
@@ -233,8 +238,8 @@ fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64
     (full, touched)
 }
 
-/// Returns `value` as a short text with a unit, such as `1.23 M` for 1234567. `base` is 1000, or 1024 for bytes, and
-/// unit number `i` of `units` is for `base` to the power `i`.
+/// Returns `value` as a short text with a unit, such as `1.23 M` for 1234567. `base` is 1000 for counts, and 1024 for
+/// bytes. `units[i]` is the unit of `base` to the power `i`.
 fn short(value: f64, base: f64, units: [&str; 6]) -> String {
     let mut value = value;
     let mut unit = 0;
@@ -261,7 +266,7 @@ pub fn short_bytes(value: u128) -> String {
     short(value as f64, 1024.0, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Writes a table for users.
+/// Writes the counts as a table for users, on several lines.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [batch, heads, q_len, kv_len] = self.shape;
@@ -282,8 +287,11 @@ impl fmt::Display for Stats {
         )?;
         if let Some(Reordered { how, computed_in_place, .. }) = &self.reordered {
             let times = *computed_in_place as f64 / self.allowed.max(1) as f64;
-            let instead = format!("instead of {} ({times:.3} x allowed)", short_count(*computed_in_place));
-            line("reordered", format!("{:>10}  {instead}", how.join("; ")))?;
+            let (how, before) = (how.join("; "), short_count(*computed_in_place));
+            line(
+                "reordered",
+                format!("{how:>10}  (without reordering: {before} computed cells, {times:.3} x allowed)"),
+            )?;
         }
         line("empty rows", format!("{:>10}", short_count(self.empty_rows)))?;
         line("full tiles", tile(self.full_tiles))?;

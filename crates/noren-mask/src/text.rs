@@ -10,7 +10,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns `text` with escapes for XML, so that an XML reader returns the original text. Characters that XML forbids
+/// Returns `text` escaped for XML. An XML reader returns the original text, except that characters which XML forbids
 /// become U+FFFD.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns the first line of a message, without a backtrace that may follow it.
+/// Returns the first line of `message`. A backtrace on the following lines is left out.
 ///
 /// ```
 /// assert_eq!(noren_mask::text::first_line("no such file\n   at main.rs:3"), "no such file");

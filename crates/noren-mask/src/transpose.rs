@@ -1,15 +1,15 @@
-//! A plan ordered by key: for each key tile (consecutive keys), the query rows that read it. The backward pass uses
-//! such a plan for the gradients of keys and values.
+//! A plan ordered by key: for each key tile (consecutive keys), the query rows that read the tile. The backward pass
+//! uses such a plan for the gradients of keys and values.
 
 use crate::interval::Interval;
 use crate::plan::{Kind, PatternPlan, TileSpan};
 
-/// A plan ordered by key: key tiles of a fixed number of keys, each with the query rows that read it.
+/// A plan ordered by key: key tiles of a fixed number of keys, each with the query rows that read the tile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transposed {
     block_kv: u32,
     kv_len: u32,
-    /// For each key tile, the index in `spans` of its first span. The last element is the number of spans.
+    /// For each key tile, the index of its first span in `spans`. The last element is the number of spans.
     first: Vec<u32>,
     spans: Vec<TileSpan>,
 }
@@ -21,8 +21,8 @@ pub struct KeyTile<'a> {
     pub start: u32,
     /// The first key after the tile.
     pub end: u32,
-    /// Ranges of query rows, ascending and disjoint. Here `start` and `end` of a [`TileSpan`] are query rows. A range
-    /// is full if every row of it may read every key of the tile.
+    /// Ranges of query rows, ascending and disjoint. Here `start` and `end` of a [`TileSpan`] are query rows. The kind
+    /// of a range is full if every row in the range may read every key of the tile.
     pub queries: &'a [TileSpan],
 }
 
@@ -32,7 +32,7 @@ impl Transposed {
         self.first.len() - 1
     }
 
-    /// Returns the key tile number `index`. Tiles cover all keys in order.
+    /// Returns the key tile with index `index`, counted from 0. The tiles cover all keys in ascending order.
     pub fn tile(&self, index: usize) -> KeyTile<'_> {
         let start = index as u32 * self.block_kv;
         let queries = &self.spans[self.first[index] as usize..self.first[index + 1] as usize];
@@ -45,8 +45,8 @@ impl Transposed {
     }
 }
 
-/// Consecutive key tiles, all of which one query tile reads in spans of the same kind: full or mixed. The kind is
-/// `None` if the query tile reads no key of them.
+/// Consecutive key tiles that have the same kind for one query tile: full, mixed, or `None` if the query tile reads no
+/// key of these key tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Covered {
     tiles: Interval,
@@ -56,9 +56,9 @@ struct Covered {
 impl PatternPlan {
     /// Returns the plan ordered by key, in key tiles of `block_kv` keys.
     ///
-    /// Two neighboring query tiles usually read a key tile in the same way: fully, partly or not. The function visits
-    /// only the key tiles for which this changes from one query tile to the next. Therefore the time is proportional to
-    /// the number of query tiles and spans plus the number of changes, not to query tiles times key tiles.
+    /// For a query tile, each key tile has a kind: read fully, partly or not at all. From one query tile to the next,
+    /// the kinds of most key tiles stay the same, and the function visits only the key tiles whose kind changes.
+    /// Therefore the time is proportional to query tiles plus spans plus changes, not to query tiles times key tiles.
     pub fn transposed(&self, block_kv: u32) -> Transposed {
         let block_kv = block_kv.max(1);
         let key_tiles = self.key_places().div_ceil(block_kv);
@@ -86,9 +86,9 @@ impl PatternPlan {
     }
 }
 
-/// Returns all key tiles of `block` keys, as runs of key tiles with the same kind in a query tile with the spans
-/// `spans`. A key tile is full if one full span contains all its keys, mixed if spans contain only some keys or are
-/// mixed, and otherwise has the kind `None`.
+/// Returns the key tiles of `block` keys as runs with the same kind, for a query tile with the spans `spans`. The kind
+/// of a key tile is full if one full span contains all its keys, `None` if no span contains any of its keys, and
+/// otherwise mixed.
 fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
     let mut out: Vec<Covered> = Vec::new();
@@ -140,7 +140,7 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
 }
 
 /// Calls `changed(key tile, new kind)` for each key tile whose kind differs between two neighboring query tiles.
-/// `before` has the kinds for the first query tile, and `now` for the second.
+/// `before` has the kinds of all key tiles for the first query tile, and `now` for the second.
 fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {

@@ -1,19 +1,20 @@
 //! Checks that a plan computes exactly the cells that its mask allows.
 //!
-//! There are three checks. Each of them also checks that every query row is in exactly one tile, and that the spans of
-//! each tile are ascending and disjoint.
+//! There are three checks, at different times. A tile here is a group of query rows with the ranges of keys (spans)
+//! that they read. Each check also checks that every query row is in exactly one tile, and that the spans of each tile
+//! are ascending and disjoint.
 //!
-//! * **[`Plan::verify`]** compares a plan with the definition, [`BoundMask::allowed`], when the caller calls this
-//!   function. The caller chooses the maximum number of cells.
+//! * **[`Plan::verify`]** compares a plan with the definition, [`BoundMask::allowed`], at any time that the caller
+//!   chooses. The caller also sets the number of cells up to which a pattern is compared completely.
 //! * **Debug builds and tests** compare every new plan with the definition. In a pattern of at most
 //!   [`Plan::CHECKED_CELLS`] cells, every cell is compared. In a larger pattern, sampled cells are compared. If a cell
 //!   differs, the program panics with a message that contains the mask.
-//! * **Release builds** check each new plan that is reordered. For each compared query row, the plan must read the same
-//!   keys as a plan without reordering. A plan that fails this check is replaced by the plan without reordering, which
-//!   is exact but slower. The number of compared rows depends on the size of the pattern:
+//! * **Release builds** check each new plan that is reordered. In each compared query row, the plan must read the same
+//!   keys as a plan without reordering. If it does not, the plan without reordering is used instead, which is exact but
+//!   slower. The number of compared rows depends on the size of the pattern:
 //!   * In a pattern of at most 2,097,152 cells, all rows are compared.
 //!   * In a larger pattern, the compared rows are from evenly distributed tiles. In addition, up to 8,192 cells of
-//!     gathered keys are compared.
+//!     gathered keys (keys that the plan moves to the start of its order) are compared.
 //!   * In a row of more than 2,097,152 keys, only sampled cells are compared.
 
 use crate::Error;
@@ -27,38 +28,44 @@ use crate::order::Order;
 use crate::plan::{Kind, PatternPlan, Plan, Tile};
 use std::ops::Range;
 
-/// The maximum number of cells that the check of a reordered plan compares in complete rows.
+/// The number of cells that the check of a reordered plan may compare. The number of query rows that are compared
+/// completely is this number divided by the number of keys, but at least 2. If a row has more keys than this number,
+/// only sampled cells are compared.
 const GUARDED_CELLS: usize = 1 << 21;
 /// The maximum number of cells of gathered keys that the check of a reordered plan compares one by one, in addition to
 /// complete rows. Gathered keys are keys that a reordering put next to one another.
 const GUARDED_KEYS: usize = 1 << 13;
-/// The number of sampled query rows of a pattern that is too large for a complete comparison.
+/// The number of query rows in which cells are sampled, if a pattern (mask of one batch row and head) has too many
+/// cells for a complete comparison.
 const SAMPLED_ROWS: u32 = 16;
-/// The maximum number of keys at the ends of spans, and the number of random keys, that are compared in each sampled
-/// query row.
+/// The number of random keys that are compared in each sampled query row, and the maximum number of compared keys at
+/// the ends of spans.
 const SAMPLED_KEYS: u32 = 64;
 
-/// The number of cells that [`Plan::verify`] compared. All of them agreed.
+/// The number of cells that [`Plan::verify`] compared. The plan agreed with the definition in all of these cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Number of cells that were compared with the definition, in all distinct patterns.
+    /// Number of cells that were compared with the definition. If several pairs of batch row and head have equal cells,
+    /// these cells are compared and counted once.
     pub cells: u64,
-    /// True if every cell of every distinct pattern was compared. False if only sampled cells of a pattern were compared.
+    /// True if every cell was compared. False if only sampled cells were compared in at least one batch row and head.
     pub complete: bool,
 }
 
 impl Plan {
-    /// The maximum number of cells of a pattern that is compared completely when a debug build makes a plan.
+    /// The maximum number of cells of a pattern (mask of one batch row and head) for which a debug build compares every
+    /// cell of a new plan with the definition.
     pub const CHECKED_CELLS: u64 = 1 << 16;
 
     /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].
     ///
-    /// A distinct pattern with at most `most_cells` cells is compared completely. In a larger pattern, sampled cells
-    /// are compared. A kernel computes all cells of full spans, and in mixed spans the cells that
-    /// [`PatternPlan::fill_bits`] sets. The time is proportional to the compared cells. In every pattern of any size,
-    /// each query row must be in exactly one tile, and the spans of each tile must be ascending and disjoint. The order
-    /// of a reordered pattern with more than 2,097,152 rows or keys is not compared.
+    /// Each distinct pattern (set of cells of a batch row and head) with at most `most_cells` cells is compared
+    /// completely. In a larger pattern, sampled cells are compared. A kernel computes all cells of full spans, and in
+    /// mixed spans the cells that [`PatternPlan::fill_bits`] sets. The time is proportional to the compared cells. In a
+    /// pattern of any size, each query row must be in exactly one tile, and the spans of each tile must be ascending
+    /// and disjoint. In a reordered pattern of more than 2,097,152 rows or keys, it is not checked that the order has
+    /// each index once.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -93,28 +100,30 @@ impl Plan {
     }
 }
 
-/// An error in a plan: a cell that differs from the definition, or wrong tiles, spans or orders.
+/// An error in a plan: a cell that differs from the definition, wrong tiles, wrong spans (ranges of keys that a tile
+/// reads), or wrong orders of rows or keys.
 #[derive(Debug)]
 enum Wrong {
     /// A cell that the plan executes although the mask hides it (`executed` is true), or that the plan leaves out
     /// although the mask allows it (`executed` is false).
     Cell { row: u32, key: u32, executed: bool },
-    /// Tiles that do not contain every query row exactly once: the tiles up to some tile contain the rows before place
-    /// `end`, but the next tile begins at place `start` instead.
+    /// Tiles that do not contain every query row exactly once. The first tiles contain the rows before place `end`, and
+    /// the next tile begins at place `start`. If there is no next tile, `start` is the number of rows.
     Rows { end: u32, start: u32 },
-    /// A span of the keys `start..end`, in the tile at place `tile`, that is empty, begins before the end of the previous
-    /// span, or extends beyond the last key.
+    /// A wrong span: the span `start..end` of the tile at place `tile` is empty, begins before the end of the previous
+    /// span, or ends after the last key.
     Span { tile: u32, start: u32, end: u32 },
     /// An order of query rows or keys that contains one index twice and omits another index. The text is `query rows`
     /// or `keys`.
     Order(&'static str),
-    /// A query row that reads the same key at two places: the order of keys contains the key twice.
+    /// A query row that reads the same key twice, at two places. This error is possible only if the order of keys
+    /// contains keys twice.
     Twice { row: u32 },
 }
 
 impl Wrong {
     fn error(&self, mask: &Mask, batch: usize, head: usize) -> Error {
-        let at = format!("of `{mask}` in batch row {batch}, head {head}");
+        let plan = format!("the plan of `{mask}` in batch row {batch}, head {head}");
         Error::Plan(match self {
             Wrong::Cell { row, key, executed } => {
                 let cell = [batch, head, *row as usize, *key as usize];
@@ -124,21 +133,23 @@ impl Wrong {
                 }
             }
             Wrong::Rows { end, start } => format!(
-                "the tiles {at} do not contain every query row exactly once: they contain the rows before place {end}, and the \
-                 next tile begins at place {start}"
+                "{plan} has tiles that do not contain every query row exactly once: the tiles contain the rows \
+                 before place {end}, but the next tile begins at place {start}"
             ),
             Wrong::Span { tile, start, end } => format!(
-                "the span of keys {start}..{end} in the tile at place {tile} {at} is empty, overlaps another span or is out of order"
+                "{plan} has a wrong span of keys in the tile at place {tile}: {start}..{end} is empty, overlaps another span or is out of order"
             ),
-            Wrong::Twice { row } => format!("query row {row} {at} reads a key twice"),
-            Wrong::Order(what) => format!("the order of the {what} {at} contains an index twice or omits an index"),
+            Wrong::Twice { row } => format!("{plan} reads a key twice in query row {row}"),
+            Wrong::Order(what) => {
+                format!("{plan} has an order of {what} that contains an index twice or omits an index")
+            }
         })
     }
 }
 
 impl PatternPlan {
-    /// Checks that tiles contain every query row exactly once, and that the spans of each tile are ascending and
-    /// disjoint.
+    /// Checks that tiles contain every query row exactly once, and that the spans (ranges of keys) of each tile are
+    /// ascending and disjoint.
     fn check_tiles(&self) -> Result<(), Wrong> {
         let mut held = 0;
         for tile in self.tiles() {
@@ -168,8 +179,9 @@ impl PatternPlan {
         }
     }
 
-    /// Compares each cell of the pattern: a kernel must compute it exactly if `allowed(row, key)` is true. Returns the
-    /// number of cells, or the first difference as an error.
+    /// Compares each cell of the pattern (the mask of one batch row and head) with the definition: a kernel must
+    /// compute a cell if and only if `allowed(row, key)` is true. Returns the number of cells, or the first difference
+    /// as an error.
     fn compare(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut read = vec![0; row_words(self.kv_len())];
         for tile in self.tiles() {
@@ -189,9 +201,10 @@ impl PatternPlan {
         Ok(u64::from(self.q_len()) * u64::from(self.kv_len()))
     }
 
-    /// Compares some cells of some query rows with the definition `allowed(row, key)`. In each of these rows, the
-    /// compared keys are the first and the last key of spans, the keys next to them, and keys at random places. Returns
-    /// the number of compared cells, or the first difference as an error.
+    /// Compares some cells of some query rows with the definition `allowed(row, key)`. In each of these rows, it
+    /// compares at most [`SAMPLED_KEYS`] keys at the ends of the tile's spans (the first and last key of a span, and
+    /// the keys next to them), and [`SAMPLED_KEYS`] keys at random places. Returns the number of compared cells, or the
+    /// first difference as an error.
     fn compare_samples(&self, allowed: &impl Fn(u32, u32) -> bool) -> Result<u64, Wrong> {
         let mut compared = 0;
         for (tile, place) in self.sampled_rows(SAMPLED_ROWS as usize) {
@@ -213,8 +226,9 @@ impl PatternPlan {
         Ok(compared)
     }
 
-    /// Returns about `rows` query rows as pairs (tile, place of the row). The tiles are evenly distributed over the
-    /// plan, and the place within a tile varies. Returns all query rows if the plan has at most `rows`.
+    /// Returns about `rows` query rows as pairs (tile, place of the row). The tiles of these rows are evenly
+    /// distributed over the plan, and the rows within a tile are pseudo-random. Returns all query rows if the plan has
+    /// at most `rows` rows.
     fn sampled_rows(&self, rows: usize) -> impl Iterator<Item = (Tile<'_>, u32)> {
         let (tiles, rows) = (self.tile_count(), rows.clamp(1, (self.q_len() as usize).max(1)));
         let chosen = rows.min(tiles);
@@ -228,8 +242,8 @@ impl PatternPlan {
         })
     }
 
-    /// Sets in `read` the bit of each key, by index, that a kernel reads for the query at place `place`, which is in
-    /// `tile`. The other bits become 0. Returns whether the kernel reads each of these keys only once.
+    /// Sets bit `i` in `read` if a kernel reads the key with index `i` for the query at place `place`, which is in
+    /// `tile`. All other bits become 0. Returns false if the kernel reads a key twice, otherwise true.
     fn executed_row(&self, tile: Tile<'_>, place: u32, read: &mut [u64]) -> bool {
         read.fill(0);
         let (mut words, mut reads) = (Vec::new(), 0);
@@ -250,7 +264,7 @@ impl PatternPlan {
         reads == count(read)
     }
 
-    /// Sets in `read` the bit of each key at the places `places`. The number of a bit is the index of the key.
+    /// Sets one bit in `read` for each key at the places `places`: bit `i` for the key with index `i`.
     fn set_places(&self, places: Range<u32>, read: &mut [u64]) {
         let Some(order) = self.key_order() else {
             return set_range(read, places.start as usize, places.end as usize);
@@ -275,10 +289,10 @@ impl PatternPlan {
         })
     }
 
-    /// Returns whether a reordered plan passes the check of release builds. Every query row must be in one tile, and
+    /// Returns true if a reordered plan passes the check of release builds. Every query row must be in one tile, and
     /// spans must be disjoint. In each compared row, the plan must read the same keys as without reordering. In
-    /// addition, gathered keys are compared in query rows of many tiles. If there are more than [`GUARDED_CELLS`] keys,
-    /// only sampled cells are compared.
+    /// addition, keys that the reordering put next to one another (gathered keys) are compared in query rows of many
+    /// tiles. If there are more than [`GUARDED_CELLS`] keys, only sampled cells are compared.
     pub(crate) fn agrees_with_rows(&self) -> bool {
         if self.check_tiles().is_err() {
             return false;
@@ -315,9 +329,9 @@ impl PatternPlan {
             })
     }
 
-    /// Returns the second place of key `key` in an order that contains keys twice
-    /// ([`Reorder::Copies`](crate::Reorder)), or the first place if this key has no second place. Returns `None` if the
-    /// order contains each key once.
+    /// Returns the second place of key `key` in an order that contains each key twice
+    /// ([`Reorder::Copies`](crate::Reorder)). Returns the only place of a key that such an order contains once, and
+    /// `None` for an order without copies.
     fn second_place(&self, key: u32) -> Option<u32> {
         if !self.has_copies() {
             return None;
@@ -329,8 +343,8 @@ impl PatternPlan {
     }
 
     /// Returns the places of gathered keys: keys, such as those of `global(..)`, that the order of keys puts next to
-    /// one another. Returns all of them if there are at most `most`, and otherwise about `most` of them, at equal
-    /// distances.
+    /// one another. If there are at most `most` gathered keys, returns all of their places; otherwise about `most` of
+    /// these places, evenly distributed.
     fn gathered_keys(&self, most: usize) -> Vec<u32> {
         let groups = || self.key_groups().iter().filter(|group| group.class.is_none() && !self.has_copies());
         let total: usize = groups().map(|group| (group.end - group.start) as usize).sum();
@@ -360,8 +374,8 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// Returns whether the mask contains a closure with bounds that the user gave, or an atom that the user implements. If
-/// such bounds are wrong, the plan is wrong.
+/// Returns true if the mask contains a closure with bounds that the user gave, or an atom that the user implements. For
+/// such a mask, a wrong plan can be caused by wrong bounds from the user.
 pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| {
         let closures = &bound.facts().closures;
@@ -381,8 +395,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
 
-    /// Returns a bound mask, options and a wrong plan of this mask, for tests of the checks. The plan has gathered keys
-    /// and residue classes, and an error in a span that contains a gathered key.
+    /// Returns a bound mask, options and a wrong plan of this mask, for tests of the checks. The plan has residue
+    /// classes and gathered keys (keys that the reordering put next to one another). Its error is in a span that
+    /// contains a gathered key.
     pub(crate) fn planted() -> (BoundMask, PlanOptions, PatternPlan) {
         let mask: Mask =
             "neighborhood(grid=[96], size=[7], dilation=[4]) | global([5, 8, 12, 30, 38])".parse().unwrap();

@@ -1,19 +1,19 @@
-//! [`Draw`]: pictures of bound masks, in each medium.
+//! [`Draw`]: pictures of bound masks, for a terminal, as SVG and as PNG.
 
 use super::picture::Picture;
 use super::scene::{self, Layout};
 use super::terminal::{self, TerminalOptions};
-use super::{png, svg};
+use super::{page, png, svg};
 use noren_mask::{BoundMask, Error};
 
-/// Pictures of bound masks. Import this trait to call its methods.
+/// Methods that draw pictures of bound masks. Import this trait to call them.
 pub trait Draw {
     /// Returns a picture of this mask.
     fn picture(&self) -> Picture<'_>;
 
-    /// Returns a picture of the differences between this mask and `other`. It distinguishes cells that only the first
-    /// mask allows, only the second, both, and neither. Patterns in which the masks are equal are omitted; if the masks
-    /// are equal in all patterns, the first pattern is shown.
+    /// Returns a picture of the differences between this mask and `other`. The picture distinguishes cells that only
+    /// the first mask allows, only the second, both, and neither. Patterns (sets of cells of a batch row and head) in
+    /// which both masks allow the same cells are omitted. If there is no other pattern, the first pattern is shown.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, atoms::*};
@@ -27,8 +27,9 @@ pub trait Draw {
     /// ```
     fn picture_of_difference<'a>(&'a self, other: &'a BoundMask) -> Picture<'a>;
 
-    /// Returns the batch rows and heads that have pattern number `pattern`, as text: `batch 0-1, heads 0-3, 5`. Returns
-    /// `None` if the mask has only one pair of batch row and head.
+    /// Returns the batch rows and heads that have pattern number `pattern` of the mask, as text: `batch 0-1, heads 0-3,
+    /// 5`. A pattern is a distinct set of allowed cells; several pairs of batch row and head can have the same pattern.
+    /// Returns `None` if the mask has only one batch row and one head.
     fn pattern_caption(&self, pattern: usize) -> Option<String>;
 }
 
@@ -53,8 +54,9 @@ impl Picture<'_> {
     /// Returns the picture as text.
     ///
     /// # Errors
-    /// Returns an error if a batch row, head or range is outside the shape, if labels do not fit, or if the masks
-    /// cannot be compared. The other media return the same errors.
+    /// Returns an error if a batch row, head or range is outside the shape, if the number of labels is wrong, or if the
+    /// two masks of a difference cannot be compared. [`to_svg`](Self::to_svg) and [`to_png`](Self::to_png) return the
+    /// same errors.
     pub fn to_terminal(&self, options: &TerminalOptions) -> Result<String, Error> {
         terminal::draw(self, &Layout::new(self)?, options)
     }
@@ -62,8 +64,8 @@ impl Picture<'_> {
     /// Returns the picture as a self-contained SVG document that follows the light or dark color scheme of the system.
     ///
     /// # Errors
-    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask, and the errors of the
-    /// computation of its cells.
+    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask. Returns an error if the cells of
+    /// the picture cannot be computed.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(96);
@@ -71,11 +73,33 @@ impl Picture<'_> {
         Ok(svg::draw(self, &layout.scene(self, rows, cols)?))
     }
 
+    /// Returns the picture as one HTML file of at most 300,000 bytes that opens from disk without network: picture,
+    /// expression, facts, [`code`](Self::code), and the reason of the cell under the pointer, with the sentences of
+    /// [`BoundMask::explain`]. The page contains every cell; [`max_cells`](Self::max_cells) and
+    /// [`max_panels`](Self::max_panels) have no effect on the page.
+    ///
+    /// ```
+    /// use noren_mask::{Facts, Shape, atoms::*};
+    /// use noren_picture::Draw;
+    /// let bound = (causal() & documents_of([3, 2])).bind(&Shape::square(5), &Facts::new())?;
+    /// let html = bound.picture().title("Two documents").to_html()?;
+    /// assert!(html.contains("<h1>Two documents</h1>"));
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask, if the picture shows tiles or a
+    /// difference, or if the mask is too large for a page. Returns [`Error::Shape`] if the mask is a selection from
+    /// another mask.
+    pub fn to_html(&self) -> Result<String, Error> {
+        page::draw(self)
+    }
+
     /// Returns the picture as the bytes of a PNG file, with dot-matrix characters and without token labels.
     ///
     /// # Errors
     /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask or the picture has too many
-    /// pixels, and the errors of the computation of its cells.
+    /// pixels. Returns an error if the cells of the picture cannot be computed.
     pub fn to_png(&self) -> Result<Vec<u8>, Error> {
         let layout = Layout::new(self)?;
         let most = self.max_cells.unwrap_or(512);

@@ -1,4 +1,4 @@
-//! Characters of 5 x 7 dots, for pictures without fonts. Some characters have a part below the baseline.
+//! Characters as patterns of 5 x 7 dots, for pictures that cannot use fonts. Some characters extend below the baseline.
 
 /// Width of a character in dots, including the space after the character.
 pub(super) const ADVANCE: usize = 6;

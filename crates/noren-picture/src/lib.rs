@@ -1,7 +1,7 @@
-//! Pictures of attention masks: in a terminal, as SVG and as PNG.
+//! Pictures of attention masks: in a terminal, as SVG, as PNG, and as a web page with the reason of each cell.
 //!
-//! A [`Picture`] shows one bound mask, or the difference of two. It is down-sampled if the sequence is too long for one character or
-//! pixel per cell: a picture cell that covers allowed and denied cells is drawn as mixed.
+//! A [`Picture`] shows one bound mask, or the difference of two. If the sequence is too long for one character or pixel
+//! per cell, the picture is down-sampled: a picture cell that covers both allowed and denied cells is drawn as mixed.
 //!
 //! ```
 //! use noren_mask::{Facts, Shape, atoms::*};
@@ -16,12 +16,14 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `picture`, `scene` | the request, checked and down-sampled to panels of colored cells, which all media draw |
-//! | `draw`, `terminal`, `svg`, `png` | the methods of bound masks, and the three media |
-//! | `font`, `text` | characters for PNG; texts that the media share |
+//! | `picture`, `scene` | the options of a picture, and its content: panels of colored picture cells, the same for all output formats |
+//! | `draw`, `terminal`, `svg`, `png` | the methods of bound masks, and three output formats |
+//! | `page` | the fourth medium: one HTML file with the cells and the reasons as data, and the script that reads them |
+//! | `font`, `text` | characters for PNG; texts that the output formats share |
 
 mod draw;
 mod font;
+mod page;
 mod picture;
 mod png;
 mod scene;

@@ -4,12 +4,13 @@ use super::text::clean;
 use noren_mask::{BoundMask, Error, PlanOptions, Reorder, Shape};
 use std::ops::Range;
 
-/// A picture of a [`BoundMask`] or of the difference of two, with its options. Queries run down, keys across.
+/// A picture of a [`BoundMask`], or of the difference of two bound masks, with its options. Each row of the picture is
+/// a query, each column a key.
 ///
-/// Without [`batch`](Self::batch) and [`head`](Self::head), the picture shows each distinct pattern once, in panels
-/// whose captions list the batch rows and heads of the pattern. If the sequence is too long for one picture cell per
-/// cell, the picture is down-sampled: a picture cell that covers both allowed and denied cells is drawn as mixed, even
-/// if only one of them is allowed or only one is denied.
+/// Without [`batch`](Self::batch) and [`head`](Self::head), the picture shows each distinct pattern (set of cells of a
+/// batch row and head) once, in panels whose captions list the batch rows and heads of the pattern. If the sequence is
+/// too long for one picture cell per cell, the picture is down-sampled: a picture cell that covers both allowed and
+/// denied cells is drawn as mixed, even if it covers only one allowed or only one denied cell.
 ///
 /// ```
 /// use noren_mask::{Facts, Shape, atoms::*};
@@ -48,6 +49,9 @@ pub struct Picture<'a> {
     pub(super) query_labels: Option<Vec<String>>,
     pub(super) key_labels: Option<Vec<String>>,
     pub(super) title: Option<String>,
+    pub(super) expression: Option<String>,
+    /// The code that a web page shows, as pairs (title, code).
+    pub(super) code: Vec<(String, String)>,
     pub(super) tiles: Option<PlanOptions>,
     pub(super) max_cells: Option<usize>,
     pub(super) max_panels: usize,
@@ -67,6 +71,8 @@ impl<'a> Picture<'a> {
             query_labels: None,
             key_labels: None,
             title: None,
+            expression: None,
+            code: Vec::new(),
             tiles: None,
             max_cells: None,
             max_panels: 12,
@@ -104,7 +110,7 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets one label for each query row. Use this function if the queries are not tokens of the keys' sequence.
+    /// Sets one label for each query row. Use this function if queries and keys are tokens of different sequences.
     pub fn query_labels<S: AsRef<str>>(mut self, tokens: impl IntoIterator<Item = S>) -> Self {
         self.query_labels = Some(owned(tokens));
         self
@@ -122,7 +128,20 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Shows the tiles of a plan with these options. The picture then distinguishes allowed cells in full tiles,
+    /// Sets the expression that a web page shows, such as the mask's text with its score modifiers. [default: the mask's
+    /// text]
+    pub fn expression(mut self, expression: impl Into<String>) -> Self {
+        self.expression = Some(expression.into());
+        self
+    }
+
+    /// Adds code of the mask that a web page shows. `title` is the name of the library or language of the code.
+    pub fn code(mut self, title: impl Into<String>, text: impl Into<String>) -> Self {
+        self.code.push((title.into(), text.into()));
+        self
+    }
+
+    /// Shows the tiles of the plan that `options` gives. The picture then distinguishes allowed cells in full tiles,
     /// allowed cells in mixed tiles, denied cells that are computed and masked, and cells that are skipped. A picture
     /// of a difference shows no tiles.
     pub fn tiles(mut self, options: PlanOptions) -> Self {
@@ -139,8 +158,8 @@ impl<'a> Picture<'a> {
         self
     }
 
-    /// Sets the maximum number of panels, each of which shows one pattern. [default: 12] A note gives the number of
-    /// omitted panels.
+    /// Sets the maximum number of panels. [default: 12] Each panel shows one pattern (set of cells of a batch row and
+    /// head). A note in the picture has the number of omitted panels.
     pub fn max_panels(mut self, most: usize) -> Self {
         self.max_panels = most;
         self

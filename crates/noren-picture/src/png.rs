@@ -14,8 +14,8 @@ const GAP: usize = 36;
 /// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1400;
 
-/// Index of the page's color in [`PALETTE`]. This and the next three constants are the colors that are not inks of
-/// cells.
+/// Index of the page's color in [`PALETTE`]. This constant and the next three are the indices of colors that no cell
+/// has.
 const PAGE: u8 = 10;
 const TEXT: u8 = 11;
 const SOFT: u8 = 12;
@@ -112,7 +112,7 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
     lines
 }
 
-/// A panel (the drawing of one pattern) with the space for its axes.
+/// A panel (the drawing of the cells of one batch row and head) with the space for its axes.
 struct Frame<'a> {
     panel: &'a Panel,
     cell: usize,
@@ -211,8 +211,10 @@ impl Canvas {
 
     fn encode(&self) -> Result<Vec<u8>, Error> {
         let failed = |e: png::EncodingError| Error::Picture(format!("the PNG could not be written: {e}"));
-        let size =
-            |n: usize| u32::try_from(n).map_err(|_| Error::Picture(format!("{n} pixels are too many for a PNG")));
+        let size = |n: usize| {
+            u32::try_from(n)
+                .map_err(|_| Error::Picture(format!("a PNG cannot be {n} pixels wide or high: draw fewer cells")))
+        };
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, size(self.width)?, size(self.height)?);
         encoder.set_color(png::ColorType::Indexed);

@@ -1,4 +1,4 @@
-//! [`Scene`]: the content of a picture, independent of the medium.
+//! [`Scene`]: the content of a picture, independent of the output format (terminal, SVG or PNG).
 
 use super::picture::Picture;
 use super::text::{clean, grouped, index_list};
@@ -7,7 +7,8 @@ use noren_mask::{Cover, Error, Grid, GridOptions, Kind, PatternPlan, checked_ran
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The content of one picture cell. "Tile" inks occur only if tiles are shown, the last five only in differences.
+/// The content of one picture cell. The content determines the color of the cell. `TileAllowed` and `TileDenied` occur
+/// only if tiles are shown, and the last five variants only in pictures of a difference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Ink {
     Allowed,
@@ -37,7 +38,8 @@ impl Ink {
     ];
 }
 
-/// The pairs (batch row, head) that share one pattern, which one panel draws. `batch` and `head` are the first pair.
+/// The pairs (batch row, head) with equal cells; one panel shows them all. `batch` and `head` are those of the first
+/// pair.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) batch: usize,
@@ -91,11 +93,14 @@ impl Layout {
             match differ.len() {
                 0 => {
                     let shown = queries.len() == shape.q_len() && keys.len() == shape.kv_len();
-                    notes.push(format!("both masks allow the same cells{}", if shown { "" } else { " here" }));
+                    notes.push(match shown {
+                        true => "both masks allow the same cells".to_owned(),
+                        false => "both masks allow the same cells in the part that the picture shows".to_owned(),
+                    });
                     pairs.truncate(1);
                 }
                 n if n < all => {
-                    notes.push(format!("{} of {all} patterns are equal in both masks and are not shown", all - n));
+                    notes.push(format!("{} of {all} different patterns of heads and batch rows are equal in both masks and are not shown", all - n));
                     pairs = differ;
                 }
                 _ => {}
@@ -103,7 +108,10 @@ impl Layout {
         }
         let most = picture.max_panels.max(1);
         if pairs.len() > most {
-            notes.push(format!("only the first {most} of {} patterns are shown", pairs.len()));
+            notes.push(format!(
+                "only the first {most} of {} different patterns of heads and batch rows are shown",
+                pairs.len()
+            ));
             pairs.truncate(most);
         }
         let caption = |group: &[(usize, usize)]| caption(group, shape.batch_len(), shape.head_count());
@@ -112,9 +120,10 @@ impl Layout {
         Ok(Layout { groups, queries, keys, notes })
     }
 
-    /// Returns the rows and columns of a panel of at most `max_rows` x `max_cols` cells. `aspect` is the height of a
-    /// cell divided by its width. If the mask fits, every picture cell is one mask cell. Otherwise picture cells cover
-    /// approximately square parts of the mask, and a short side gets at least a quarter of its maximum.
+    /// Returns (rows, columns) of a panel, in picture cells, at most (`max_rows`, `max_cols`). `aspect` is the height
+    /// of a cell divided by its width. If the mask fits, every picture cell is one mask cell. Otherwise, picture cells
+    /// cover approximately square parts of the mask, but the shorter side of the panel has at least a quarter of its
+    /// maximum.
     pub(super) fn size(&self, max_rows: usize, max_cols: usize, aspect: usize) -> (usize, usize) {
         let (q, k) = (self.queries.len(), self.keys.len());
         let (max_rows, max_cols) = (max_rows.max(1), max_cols.max(1));
@@ -129,7 +138,8 @@ impl Layout {
         (part(q, scale * aspect as f64, max_rows), part(k, scale, max_cols))
     }
 
-    /// Returns the content of `picture`. Each panel, the drawing of one pattern, has `rows` x `cols` picture cells.
+    /// Returns the content of `picture`. Each panel (the drawing of the cells of one batch row and head) has `rows` x
+    /// `cols` picture cells.
     pub(super) fn scene(&self, picture: &Picture<'_>, rows: usize, cols: usize) -> Result<Scene, Error> {
         let options = GridOptions {
             max_rows: rows,
@@ -172,7 +182,8 @@ fn count(n: usize, one: &str, more: &str) -> String {
     format!("{} {}", grouped(n), if n == 1 { one } else { more })
 }
 
-fn about(picture: &Picture<'_>, layout: &Layout) -> String {
+/// Returns a text with the size of the mask and, if only a part of the mask is shown, the shown range.
+pub(super) fn about(picture: &Picture<'_>, layout: &Layout) -> String {
     let shape = picture.bound.shape();
     let mut parts =
         vec![format!("{} × {}", count(shape.q_len(), "query", "queries"), count(shape.kv_len(), "key", "keys"))];
@@ -220,11 +231,11 @@ pub(super) fn caption(pairs: &[(usize, usize)], batch: usize, heads: usize) -> O
     (batch > 1 || heads > 1).then(|| same.iter().map(part).collect::<Vec<_>>().join("; "))
 }
 
-/// One pattern, drawn as an ink for each picture cell.
+/// The cells of one batch row and head, drawn as an [`Ink`] for each picture cell.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) caption: Option<String>,
-    /// The batch row whose labels and offset the panel shows.
+    /// The batch row whose token labels and query offset the panel shows.
     pub(super) batch: usize,
     pub(super) offset: i64,
     pub(super) grid: Grid,
@@ -264,7 +275,7 @@ impl Panel {
         self.inks[row * self.col_count() + col]
     }
 
-    /// Returns the inks of row `row` of the panel.
+    /// Returns the inks (contents of the picture cells, such as allowed or denied) of row `row` of the panel.
     pub(super) fn row(&self, row: usize) -> &[Ink] {
         &self.inks[row * self.col_count()..][..self.col_count()]
     }
@@ -288,8 +299,8 @@ fn plain(cover: Cover) -> Ink {
     }
 }
 
-/// Returns the ink of a picture cell in a picture of a difference. A picture cell shows a difference even if only one
-/// of a million mask cells differs.
+/// Returns the ink of a picture cell in a picture of a difference. If at least one mask cell under a picture cell
+/// differs, even one of a million, the picture cell shows a difference.
 fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     match (only_first != Cover::Empty, only_second != Cover::Empty, first) {
         (true, true, _) => Ink::BothWays,
@@ -301,9 +312,9 @@ fn difference(first: Cover, only_first: Cover, only_second: Cover) -> Ink {
     }
 }
 
-/// Returns the ink of each picture cell, from the allowed cells and the kind of the tile that computes them. A picture
-/// cell counts as full only if full tiles cover all of it, and as skipped only if no tile covers any of it; otherwise
-/// it counts as mixed.
+/// Returns the ink (the kind of content) of each picture cell, from the allowed cells and the kind of the tile that
+/// computes them. A picture cell that full tiles cover completely counts as full, and a picture cell that no tile
+/// covers counts as skipped; every other picture cell counts as mixed.
 fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     let mut inks = Vec::with_capacity(grid.covers().len());
     let mut tile = 0;
@@ -336,7 +347,7 @@ fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
     inks
 }
 
-/// The content of a picture, which each medium draws.
+/// The content of a picture of a mask. The content is the same for a terminal, SVG and PNG.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) title: String,
@@ -352,29 +363,29 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Returns the meaning of `ink` in this scene, as text for the legend.
+    /// Returns the meaning of `ink` (the content of a picture cell) in this picture, as a text for the legend.
     pub(super) fn meaning(&self, ink: Ink) -> &'static str {
         match (ink, self.sampled, self.tiles) {
             (Ink::Allowed, false, false) => "allowed",
             (Ink::Allowed, true, false) => "all allowed",
-            (Ink::Allowed, false, true) => "allowed, full tile",
-            (Ink::Allowed, true, true) => "all allowed, full tiles",
-            (Ink::TileAllowed, false, _) => "allowed, mixed tile",
-            (Ink::TileAllowed, true, _) => "all allowed, mixed tiles",
+            (Ink::Allowed, false, true) => "allowed, in a full tile",
+            (Ink::Allowed, true, true) => "all cells allowed, in full tiles",
+            (Ink::TileAllowed, false, _) => "allowed, in a mixed tile",
+            (Ink::TileAllowed, true, _) => "all cells allowed, in mixed tiles",
             (Ink::Mixed, ..) => "some allowed",
-            (Ink::TileDenied, false, _) => "denied, mixed tile",
-            (Ink::TileDenied, true, _) => "none allowed, mixed tiles",
+            (Ink::TileDenied, false, _) => "denied, in a mixed tile",
+            (Ink::TileDenied, true, _) => "no cell allowed, in mixed tiles",
             (Ink::Denied, _, _) if self.second.is_some() => "denied by both",
             (Ink::Denied, false, false) => "denied",
             (Ink::Denied, true, false) => "none allowed",
             (Ink::Denied, _, true) => "skipped",
-            (Ink::OnlyFirst, false, _) => "only in the first",
-            (Ink::OnlyFirst, true, _) => "some only in the first",
-            (Ink::OnlySecond, false, _) => "only in the second",
-            (Ink::OnlySecond, true, _) => "some only in the second",
-            (Ink::BothWays, ..) => "some only in the first, some only in the second",
+            (Ink::OnlyFirst, false, _) => "only in the first mask",
+            (Ink::OnlyFirst, true, _) => "some only in the first mask",
+            (Ink::OnlySecond, false, _) => "only in the second mask",
+            (Ink::OnlySecond, true, _) => "some only in the second mask",
+            (Ink::BothWays, ..) => "some cells only in the first mask, others only in the second",
             (Ink::Common, ..) => "allowed by both",
-            (Ink::CommonMixed, ..) => "the same, some allowed",
+            (Ink::CommonMixed, ..) => "equal in both masks, some cells allowed",
         }
     }
 }

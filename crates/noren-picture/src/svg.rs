@@ -175,7 +175,8 @@ fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> u
     y
 }
 
-/// Returns the position (x, y) of each panel, then the total width and height, in pixels.
+/// Returns the positions (x, y) of the top left corners of all panels, then the total width and the total height, all
+/// in pixels.
 fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
     let (mut x, mut y, mut high, mut widest) = (0, 0, 0, 0);
     let mut places = Vec::new();
@@ -198,7 +199,7 @@ struct Mark {
     text: String,
 }
 
-/// A panel (the drawing of one pattern) with the space for its axes.
+/// A panel (the drawing of the cells of one batch row and head) with the space for its axes.
 struct Frame<'a> {
     scene: &'a Scene,
     panel: &'a Panel,
@@ -327,8 +328,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns marks at round positions, about `space` or more pixels apart. If picture cells are single mask cells, a mark
-/// is in the middle of its cell. Otherwise a mark is at the exact place of its position.
+/// Returns marks at round positions, about `space` or more pixels apart. If each picture cell is one mask cell, a mark
+/// is in the middle of its cell; otherwise a mark is where its position begins.
 fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: usize) -> Vec<Mark> {
     let (len, pixels) = (range.len(), cells * cell);
     let middle = if cells == len { cell / 2 } else { 0 };
@@ -340,8 +341,8 @@ fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: 
     ticks(range, offset, most).into_iter().map(mark).collect()
 }
 
-/// Returns the picture cells with the ink `ink` as the data of an SVG path. The path consists of rectangles: each is a
-/// run of cells in one row, extended down over the next rows that have the same run.
+/// Returns the picture cells that have the content `ink` as the data of an SVG path. The path consists of rectangles. A
+/// rectangle is a run of cells in one row, together with the same run in the next rows, if they have it.
 fn path(panel: &Panel, ink: Ink, cell: usize) -> String {
     let mut d = String::new();
     // (first column, end, first row)

@@ -9,11 +9,11 @@ use noren_mask::Error;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TerminalOptions {
     /// Whether to use ANSI colors. Pictures are readable without colors too. With colors, a picture of a long sequence
-    /// has twice as many rows per line.
+    /// shows two rows of picture cells in each line of text; without colors, one row.
     pub color: bool,
     /// Whether to use block characters and arrows. With `false`, the picture uses only ASCII, except for token labels.
     pub unicode: bool,
-    /// The maximum number of columns.
+    /// The maximum number of columns (characters per line) of the picture.
     pub max_width: usize,
     /// The maximum number of lines of one panel.
     pub max_height: usize,
@@ -26,14 +26,14 @@ impl Default for TerminalOptions {
     }
 }
 
-/// The characters for picture cells.
+/// The kind of characters that a terminal picture uses for its picture cells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
-    /// A sign and a space for each picture cell, so that a cell is approximately square.
+    /// One sign (a character) and a space for each picture cell. With the space, a cell is approximately square.
     Signs,
     /// Half-block characters: each line of text shows two rows of picture cells.
     Halves,
-    /// One character for each picture cell.
+    /// One shade or ASCII character for each picture cell, without a space after it.
     Shades,
 }
 
@@ -41,7 +41,7 @@ enum Style {
 const MOST_SIGNS: usize = 40;
 /// The maximum length of a token label, in columns.
 const MOST_LABEL: usize = 16;
-/// The minimum width of row labels, in columns. The name of the axis fits into this width.
+/// The minimum width of the row labels, in columns. The name of the query axis needs this width.
 const LEAST_GUTTER: usize = 9;
 /// Number of columns between panels.
 const GAP: usize = 4;
@@ -64,7 +64,7 @@ pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOpt
     Ok(out)
 }
 
-/// Returns the scene and the style with the most detail that fits into the available space.
+/// Returns the scene and the style that show the most detail in the available space.
 fn choose(picture: &Picture<'_>, layout: &Layout, options: &TerminalOptions) -> Result<(Scene, Style), Error> {
     let (q, k) = (layout.queries.len(), layout.keys.len());
     let most = picture.max_cells.unwrap_or(usize::MAX);
@@ -115,12 +115,12 @@ fn gutter_width(picture: &Picture<'_>, layout: &Layout, labelled: bool) -> usize
 struct Line {
     text: String,
     width: usize,
-    /// The ANSI codes that are active at the end of the line.
+    /// The ANSI codes (colors) that are active at the end of the line.
     codes: String,
 }
 
 impl Line {
-    /// Appends text to the line, with the ANSI codes `codes`; an empty `codes` means no codes.
+    /// Appends `text` to the line, in the color of the ANSI codes `codes`. If `codes` is empty, the text has no color.
     fn push(&mut self, text: &str, codes: &str) {
         if codes != self.codes {
             if !self.codes.is_empty() {
@@ -146,8 +146,8 @@ impl Line {
     }
 }
 
-/// Returns the lines of all blocks; a block is the lines of one panel. As many blocks as fit into `max_width` columns
-/// are side by side, and the others follow below, after an empty line.
+/// Returns the lines of all blocks; a block has the lines of one panel. Blocks are placed side by side as long as they
+/// fit into `max_width` columns. The next blocks follow below, after an empty line.
 fn beside(blocks: Vec<Vec<Line>>, max_width: usize) -> Vec<Line> {
     let mut out: Vec<Line> = Vec::new();
     let mut shelf: Vec<Vec<Line>> = Vec::new();
@@ -444,7 +444,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the color of an ink among the 256 colors of a terminal, readable on dark and light backgrounds.
+/// Returns the color of an ink as its number among the 256 colors of terminals. The color is readable on dark and light
+/// backgrounds.
 fn color(ink: Ink) -> u8 {
     match ink {
         Ink::Allowed => 69,

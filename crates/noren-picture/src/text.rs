@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// Returns the indices in `range` at which an axis is marked, with their labels. There are at most `most` marks, at
-/// round positions, or one mark at the first index. Index `i` has position `i + offset`.
+/// Returns the indices in `range` at which an axis is marked, with their labels. Index `i` has position `i + offset`.
+/// The marks are at round positions, and there are at most `most` of them. If `most` is 0 or 1, the only mark is at
+/// the first index.
 pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, String)> {
     let (first, last) = (i64::from(range.start) + offset, i64::from(range.end) + offset);
     if most <= 1 {
@@ -17,8 +18,9 @@ pub(super) fn ticks(range: &Range<u32>, offset: i64, most: usize) -> Vec<(u32, S
     (at..last).step_by(step as usize).map(|p| ((p - offset) as u32, p.to_string())).collect()
 }
 
-/// Returns the smallest round step that places at most `most` marks on an axis of length `len`. Short lengths and
-/// multiples of 32 use powers of two.
+/// Returns the smallest round distance between marks at which an axis of length `len` has at most `most` marks. If
+/// `len` is below 32 or a multiple of 32, round distances are powers of two; otherwise they are 1, 2 or 5 times a power
+/// of ten.
 fn tick_step(len: u64, most: u64) -> u64 {
     let enough = |step: &u64| len.div_ceil(*step) <= most;
     if len < 32 || len.is_multiple_of(32) {
@@ -56,7 +58,8 @@ pub(super) fn grouped(n: usize) -> String {
     out
 }
 
-/// Returns the text without characters that move the cursor or damage the picture.
+/// Returns the text without characters that would move the terminal's cursor or damage the picture, such as control
+/// characters.
 pub(super) fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' => '⏎',
@@ -94,7 +97,8 @@ pub(super) fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// Returns `text` if it fits into `most` columns. Otherwise returns the beginning of `text`, with `…` at the end.
+/// Returns `text` if it fits into `most` columns of a terminal. Otherwise returns the beginning of `text` with `…` at
+/// the end, in at most `most` columns.
 pub(super) fn fit(text: &str, most: usize) -> String {
     if width(text) <= most {
         return text.to_string();

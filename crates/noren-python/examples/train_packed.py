@@ -62,8 +62,9 @@ class Model(nn.Module):
 
 
 def packed(step: int) -> tuple[list[int], Tensor, Tensor, Tensor]:
-    """Returns the documents of training step `step`, packed into one row: the lengths of the documents, then token ids, positions
-    and labels, each `[1, LENGTH]`. Every process gets the same documents.
+    """Returns the documents of training step `step`, packed into one row, as (lengths of the documents, token ids, positions,
+    labels). Token ids, positions and labels are `[1, LENGTH]`. The result depends only on `step`, so every process gets the
+    same documents.
     """
     rng = random.Random(step)
     lengths, left = [], LENGTH
@@ -107,9 +108,9 @@ def say(text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--folder", type=Path, help="folder to which checkpoints are written, and from which the training continues")
+    parser.add_argument("--folder", type=Path, help="the folder to which checkpoints are written, and from which the training continues")
     parser.add_argument("--save-every", type=int, default=5, metavar="STEPS")
-    parser.add_argument("--timeout", type=float, default=30, help="maximum seconds that processes wait for each other")
+    parser.add_argument("--timeout", type=float, default=30, help="the maximum number of seconds that processes wait for each other")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -125,7 +126,7 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["steps"]
-    say(f"rank {rank}, process {os.getpid()}: begins at step {first}")
+    say(f"rank {rank}, process {os.getpid()}: training begins at step {first}")
 
     for step in range(first, options.steps):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-//! Python functions for the atoms. `noren_mask::atoms` documents each atom with a picture.
+//! Python functions that make elementary masks (atoms). `noren_mask::atoms` documents each of them with a picture.
 
 use crate::classes::{PyMask, PyScore};
 use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
@@ -9,34 +9,36 @@ use pyo3::prelude::*;
 
 type Given<'a, 'py> = &'a Bound<'py, PyAny>;
 
-/// Allows every query to read every key.
+/// Returns the mask in which every query may read every key.
 #[pyfunction]
 fn full() -> PyMask {
     PyMask(atoms::full())
 }
 
-/// Allows no cell.
+/// Returns the mask that allows no cell.
 #[pyfunction]
 fn none() -> PyMask {
     PyMask(atoms::none())
 }
 
-/// Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions.
+/// Allows keys up to the query's own position, shifted by `offset` (look-ahead mask): `k <= q + offset`, where `q` and
+/// `k` are positions.
 #[pyfunction]
 #[pyo3(signature = (offset=0))]
 fn causal(offset: i64) -> PyMask {
     PyMask(atoms::causal_offset(offset))
 }
 
-/// Allows `q - left <= k <= q + right`, both ends included. Without `left` or `right`, that side has no limit; values
-/// may be negative.
+/// Allows `q - left <= k <= q + right`, both ends included. `left=None` or `right=None` means no limit on that side;
+/// both numbers may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
 fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
     PyMask(atoms::window(left, right))
 }
 
-/// Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner.
+/// Allows `q - window < k <= q`: the last `window` keys, the query's own key included, as Mistral and transformers
+/// define `sliding_window`.
 #[pyfunction]
 fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::sliding(count(window, "sliding")?)))
@@ -48,7 +50,7 @@ fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::chunk(count(size, "chunk")?)))
 }
 
-/// Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`.
+/// Allows keys whose distance from the query is a multiple of `step`: `(q - k) mod step == 0`.
 #[pyfunction]
 fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::stride(count(step, "stride")?)))
@@ -64,33 +66,35 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
     match (given, label) {
         (Some(given), None) => set(given, what),
         (None, Some(label)) => Ok(Set::label(label)),
-        _ => Err(PyTypeError::new_err(format!("{what} needs either positions or label=, and not both"))),
+        _ => Err(PyTypeError::new_err(format!(
+            "{what} needs either positions or label=, but not both: give one of them"
+        ))),
     }
 }
 
-/// Allows every query to read the given keys: a position, a range, a list of them, or the positions of a label in the
-/// facts.
+/// Allows every query to read the given keys: a position, a range, a list of these, or all positions that have the
+/// label `label` in the facts, the data given when the mask is bound.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
 }
 
-/// Allows the given queries to read every key; arguments as in `keys`.
+/// Allows the given queries to read every key; the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
 }
 
-/// Allows cells whose query or key is at one of the given positions (global tokens); arguments as in `keys`.
+/// Allows cells whose query or key is at one of the given positions (global tokens); the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::global(set_or_label(positions, label, "global_")?)))
 }
 
-/// Returns the side called `"left"` or `"right"`.
+/// Returns the side for the name `"left"` or `"right"`. Returns an error for another name.
 fn side_of(name: &str) -> PyResult<Side> {
     match name {
         "left" => Ok(Side::Left),
@@ -102,7 +106,7 @@ fn side_of(name: &str) -> PyResult<Side> {
 /// Allows keys that are not padding (padding mask).
 ///
 /// `lengths` has the number of non-padding tokens of each batch row, and `side` is the side of the padding [default:
-/// both from the facts]. With `on="both"`, queries that are padding read nothing.
+/// both are read from the facts, the data given when the mask is bound]. With `on="both"`, queries that are padding read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
 fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
@@ -115,8 +119,8 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
     Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
 }
 
-/// Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: from
-/// the facts].
+/// Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: the
+/// lengths in the facts, the data given when the mask is bound].
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
 fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -126,8 +130,8 @@ fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     }))
 }
 
-/// Allows keys in the same range of positions as the query, for example the tokens of one image in a text; `spans` is a
-/// list of these ranges.
+/// Allows a query to read the keys in its own range of positions, for example the tokens of one image in a text;
+/// `spans` is a list of these ranges.
 #[pyfunction]
 fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
@@ -135,9 +139,10 @@ fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
 
 /// Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
 ///
-/// Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, the numbers of
-/// nodes of runs in which each node is the parent of the next one, the parents are parents of runs. `window` and `chunk`
-/// limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
+/// Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, the
+/// tree is given as runs: chains of consecutive nodes, each the parent of the next. `runs[i]` is the number of nodes of
+/// run `i`. `parents[i]` is then the index of another run, whose last node is the parent of the first node of run `i`,
+/// or -1. `window` and `chunk` limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
 #[pyfunction]
 #[pyo3(signature = (parents, start=0, *, runs=None, window=None, chunk=None))]
 fn tree(
@@ -155,13 +160,15 @@ fn tree(
     Ok(PyMask(tree.mask()))
 }
 
-/// Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are earlier keys (LogSparse).
+/// Allows keys whose distance `q - k` from the query is in the list. The distance 0 is the query's own key; earlier
+/// keys have positive distances (LogSparse).
 #[pyfunction]
 fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
     Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
 }
 
-/// Allows keys of the query's level and of lower levels: `level(q) >= level(k)`, with the levels of the facts.
+/// Allows keys whose clearance level is at most that of the query: `level(q) >= level(k)`. The levels are given as
+/// facts when the mask is bound.
 #[pyfunction]
 fn clearance() -> PyMask {
     PyMask(atoms::clearance())
@@ -169,8 +176,9 @@ fn clearance() -> PyMask {
 
 /// Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
 ///
-/// Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count
-/// row by row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
+/// Each argument has one number for each of the 1 to 3 dimensions: `grid`, the size of the grid, whose cells are
+/// numbered row by row; `size`, the number of keys in the window; `dilation`, the distance between neighbouring keys of
+/// the window [default: 1].
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
@@ -196,7 +204,7 @@ fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
     PyMask(atoms::random_blocks(block, count, seed))
 }
 
-/// Allows the cells of the array with this name in the facts.
+/// Allows the cells of the mask array called `name`, which is given as a fact (`arrays`) when the mask is bound.
 #[pyfunction]
 fn dense(name: String) -> PyMask {
     PyMask(atoms::dense(name))
@@ -211,20 +219,22 @@ fn by<'py>(
     Ok(PyMask(make(pairs.collect())))
 }
 
-/// Selects a mask by query head. `arms` is a dict (or pairs) from a head, a range of heads, or "else" to a mask.
+/// Selects a mask for each query head. `arms` is a dict, or a list of pairs, from a head, a range of heads, or "else"
+/// (all others) to a mask.
 #[pyfunction]
 fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
-/// Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a
-/// mask.
+/// Selects a mask for each batch row. `arms` is a dict, or a list of pairs, from a batch row, a range of batch rows, or
+/// "else" (all others) to a mask.
 #[pyfunction]
 fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
-/// Selects a mask by layer. `arms` is a dict (or pairs) from a layer, a range of layers, "every 2" or "else" to a mask.
+/// Selects a mask for each layer. `arms` is a dict, or a list of pairs, from a layer, a range of layers, "every 2"
+/// (layers 0, 2, 4, ...) or "else" (all others) to a mask.
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
@@ -238,14 +248,16 @@ fn bias(name: &str) -> PyScore {
 }
 
 /// Adds a bias by distance to the scores. The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each
-/// distance from query to key, from `-reach` to `reach`. A longer distance has the entry of `reach` or `-reach`.
+/// distance from query to key, from `-reach` to `reach`. A distance above `reach` uses the entry of `reach`, a distance
+/// below `-reach` the entry of `-reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
 fn relative(name: &str) -> PyScore {
     PyScore(Score::relative(name))
 }
 
-/// Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`].
+/// Adds `-slope * distance` to the scores; `slopes` has one slope for each head [default: `2^(-8 (h + 1) / heads)` for
+/// head `h`, counted from 0].
 #[pyfunction]
 #[pyo3(signature = (slopes=None))]
 fn alibi(slopes: Option<Vec<f64>>) -> PyScore {

@@ -1,4 +1,4 @@
-//! Attention over borrowed arrays: forward, backward, probabilities.
+//! Attention over borrowed arrays: forward pass, backward pass, attention weights.
 
 use crate::bound::PyPlan;
 use crate::classes::PySpec;
@@ -16,25 +16,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Number of multiplications above which a call takes tens of milliseconds and checks for Ctrl-C.
+/// A call with more multiplications than this number takes tens of milliseconds or more, and checks for Ctrl-C.
 const LONG: u64 = 1 << 31;
 const LISTEN: Duration = Duration::from_millis(50);
 
 /// True in a forked process, in which the parent's thread pool does not exist.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Records that this process is the child of a fork.
+/// Records that this process was created by a fork, so that calls use no thread pool.
 #[pyfunction]
 pub(crate) fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Returns the number of threads of a call: 1 in a forked process, else `wanted` (`None`: all cores).
+/// Returns the number of threads for a call: 1 in a forked process, otherwise `wanted`. `None` means all cores.
 pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
     if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
 }
 
-/// Score modifiers and options of one call of `forward`, `backward` or `weights`; arguments as in `noren.attention`.
+/// Score modifiers and options of one call of `forward`, `backward` or `weights`; the arguments are those of
+/// `noren.attention`.
 #[pyclass(name = "Modifiers", module = "noren", frozen)]
 pub(crate) struct Modifiers {
     scale: Option<f32>,
@@ -74,9 +75,10 @@ impl Modifiers {
         spec: Option<PySpec>,
         arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
-        let seed: u64 = seed.map_or(Ok(0), |given| whole(given, "seed", "0 to 2^64 - 1"))?;
-        let threads: Option<usize> =
-            threads.map(|given| whole(given, "threads", "1 to the number of cores")).transpose()?;
+        let seed: u64 = seed.map_or(Ok(0), |given| whole(given, "seed", "give a whole number from 0 to 2^64 - 1"))?;
+        let threads: Option<usize> = threads
+            .map(|given| whole(given, "threads", "give a whole number from 1 to the number of cores"))
+            .transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let isa = isa.map(|name| name.parse().map_err(raise)).transpose()?;
         Ok(Modifiers {
@@ -97,11 +99,12 @@ impl Modifiers {
     }
 }
 
-/// Converts a whole number of Python to `T`. The error message names the number `name` and the valid numbers `range`.
-fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, range: &str) -> PyResult<T> {
+/// Converts a whole number of Python to `T`. In the error message, `name` is the name of the number and `fix` states the
+/// valid numbers.
+fn whole<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyAny>, name: &str, fix: &str) -> PyResult<T> {
     given.extract().map_err(|_| {
         let given = repr(given);
-        Error::new_err(format!("{name} is {given}: give a whole number from {range}"))
+        Error::new_err(format!("{name} is {given}: {fix}"))
     })
 }
 
@@ -149,7 +152,8 @@ impl Modifiers {
     }
 }
 
-/// A Python exception as the error type of `Options::for_scores`, which needs a type that `noren::Error` converts to.
+/// A Python exception, wrapped as the error type that `Options::for_scores` needs: a type that can be converted to
+/// `noren::Error`.
 struct Raised(PyErr);
 
 impl From<noren::Error> for Raised {
@@ -158,8 +162,8 @@ impl From<noren::Error> for Raised {
     }
 }
 
-/// Calls `work` without the interpreter's lock. If `long` is true, Ctrl-C sets the flag that `work` receives, which
-/// cancels the computation.
+/// Calls `work` without the interpreter's lock. `work` receives a flag. If `long` is true, Ctrl-C sets this flag, and
+/// `work` must then stop.
 pub(crate) fn compute<R: Send>(
     py: Python<'_>,
     long: bool,
@@ -197,7 +201,8 @@ fn inputs<'a, T: Element>(q: &'a Tensor, k: &'a Tensor, v: &'a Tensor) -> PyResu
     Ok(Inputs { q: q.view("q")?, k: k.view("k")?, v: v.view("v")? })
 }
 
-/// Returns whether a call takes tens of milliseconds. The last dimensions of `q` and `v` are the widths of keys and values.
+/// Returns true if a call takes tens of milliseconds or more. From `q` and `v`, only the size of the last dimension is
+/// used: the width of keys and of values.
 pub(crate) fn is_long(plan: &PyPlan, q: &Tensor, v: &Tensor) -> bool {
     let width = |tensor: &Tensor| tensor.shape.last().copied().unwrap_or(1) as u64;
     plan.computed.saturating_mul(width(q) + width(v)) > LONG
@@ -214,7 +219,8 @@ macro_rules! by_dtype {
 }
 pub(crate) use by_dtype;
 
-/// Computes the forward pass. Writes `out` and, if given, `lse` (contiguous `float32`).
+/// Computes the forward pass. Writes the output to `out` and, if `lse` is given, the log-sum-exps to `lse` (contiguous
+/// `float32`).
 #[pyfunction]
 #[pyo3(signature = (q, k, v, plan, modifiers, out, lse=None))]
 #[allow(clippy::too_many_arguments)] // called by this package alone
@@ -254,8 +260,8 @@ fn forward_of<T: Element>(
     attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
 }
 
-/// Writes the gradients of q, k and v into `gradients`, and those of biases, soft weights and sinks into their arrays,
-/// if these are given.
+/// Writes the gradients of q, k and v into `gradients`, and the gradients of biases, soft weights and sinks into the
+/// arrays that are given for them.
 #[pyfunction]
 #[pyo3(signature = (q, k, v, plan, modifiers, saved, gradients, dbias=Vec::new(), dsoft=None, dsinks=None))]
 #[allow(clippy::too_many_arguments)] // called by this package alone
@@ -322,10 +328,11 @@ fn backward_of<T: Element>(call: &Call<'_>, cancel: &AtomicBool, mut wanted: Wan
 }
 
 fn gradient(array: &mut Option<Tensor>) -> PyResult<Option<ViewMut<'_>>> {
-    array.as_mut().map(|array| array.view_mut("the gradient of a score")).transpose()
+    array.as_mut().map(|array| array.view_mut("the gradient of a score modifier")).transpose()
 }
 
-/// Writes the probabilities into a contiguous `float32` array `[batch, heads, q_len, kv_len]`.
+/// Writes the attention weights, which are the probabilities after the softmax, into a contiguous `float32` array `[batch,
+/// heads, q_len, kv_len]`.
 #[pyfunction]
 pub(crate) fn weights(
     py: Python<'_>,
@@ -355,7 +362,10 @@ fn weights_of<T: Element>(
     let inputs = inputs::<T>(q, k, v)?;
     let cells: &mut [f32] = out.slice_mut("weights", &[Kind::Float(Dtype::F32)])?;
     if cells.len() as u128 != shape.cells() {
-        return Err(Error::new_err(format!("the array of weights must have {} elements", shape.cells())));
+        return Err(Error::new_err(format!(
+            "the array of attention weights must have {} elements, one for each cell",
+            shape.cells()
+        )));
     }
     for (i, row) in cells.chunks_mut(shape.kv_len()).enumerate() {
         if cancel.load(Ordering::Relaxed) {
@@ -369,7 +379,8 @@ fn weights_of<T: Element>(
     Ok(())
 }
 
-/// Returns the names of the processor paths that this machine supports, the slowest first; each is a value for `isa=`.
+/// Returns the names of the instruction sets (ISAs) for which kernels exist and that this machine supports, the slowest
+/// first. Each name is a value for `isa=`.
 #[pyfunction]
 pub(crate) fn isas() -> Vec<String> {
     Isa::available().iter().map(|isa| isa.to_string()).collect()

@@ -1,11 +1,12 @@
-//! `BoundMask` and `Plan`: membership, pictures, statistics and cells.
+//! The Python classes `BoundMask` and `Plan`: cells, pictures and statistics of masks with a shape and facts (their
+//! data).
 
 use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
 use noren::noren_mask::{Budget, Cell, Progress};
-use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder};
+use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder, Spec};
 use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,7 +14,8 @@ use pyo3::types::PyDict;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-/// A mask with a shape and facts that fit the mask: every cell is known.
+/// A mask together with a shape and facts (the data that the mask needs, such as document lengths), which determine
+/// every cell.
 #[pyclass(name = "BoundMask", module = "noren", frozen)]
 pub(crate) struct PyBound(pub(crate) BoundMask);
 
@@ -26,22 +28,22 @@ pub(crate) struct PyPlan {
 }
 
 type CellTuple = (usize, usize, usize, usize);
-/// A tile: `(first row, row after the last, [(first key, key after the last, full), ...])`; `full` is true if every
-/// cell of the span is allowed.
+/// A tile: `(first row, row after the last, [(first key, key after the last, full), ...])`. Each entry of the list is a
+/// span of keys; `full` is true if every cell of the span is allowed.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
 fn tuple(cell: Cell) -> CellTuple {
     (cell.batch, cell.head, cell.q, cell.k)
 }
 
-/// Binds a mask to a shape (or a length) and facts.
+/// Binds a mask to facts (its data, such as document lengths) and to a shape, which may be given as one length.
 pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
     let (shape, facts) = (shape_of(shape)?, facts_of(facts)?);
     mask.bind(&shape, &facts).map_err(raise).map(PyBound)
 }
 
 /// The value of the argument `reorder` of `Mask.plan`: `"auto"`, `"never"`, `"always"`, `"copies"`, or an integer `n`,
-/// which sorts positions by `position mod n`.
+/// with which queries and keys are sorted by `position mod n`.
 #[derive(FromPyObject)]
 pub(crate) enum Order {
     Modulus(u32),
@@ -64,7 +66,8 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
     }
 }
 
-/// Calls `run`, a function that plans or counts, with the default budget. Ctrl-C cancels the call.
+/// Calls `run`, a function that plans or counts, with the default budget (limits of tiles, spans and steps). Ctrl-C
+/// cancels the call.
 pub(crate) fn within_budget<T: Send, E: Into<noren::Error> + Send>(
     py: Python<'_>,
     run: impl FnOnce(&Budget<'_>) -> Result<T, E> + Send,
@@ -121,26 +124,27 @@ impl PyBound {
         PyShape(self.0.shape().clone())
     }
 
-    /// The facts with which the mask is bound.
+    /// The facts with which the mask is bound: lengths, documents and other data of this batch.
     #[getter]
     fn facts(&self) -> PyFacts {
         PyFacts(self.0.facts().clone())
     }
 
-    /// The number of distinct patterns. All pairs of batch row and head with equal allowed cells have the same pattern.
+    /// The number of distinct patterns. A pattern is the set of allowed cells of one batch row and head; batch rows and
+    /// heads with equal cells share a pattern.
     #[getter]
     fn pattern_count(&self) -> usize {
         self.0.pattern_count()
     }
 
-    /// Returns the block-sparse plan; arguments as in `Mask.plan`.
+    /// Returns the block-sparse plan; the arguments are those of `Mask.plan`.
     #[pyo3(signature = (*, block_q=96, block_kv=64, reorder=None))]
     pub(crate) fn plan(&self, py: Python<'_>, block_q: u32, block_kv: u32, reorder: Option<Order>) -> PyResult<PyPlan> {
         let options = PlanOptions { block_q, block_kv, reorder: self::reorder(reorder)? };
         within_budget(py, |budget| self.0.plan_within(&options, budget)).map(PyPlan::new)
     }
 
-    /// Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape.
+    /// Returns true if query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape.
     fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> PyResult<bool> {
         self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
@@ -178,17 +182,19 @@ impl PyBound {
         view(slf.py(), "dense", (slf,))
     }
 
-    /// Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ.
+    /// Returns the cells that exactly one of the two masks allows. Raises `Error` if their shapes differ.
     fn diff<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         view(slf.py(), "Difference", (slf, other))
     }
 
-    /// Returns the first cell that exactly one of the two masks allows, or `None` if they allow the same cells.
+    /// Returns the first cell (batch row, head, query row, key) that exactly one of the two masks allows; `None` if
+    /// both masks allow the same cells.
     fn first_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<CellTuple>> {
         Ok(py.detach(|| self.0.first_difference(&other.0)).map_err(raise)?.map(tuple))
     }
 
-    /// Returns up to `limit` cells that exactly one of the two masks allows, in ascending order.
+    /// Returns the first `limit` cells (batch row, head, query row, key) that exactly one of the two masks allows, in
+    /// ascending order.
     fn differences(&self, py: Python<'_>, other: &Self, limit: usize) -> PyResult<Vec<CellTuple>> {
         Ok(py.detach(|| self.0.differences(&other.0, limit)).map_err(raise)?.into_iter().map(tuple).collect())
     }
@@ -198,11 +204,14 @@ impl PyBound {
         py.detach(|| self.0.count_outside(&other.0)).map_err(raise)
     }
 
-    /// Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`.
+    /// Writes each cell, 1 if it is allowed and 0 if not, to `out`, a contiguous array of booleans or bytes `[batch or 1,
+    /// heads or 1, q_len, kv_len]`.
     fn fill(&self, py: Python<'_>, mut out: Tensor) -> PyResult<()> {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
-            _ => return Err(PyValueError::new_err("the array must have the shape [batch, heads, q_len, kv_len]")),
+            _ => {
+                return Err(PyValueError::new_err("`out` must have the shape [batch or 1, heads or 1, q_len, kv_len]"));
+            }
         };
         let shape = self.0.shape();
         let fits = |given: usize, whole: usize| given == 1 || given == whole;
@@ -211,8 +220,12 @@ impl PyBound {
             || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
         {
             return Err(PyValueError::new_err(format!(
-                "the array has shape {:?}, which is not the shape of the mask",
-                out.shape
+                "`out` has the shape {:?}, which does not fit the mask: give [{} or 1, {} or 1, {}, {}]",
+                out.shape,
+                shape.batch_len(),
+                shape.head_count(),
+                shape.q_len(),
+                shape.kv_len()
             )));
         }
         let plan = self.0.plan_with(&PlanOptions { reorder: Reorder::Never, ..PlanOptions::default() });
@@ -225,8 +238,8 @@ impl PyBound {
         Ok(())
     }
 
-    /// Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch
-    /// row.
+    /// Two booleans. The first is true if the cells differ between batch rows, the second if they differ between the
+    /// heads of a batch row.
     #[getter]
     fn varies(&self) -> (bool, bool) {
         let (batch, heads) = (self.0.shape().batch_len(), self.0.shape().head_count());
@@ -236,7 +249,7 @@ impl PyBound {
         (by_row, by_head)
     }
 
-    /// Returns a picture as text; arguments as in `Mask.picture`.
+    /// Returns a picture of the mask as text; the arguments are those of `Mask.picture`.
     #[pyo3(signature = (*, labels=None, width=100, height=48, color=false))]
     pub(crate) fn picture(
         &self,
@@ -261,6 +274,19 @@ impl PyBound {
         labelled(self.0.picture(), labels).to_svg().map_err(raise)
     }
 
+    /// Returns the mask as a web page in one file, which opens from disk without network: picture, expression, facts,
+    /// code, and for each cell the reason why it is allowed or denied. `labels` are names of tokens, one for each
+    /// position; `title` is the heading. Raises `Error` if the page would have more than 300,000 bytes.
+    #[pyo3(signature = (*, labels=None, title=None))]
+    fn html(&self, labels: Option<Vec<String>>, title: Option<String>) -> PyResult<String> {
+        let picture = labelled(self.0.picture(), labels);
+        let picture = title.into_iter().fold(picture, |picture, title| picture.title(title));
+        let spec = Spec { mask: self.0.mask().clone(), scores: Vec::new() };
+        let all = noren_code::all(&spec, self.0.shape(), self.0.facts());
+        let picture = all.into_iter().fold(picture, |picture, code| picture.code(code.target.title(), code.text));
+        picture.to_html().map_err(raise)
+    }
+
     pub(crate) fn _repr_svg_(&self) -> PyResult<String> {
         self.svg(None)
     }
@@ -277,7 +303,7 @@ impl PyBound {
         self.picture(None, 100, 48, false)
     }
 
-    /// Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in
+    /// Returns a picture of the cells in which this mask and `other` differ, as text; the other arguments are those of
     /// `Mask.picture`.
     #[pyo3(signature = (other, *, width=100, height=48, color=false))]
     fn difference_text(&self, other: &Self, width: usize, height: usize, color: bool) -> PyResult<String> {
@@ -295,7 +321,7 @@ impl PyBound {
         BoundMask::from_json(text).map_err(raise).map(PyBound)
     }
 
-    /// Returns mask, shape and facts as JSON.
+    /// Returns the mask, its shape and its facts (data such as document lengths) as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }
@@ -305,7 +331,8 @@ impl PyBound {
     }
 }
 
-/// Writes the cells of one pattern into `plane`, one byte for each cell: 1 if the cell is allowed, else 0.
+/// Writes the cells of the pattern with index `pattern` (one of the distinct sets of cells) into `plane`, `[q_len,
+/// kv_len]` bytes: 1 for an allowed cell, otherwise 0.
 fn fill_plane(plan: &Plan, pattern: usize, plane: &mut [u8]) {
     let kv_len = plan.shape().kv_len();
     let pattern = &plan.patterns()[pattern];
@@ -354,13 +381,13 @@ impl PyPlan {
         self.computed
     }
 
-    /// The memory of the tiles and spans, in bytes.
+    /// The memory of the plan's tiles and key ranges, in bytes.
     #[getter]
     fn bytes(&self) -> usize {
         self.plan.bytes()
     }
 
-    /// Returns exact counts of allowed and computed cells, tiles and bytes.
+    /// Returns statistics of the plan: the exact numbers of allowed cells, computed cells, tiles and bytes.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let stats = within_budget(py, |budget| self.plan.stats_within(budget))?;
         let json = serde_json::to_string(&stats).map_err(|e| Error::new_err(e.to_string()))?;
@@ -369,8 +396,8 @@ impl PyPlan {
 
     /// Returns the tiles of a batch row and head as (first row, row after the last, spans).
     ///
-    /// A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are
-    /// indices in the sequence, even if the plan reads queries and keys in another order.
+    /// A span is (first key, key after the last, full); `full` is true if every cell of the span is allowed. Rows and
+    /// keys are indices in the original sequence, even if the plan reorders queries and keys.
     fn tiles(&self, batch: usize, head: usize) -> PyResult<Vec<TileTuple>> {
         let shape = self.plan.shape();
         if batch >= shape.batch_len() || head >= shape.head_count() {
@@ -386,13 +413,13 @@ impl PyPlan {
         Ok(pattern.tiles().map(|t| (t.start, t.end, t.spans.iter().map(span).collect())).collect())
     }
 
-    /// Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`.
+    /// Returns a picture of the mask with its tiles as text; the arguments are those of `Mask.picture`.
     #[pyo3(signature = (*, width=100, height=48, color=false))]
     fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
     }
 
-    /// Draws the cells of one batch row and head with matplotlib; arguments as in `BoundMask.plot`.
+    /// Draws the cells of one batch row and head with matplotlib; the arguments are those of `BoundMask.plot`.
     #[pyo3(signature = (**arguments))]
     fn plot<'py>(slf: &Bound<'py, Self>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         plot(slf.py(), slf.clone().into_any(), arguments)

@@ -1,4 +1,5 @@
-//! `_KvCache` and `StepPlan`: keys and values between the steps of a decoder, in one of three types.
+//! `_KvCache` and `StepPlan`: a key-value cache that keeps keys and values between decoding steps, in one of three
+//! number types.
 
 use crate::attention::{Modifiers, compute, is_long};
 use crate::bound::{PyPlan, within_budget};
@@ -15,7 +16,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// A cache of keys and values in one of the types of attention.
+/// A key-value cache in one of the number types of attention.
 enum AnyCache {
     F32(KvCache<f32>),
     Bf16(KvCache<bf16>),
@@ -32,11 +33,12 @@ macro_rules! each {
     };
 }
 
-/// The memory of `noren.KvCache`. Calls that change the cache need it alone; other calls can run at the same time.
+/// The memory of `noren.KvCache`. While a call changes the cache, no other call can run; calls that only read the cache
+/// can run at the same time.
 #[pyclass(name = "_KvCache", module = "noren", frozen)]
 pub(crate) struct PyCache(RwLock<AnyCache>);
 
-/// The plan of one step of a `KvCache`, for the caches of all layers that hold the same tokens.
+/// The plan of one decoding step of a `KvCache`. All layers can use the same plan if their caches hold the same tokens.
 #[pyclass(name = "StepPlan", module = "noren", frozen, weakref)]
 pub(crate) struct PyStepPlan {
     step: StepPlan,
@@ -44,17 +46,20 @@ pub(crate) struct PyStepPlan {
     whole: PyPlan,
 }
 
-/// Returns the error for a cache that another thread uses. After a panic in a call, the content is unknown.
+/// Returns the error for a cache that is locked by another thread, or whose content is unknown because an earlier call
+/// panicked.
 fn in_use<T>(error: TryLockError<T>) -> PyErr {
     Error::new_err(match error {
         TryLockError::WouldBlock => {
-            "the cache is used by another thread: wait until its call has ended, or give each thread a cache of its own"
+            "the cache is used by another thread: wait until the call of that thread has ended, or give each thread its own cache"
         }
-        TryLockError::Poisoned(_) => "an earlier call on this cache failed in the middle: make a new cache",
+        TryLockError::Poisoned(_) => {
+            "an earlier call on this cache failed before it had finished, so the content of the cache is unknown: make a new cache"
+        }
     })
 }
 
-/// Reads one size from the arguments of a constructor.
+/// Reads the size `name` from `sizes`, the arguments of a constructor.
 fn size(sizes: &Bound<'_, PyDict>, name: &str) -> PyResult<usize> {
     let given = sizes.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))?;
     index(&given, name)
@@ -79,7 +84,7 @@ fn cache_of<T: Element>(form: &str, shape: &KvShape, sizes: &Bound<'_, PyDict>) 
     .map_err(raise)
 }
 
-/// Returns a view of an array of the type of the cache.
+/// Returns a view of an array. Returns an error unless the array has the number type of the cache.
 fn typed<'a, T: Element>(array: &'a Tensor, name: &'static str) -> PyResult<View<'a, T>> {
     let given = array.dtype(name)?;
     if given != T::DTYPE {
@@ -106,7 +111,8 @@ impl PyCache {
 
 #[pymethods]
 impl PyCache {
-    /// Makes a cache; `sizes` holds the sizes of the form by name, as in `noren.KvCache`.
+    /// Makes a cache of the kind `form`; `sizes` has the sizes that this kind of cache needs, by name, as in
+    /// `noren.KvCache`.
     #[new]
     fn new(form: &str, sizes: &Bound<'_, PyDict>, dtype: &str, isa: Option<&str>) -> PyResult<Self> {
         let mut shape = KvShape::new(size(sizes, "kv_heads")?, size(sizes, "head_dim")?)
@@ -122,14 +128,16 @@ impl PyCache {
         })))
     }
 
-    /// Appends tokens to all sequences, or by `cu_seqlens`.
+    /// Appends the keys `k` and values `v` of new tokens to all sequences; with `cu_seqlens`, different numbers of
+    /// tokens to each sequence.
     #[pyo3(signature = (k, v, cu_seqlens=None))]
     fn append(&self, py: Python<'_>, k: Tensor, v: Tensor, cu_seqlens: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let starts = cu_seqlens.map(|given| indices(given, "cu_seqlens")).transpose()?;
         py.detach(|| each!(self.write()?.deref_mut(), cache => append(cache, &k, &v, starts.as_deref())))
     }
 
-    /// Plans a step whose queries are the last `new` tokens of each sequence, or those of `cu_seqlens`.
+    /// Returns the plan of a step. Its queries are the last tokens of each sequence: `new` tokens, or, with
+    /// `cu_seqlens` (cumulative numbers of queries), a different number for each sequence.
     #[pyo3(signature = (mask, facts, heads, new, cu_seqlens=None, spec=None))]
     #[allow(clippy::too_many_arguments)] // called by this package alone
     fn plan(
@@ -156,7 +164,8 @@ impl PyCache {
         Ok(PyStepPlan { step, spec, whole })
     }
 
-    /// Computes the attention of a step. Writes `out` and, if given, `lse` (contiguous `float32`).
+    /// Computes the attention of a step. Writes the output to `out` and, if `lse` is given, the log-sum-exps to `lse`
+    /// (contiguous `float32`).
     #[pyo3(signature = (q, plan, modifiers, out, lse=None))]
     fn attend(
         &self,
@@ -184,7 +193,8 @@ impl PyCache {
         each!(self.write()?.deref_mut(), cache => cache.truncate(sequence, length)).map_err(raise)
     }
 
-    /// Keeps, of the last `guesses` tokens of a sequence, those with the indices `accepted`.
+    /// Keeps some of the last `guesses` tokens of a sequence and removes the others. `accepted` has the indices of the
+    /// tokens to keep; the first of the `guesses` tokens has index 0.
     fn keep(
         &self,
         py: Python<'_>,
@@ -203,19 +213,19 @@ impl PyCache {
         Ok(each!(self.read()?.deref(), cache => (0..cache.sequence_count()).map(|b| cache.len(b)).collect()))
     }
 
-    /// The number of blocks that no sequence uses.
+    /// The number of blocks of a paged cache that no sequence uses.
     #[getter]
     fn free_blocks(&self) -> PyResult<usize> {
         Ok(each!(self.read()?.deref(), cache => cache.free_blocks()))
     }
 
-    /// The bytes of memory for keys and values, used or not.
+    /// The memory allocated for keys and values, in bytes, including the part that holds no tokens.
     #[getter]
     fn bytes(&self) -> PyResult<usize> {
         Ok(each!(self.read()?.deref(), cache => cache.bytes()))
     }
 
-    /// The processor path.
+    /// The ISA (set of processor instructions) that the cache's computations use.
     #[getter]
     fn isa(&self) -> PyResult<String> {
         Ok(each!(self.read()?.deref(), cache => cache.isa().to_string()))
@@ -249,31 +259,33 @@ fn attend<T: Element>(
 
 #[pymethods]
 impl PyStepPlan {
-    /// The plan for attention: batch rows are the sequences, queries the new tokens, keys those that the step reads.
+    /// The plan for attention. Its batch rows are the sequences, its queries are the new tokens, and its keys are the
+    /// keys of the cache that the step reads.
     #[getter]
     fn plan(&self) -> PyPlan {
         PyPlan::new(self.step.plan().clone())
     }
 
-    /// The mask with its score modifiers, if the step was planned with a `Spec`.
+    /// The mask with its score modifiers; `None` if the step was planned with a mask without score modifiers.
     #[getter]
     fn spec(&self) -> Option<PySpec> {
         self.spec.clone()
     }
 
-    /// The sizes of the step.
+    /// The sizes of the step: batch rows (sequences), heads, queries and keys.
     #[getter]
     fn shape(&self) -> PyShape {
         PyShape(self.step.plan().shape().clone())
     }
 
-    /// Returns the position of each key of a sequence, or -1 for an index without a key.
+    /// Returns the position of each key that the step reads in the sequence with index `sequence`; -1 for an index that
+    /// holds no key.
     fn key_positions(&self, sequence: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
         let (sequence, shape) = (index(sequence, "sequence")?, self.step.plan().shape());
         if sequence >= shape.batch_len() {
             let last = shape.batch_len() - 1;
             return Err(Error::new_err(format!(
-                "there is no sequence {sequence}: sequences are numbered from 0 to {last}"
+                "the sequence {sequence} does not exist: sequences are numbered from 0 to {last}"
             )));
         }
         Ok((0..shape.kv_len()).map(|key| self.step.key_position(sequence, key).max(-1)).collect())

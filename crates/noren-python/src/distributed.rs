@@ -1,4 +1,5 @@
-//! Partitions of a mask over ranks; [`ranks`](crate::ranks) executes them.
+//! Partitions: the division of a mask over ranks (processes). [`ranks`](crate::ranks) computes attention with a
+//! partition.
 
 use crate::bound::{PyBound, PyPlan};
 use crate::error::{Error, raise};
@@ -6,8 +7,8 @@ use noren_dist::{Objective, Options, Partition, Travel, Wire};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and
-/// receives.
+/// The division of a mask over processes (ranks): the tokens and cells of each rank, and the data that the rank sends
+/// and receives.
 #[pyclass(name = "Partition", module = "noren.distributed", frozen)]
 pub(crate) struct PyPartition(pub(crate) Partition);
 
@@ -26,7 +27,7 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
     }
 }
 
-/// Splits a planned mask over `ranks` processes on `nodes` machines.
+/// Divides a planned mask over `ranks` processes on `nodes` machines.
 ///
 /// `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may
 /// also be sent to the rank that owns the keys; that rank sends the results back.
@@ -76,7 +77,7 @@ impl PyPartition {
         &self.0.hash
     }
 
-    /// The name of the method that made the partition, such as "contiguous".
+    /// The name of the method by which the mask was divided, such as "contiguous".
     #[getter]
     fn method(&self) -> &str {
         &self.0.method
@@ -97,7 +98,7 @@ impl PyPartition {
     /// Returns four numbers of bytes for rank `rank`: received and sent in the forward pass, received and sent in the
     /// backward pass.
     ///
-    /// `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
+    /// `element_bytes` is the number of bytes of one value; queries, keys and values all have the width `head_dim`.
     fn traffic(&self, rank: usize, head_dim: usize, element_bytes: usize) -> PyResult<[u64; 4]> {
         let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };
         let all = self.0.traffic(&wire);
@@ -110,12 +111,13 @@ impl PyPartition {
         Ok([of.received, of.sent, of.backward_received, of.backward_sent])
     }
 
-    /// Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data.
+    /// Raises `Error` unless each allowed cell is computed exactly once, by a rank that owns or receives the query, key
+    /// and value of the cell.
     fn check(&self, py: Python<'_>, bound: &PyBound) -> PyResult<()> {
         py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
     }
 
-    /// Returns whether the partition was made for this mask, shape and facts.
+    /// Returns true if the partition was made for the mask, shape and facts (data of the mask) in `bound`.
     fn is_of(&self, py: Python<'_>, bound: &PyBound) -> bool {
         py.detach(|| self.0.hash_for(&bound.0) == self.0.hash)
     }

@@ -1,6 +1,8 @@
-//! Arrays of any library, without a copy: the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0 and 1.
+//! Access to arrays of any library without a copy, by the DLPack protocol (<https://dmlc.github.io/dlpack>), versions 0
+//! and 1.
 //!
-//! A capsule is read once. When the [`Tensor`] is dropped, it returns the memory to the library that owns it.
+//! A capsule (the Python object that holds an array) is read once. When the [`Tensor`] is dropped, the memory is
+//! returned to the library that owns it.
 //!
 //! # Aliasing
 //!
@@ -27,7 +29,7 @@ use std::ptr::NonNull;
 
 const CPU: [i32; 3] = [1, 3, 11]; // and the host memory of CUDA and ROCm
 const READ_ONLY: u64 = 1;
-/// The maximum number of dimensions; no library supports more.
+/// The maximum number of dimensions of an array; no library supports more.
 const MOST_DIMENSIONS: usize = 64;
 
 #[repr(C)]
@@ -62,7 +64,7 @@ struct Versioned {
     tensor: DlTensor,
 }
 
-/// The owner of the memory that a [`Tensor`] reads: a DLPack struct of version 0 or 1.
+/// The DLPack struct (version 0 or 1) that owns the memory of a [`Tensor`].
 enum Owner {
     Old(NonNull<Managed>),
     New(NonNull<Versioned>),
@@ -189,7 +191,9 @@ impl Tensor {
             // SAFETY: a capsule of this name holds a struct of this type.
             (Owner::Old(old), unsafe { old.as_ref().tensor }, 0, c"used_dltensor")
         } else {
-            return Err(PyTypeError::new_err("the capsule holds no DLPack tensor, or the capsule was already read"));
+            return Err(PyTypeError::new_err(
+                "the capsule holds no DLPack tensor, or its tensor was already read: give a new capsule",
+            ));
         };
         // SAFETY: the object is a capsule and the name is static.
         unsafe { PyCapsule_SetName(raw, used.as_ptr()) };
@@ -236,7 +240,7 @@ impl Tensor {
         self.place(tensor)
     }
 
-    /// Reads shape, strides and address. Returns an error if no memory can hold the array.
+    /// Reads the shape, strides and address of the array. Returns an error if they describe more memory than can exist.
     fn place(&mut self, tensor: &DlTensor) -> PyResult<()> {
         let wrong = |what: &str| Err(PyBufferError::new_err(format!("the DLPack tensor is malformed: {what}")));
         let Some(rank) = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_DIMENSIONS) else {
@@ -275,8 +279,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Returns (lowest, highest) offset of any element from the first element, in elements: (-3, 0) for 4 values with
-    /// stride -1. Returns `None` if an offset in bytes overflows.
+    /// Returns (lowest, highest) offset of any element from the first element, counted in elements. For example, 4
+    /// values with stride -1 give (-3, 0). Returns `None` if an offset in bytes overflows.
     fn reach(&self) -> Option<(isize, isize)> {
         if self.is_empty() {
             return Some((0, 0));
@@ -302,7 +306,8 @@ impl Tensor {
         start..start.wrapping_add(len as usize)
     }
 
-    /// Returns the type of the values. Returns an error if attention does not support the type.
+    /// Returns the type of the values. Returns an error if attention does not support the type; `name` is the array's
+    /// name in the message.
     pub(crate) fn dtype(&self, name: &str) -> PyResult<Dtype> {
         match self.kind {
             Kind::Float(dtype) => Ok(dtype),
@@ -314,7 +319,8 @@ impl Tensor {
         }
     }
 
-    /// Returns a view `[batch, heads, length, width]`; missing first dimensions of the array are 1.
+    /// Returns a view of the array as `[batch, heads, length, width]`; missing first dimensions have size 1. `name` is
+    /// the name in error messages.
     pub(crate) fn view<T: Element>(&self, name: &'static str) -> PyResult<View<'_, T>> {
         let (shape, strides, base, len) = self.layout::<T>(name)?;
         // SAFETY: the array reaches from `base` on over `len` values, and lives as long as `self`.
@@ -322,7 +328,7 @@ impl Tensor {
         View::strided(data, shape, strides, base).map_err(crate::error::raise)
     }
 
-    /// Returns a writable [`view`](Self::view).
+    /// Returns a writable view like [`view`](Self::view). Returns an error if the array is read-only.
     pub(crate) fn view_mut<T: Element>(&mut self, name: &'static str) -> PyResult<ViewMut<'_, T>> {
         if self.read_only {
             return Err(PyValueError::new_err(format!("{name} is read-only: give an array that can be written")));
@@ -338,7 +344,9 @@ impl Tensor {
     pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
-            let problem = format!("{name} must be contiguous, of the expected type and not read-only");
+            let problem = format!(
+                "{name} does not have the expected type, is not contiguous, or is read-only: give a contiguous, writable array of the expected type"
+            );
             return Err(PyValueError::new_err(problem));
         }
         if size_of::<T>() as isize != self.kind.bytes() {
@@ -357,7 +365,10 @@ impl Tensor {
     pub(crate) fn floats<T: Element>(&self, name: &str) -> PyResult<&[T]> {
         let kind = Kind::Float(T::DTYPE);
         if self.kind != kind || !self.is_contiguous() {
-            return Err(PyTypeError::new_err(format!("{name} must be contiguous and hold {}", kind.words())));
+            return Err(PyTypeError::new_err(format!(
+                "{name} must be contiguous and hold values of the type {}",
+                kind.words()
+            )));
         }
         if self.is_empty() {
             return Ok(&[]);
@@ -374,7 +385,8 @@ impl Tensor {
         }
     }
 
-    /// Returns the number of values. The product does not overflow, because [`place`](Self::place) checks it.
+    /// Returns the number of values. The product of the sizes does not overflow, because [`place`](Self::place) checks
+    /// it.
     pub(crate) fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -401,9 +413,9 @@ impl Tensor {
         self.is_empty() || dims.into_iter().all(|((n, stride), dense)| *n == 1 || *stride == dense)
     }
 
-    /// Returns (shape, strides, number of values before the first element, number of values of memory from the lowest
-    /// to the highest element). Shape and strides have 4 dimensions. Strides may be negative, so values may be stored
-    /// before the first element.
+    /// Returns (shape, strides, number of values in memory before the first element, number of values in memory from
+    /// the lowest to the highest address). Shape and strides have 4 dimensions. With negative strides, some values are
+    /// stored before the first element.
     fn layout<T: Element>(&self, name: &str) -> PyResult<([usize; 4], [isize; 4], usize, usize)> {
         if self.dtype(name)? != T::DTYPE {
             return Err(PyTypeError::new_err(format!(
@@ -435,12 +447,12 @@ impl Tensor {
         Ok((shape, strides, low.unsigned_abs(), (high - low) as usize + 1))
     }
 
-    /// Calls `each` with every row along the last dimension, in order. `T` must have as many bytes as a value of the
-    /// array.
+    /// Calls `each` with the values of every row along the last dimension, in the order of the array. `T` must have as
+    /// many bytes as a value of the array.
     pub(crate) fn each_row<T: Plain>(&self, mut each: impl FnMut(&[T])) -> PyResult<()> {
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!(
-                "values of {} cannot be read as values of another size",
+                "values of {} were read with another size, which is a mistake in noren: report it",
                 self.kind.words()
             )));
         }
@@ -468,7 +480,7 @@ impl Tensor {
     }
 
     /// Calls `each` with the address of the first value of every row along the last dimension. `rows` has the sizes of
-    /// the other dimensions. The array must not be empty.
+    /// all dimensions except the last. The array must not be empty.
     fn each_start(&self, rows: &[usize], mut each: impl FnMut(*const u8)) {
         let mut at = vec![0usize; rows.len()];
         loop {
@@ -507,7 +519,8 @@ impl Tensor {
         });
     }
 
-    /// Calls `each` with each row of the last dimension: (address of the first value, number of values, distance in values).
+    /// Calls `each` with each row along the last dimension: (address of the first value, number of values, distance
+    /// between neighbouring values). The distance is counted in values, not bytes.
     fn each_run(&self, mut each: impl FnMut(*const u8, usize, isize)) {
         let Some((n, rows)) = self.shape.split_last() else { return each(self.data, 1, 0) };
         if !self.is_empty() {
@@ -517,7 +530,7 @@ impl Tensor {
     }
 }
 
-/// Reads the `rank` integers that start at `at`, such as the sizes of an array.
+/// Reads `rank` integers from the address `at`, such as the sizes of an array.
 ///
 /// # Safety
 /// `at` points to `rank` readable entries, or `rank` is 0.
@@ -526,7 +539,8 @@ unsafe fn list(at: *const i64, rank: usize) -> Vec<i64> {
     (0..rank).map(|i| unsafe { at.add(i).read_unaligned() }).collect()
 }
 
-/// Returns the strides of a contiguous array, in values; `None` if the number of values overflows.
+/// Returns the strides of a contiguous array of the shape `shape`, counted in values; `None` if the number of values
+/// overflows.
 fn contiguous(shape: &[usize]) -> Option<Vec<isize>> {
     let mut strides = vec![1isize; shape.len()];
     let mut values = 1isize;
@@ -545,7 +559,7 @@ pub(crate) fn check_disjoint(written: &[(&str, &Tensor)], read: &[(&str, &Tensor
             let other = other.addresses();
             if !own.is_empty() && !other.is_empty() && own.start < other.end && other.start < own.end {
                 return Err(crate::error::Error::new_err(format!(
-                    "{name} and {other_name} share memory: give {name} memory of its own"
+                    "{name} and {other_name} share memory, but one of them is written: give {name} memory of its own"
                 )));
             }
         }

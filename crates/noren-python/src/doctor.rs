@@ -1,4 +1,4 @@
-//! The doctor and `recognise`: diagnosis of mask arrays from other programs.
+//! The doctor (`noren.check`) and `noren.recognise`: diagnosis of mask arrays from other programs.
 
 use crate::bound::PyBound;
 use crate::classes::PyMask;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use std::collections::BTreeMap;
 
-/// Returns the numbers of an array in the doctor's types, without changes.
+/// Converts the values of an array to the number types of the doctor, without rounding.
 fn values(tensor: &Tensor) -> PyResult<Values> {
     let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
@@ -57,8 +57,8 @@ fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
 
 type Checked<'py> = (String, Vec<String>, String, [Option<Cells<'py>>; 3]);
 
-/// Returns (fields of the report as JSON, classes of the report's findings, text of the report, [cells of the given
-/// mask, repaired cells, declared cells]).
+/// Returns (fields of the report as JSON, classes of the report's findings, text of the report, three sets of cells).
+/// The sets are the cells of the given mask, of the repaired mask, and of `meant`, the mask that the user intended.
 #[pyfunction]
 #[pyo3(signature = (mask, companions, context, meant=None))]
 pub(crate) fn check<'py>(
@@ -97,7 +97,7 @@ pub(crate) fn check<'py>(
     Ok((fields.to_string(), classes, report.to_string(), arrays))
 }
 
-/// Returns every class of mistakes: name, description, usual cause.
+/// Returns (name, description, usual cause) for every class of mistakes.
 #[pyfunction]
 pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
     noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
@@ -136,7 +136,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     match convention {
         "additive" if !real => {
             return Err(PyTypeError::new_err(
-                "an additive mask holds floats: give convention=\"keep\" or \"drop\" for booleans",
+                "convention=\"additive\" was given, but the array does not hold floats: give convention=\"keep\" or \"drop\" for booleans",
             ));
         }
         "keep" | "drop" if real => {
@@ -147,7 +147,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         "keep" | "drop" | "additive" => {}
         _ => {
             return Err(Error::new_err(format!(
-                "convention is {convention:?}: give \"keep\" (true may attend), \"drop\" (true is ignored) or \"additive\""
+                "convention is {convention:?}: give \"keep\" (true means may attend), \"drop\" (true means ignored) or \"additive\""
             )));
         }
     }
@@ -168,8 +168,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     match wrong {
         None => Keep::from_words(dims, words).map_err(raise),
         Some(x) if real => Err(Error::new_err(format!(
-            "the array holds {x}: a mask that is added holds 0 (may attend) and -inf or the type's lowest number (ignored); \
-             nr.check finds the cause"
+            "the array holds {x}, but an additive mask holds only 0 (may attend) and -inf or the type's lowest number (ignored): nr.check finds the cause"
         ))),
         Some(x) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
     }

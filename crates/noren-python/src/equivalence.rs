@@ -21,8 +21,8 @@ impl PyEquivalence {
         }
     }
 
-    /// The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was
-    /// proved.
+    /// The shortest and the longest length, in tokens, for which equality was proved: those at which both masks can be
+    /// bound. `None` unless equality was proved.
     #[getter]
     fn lengths(&self) -> Option<(usize, usize)> {
         match &self.0 {
@@ -41,7 +41,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The facts with which a difference was found.
+    /// The facts (data of a mask, such as document lengths) with which a difference was found.
     ///
     /// The facts are empty if the difference does not depend on facts; `None` if no difference was found.
     #[getter]
@@ -70,7 +70,8 @@ impl PyEquivalence {
         }
     }
 
-    /// True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found.
+    /// True: only the first mask allows `cell`. False: only the second mask allows `cell`. None: no difference was
+    /// found.
     #[getter]
     fn only_first(&self) -> Option<bool> {
         match &self.0 {
@@ -79,7 +80,7 @@ impl PyEquivalence {
         }
     }
 
-    /// The atoms that prevented a proof, if neither equality nor a difference was established.
+    /// The elementary masks (atoms) that prevented a proof, if neither equality nor a difference was established.
     #[getter]
     fn atoms(&self) -> Vec<String> {
         match &self.0 {

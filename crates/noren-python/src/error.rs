@@ -1,4 +1,4 @@
-//! Converts Rust errors to Python exceptions with the same messages.
+//! Converts errors of Rust to Python exceptions with the same messages.
 
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -22,17 +22,20 @@ pub(crate) fn raise(error: impl Into<noren::Error>) -> PyErr {
 }
 
 thread_local! {
-    /// The last exception of a function, and its message. `raise` gives it to the error that contains the message.
+    /// The last exception that a Python function raised on this thread, with its message. `raise` makes the exception
+    /// the cause of an error whose text contains the message.
     static RAISED: RefCell<Option<(String, PyErr)>> = const { RefCell::new(None) };
 }
 
-/// Stores the exception of a function of Python, which becomes the cause of the next error on this thread that contains `message`.
+/// Stores an exception that a Python function raised. If the next error on this thread contains `message`, the
+/// exception becomes the cause of that error.
 pub(crate) fn remember(message: &str, raised: PyErr) {
     RAISED.set(Some((message.to_owned(), raised)));
 }
 
-/// Returns `error`, the exception with the message `text`. If a function of Python raised an exception on this thread whose message is in
-/// `text`, that exception becomes the cause of `error`; an interrupt (Ctrl-C) is returned instead of `error`.
+/// Returns `error`, the exception with the message `text`. If `text` contains the message of the exception that
+/// [`remember`] stored, that exception becomes the cause of `error`. A stored interrupt (Ctrl-C) is returned instead of
+/// `error`.
 fn explained(text: &str, error: PyErr) -> PyErr {
     let Some((message, raised)) = RAISED.take() else { return error };
     if !text.contains(&message) {
@@ -54,7 +57,7 @@ fn explained(text: &str, error: PyErr) -> PyErr {
 /// The maximum number of characters of a value in an error message.
 const SHOWN: usize = 120;
 
-/// Returns a value as error messages show it, cut after [`SHOWN`] characters.
+/// Returns the text of a value for error messages, cut after [`SHOWN`] characters.
 pub(crate) fn repr(object: &Bound<'_, PyAny>) -> String {
     let text = object.repr().map_or_else(|_| "it".to_owned(), |text| text.to_string());
     match text.char_indices().nth(SHOWN) {

@@ -1,4 +1,5 @@
-//! Plans as arrays for the formats of other systems: bytes of numbers in native byte order, which Python reads without a copy.
+//! Converts plans to arrays in the formats of other systems. An array is a byte string of numbers in native byte order,
+//! which Python reads without a copy.
 
 use crate::bound::PyPlan;
 use crate::error::Error;
@@ -26,8 +27,8 @@ fn check(plan: &PyPlan, pattern: usize) -> PyResult<()> {
     }
 }
 
-/// Returns (number of distinct patterns, pattern indices). The list has one pattern index for each pair of batch row
-/// and head; all heads of batch row 0 come first.
+/// Returns (number of patterns, pattern indices). A pattern is a distinct set of allowed cells. The indices are those
+/// of the patterns of each pair of batch row and head, all heads of batch row 0 first.
 #[pyfunction]
 pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     let shape = plan.plan.shape();
@@ -35,8 +36,9 @@ pub(crate) fn patterns(plan: &PyPlan) -> (usize, Vec<usize>) {
     (plan.plan.patterns().len(), pairs.map(|(b, h)| plan.plan.pattern_of(b, h)).collect())
 }
 
-/// Returns the keys that each query row of a pattern may read, as two `uint32` arrays: `indptr`, and runs (first key,
-/// key after the last). Query row `q` has the runs `indptr[q]..indptr[q + 1]`.
+/// Returns the keys that each query row of a pattern (distinct set of cells) may read, as two `uint32` arrays:
+/// `indptr`, and runs of consecutive keys, each as (first key, key after the last). Query row `q` has the runs
+/// `indptr[q]..indptr[q + 1]`.
 #[pyfunction]
 pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<TwoBytes<'py>> {
     check(plan, pattern)?;
@@ -44,9 +46,9 @@ pub(crate) fn row_runs<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> P
     Ok(runs_of(py, &runs))
 }
 
-/// Returns the query rows that may not read each key of a pattern, as two `uint32` arrays: `indptr`, and runs (first
-/// row, row after the last). Key `k` has the runs `indptr[k]..indptr[k + 1]`. Returns `None` if a key has more than
-/// `most` runs.
+/// Returns, for each key of a pattern (distinct set of cells), the query rows that may not read this key, as two
+/// `uint32` arrays: `indptr`, and runs of rows (first row, row after the last). Key `k` has the runs
+/// `indptr[k]..indptr[k + 1]`. Returns `None` if a key has more than `most` runs.
 #[pyfunction]
 pub(crate) fn masked_rows<'py>(
     py: Python<'py>,
@@ -59,11 +61,12 @@ pub(crate) fn masked_rows<'py>(
     Ok(runs.map(|runs| runs_of(py, &runs)))
 }
 
-/// Divides the cells of a pattern into rectangles of `block` = (rows, keys). Returns (numbers of rectangles along rows
-/// and along keys, one `int32` for each rectangle, bits of the mixed rectangles as `uint32`). The `int32` is -1 for an
-/// empty rectangle, -2 for a full one, else the index of a mixed one.
+/// Divides the cells of a pattern (distinct set of cells) into rectangles of `block` = (rows, keys). Returns (numbers
+/// of rectangles along rows and along keys, one `int32` for each rectangle, cells of the mixed rectangles as bits in
+/// `uint32`). The `int32` is -1 for an empty rectangle, -2 for a full one, else the index of a mixed one.
 ///
-/// `cut_may_be_full` is true if a rectangle that extends beyond the last key may count as full.
+/// If `cut_may_be_full` is true, a rectangle that extends beyond the last row or key counts as full if all of its
+/// existing cells are allowed; otherwise it is never full.
 #[pyfunction]
 pub(crate) fn blocks<'py>(
     py: Python<'py>,
@@ -79,8 +82,9 @@ pub(crate) fn blocks<'py>(
 }
 
 /// Returns the allowed cells of a pattern as slices. A slice is five `uint32`: first row, row after the last, first
-/// key, key after the last, kind. Kinds: 0, every row reads all keys of the slice; 1 (causal), each row ends one key
-/// after the row before it; 2 (inverse causal), each row begins one key after the row before it; 3, both.
+/// key, key after the last, kind. Kinds: 0, every row reads all keys of the slice; 1 (causal), the last key of each row
+/// is one after that of the previous row; 2 (inverse causal), the first key of each row is one after that of the
+/// previous row; 3, both 1 and 2.
 #[pyfunction]
 pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyResult<Bound<'py, PyBytes>> {
     check(plan, pattern)?;
@@ -89,13 +93,15 @@ pub(crate) fn slices<'py>(py: Python<'py>, plan: &PyPlan, pattern: usize) -> PyR
     Ok(bytes(py, rows.map(|n| n.to_ne_bytes())))
 }
 
-/// Returns the number of query rows of a block, and five `int32` arrays that a GPU kernel for decoding reads:
+/// Returns the number of query rows in a block of mask bits, and five `int32` arrays that a GPU kernel for decoding
+/// reads. A pattern is a distinct set of allowed cells, a chunk is `chunk` consecutive keys:
 ///
-/// 1. the pattern of each pair of batch row and key-value head
+/// 1. the index of the pattern of each pair of batch row and key-value head
 /// 2. the index of the first chunk of each pattern
 /// 3. the index of the first run of each chunk
-/// 4. the runs of keys, each as (first key, key after the last, block)
-/// 5. the mask bits of the mixed blocks
+/// 4. the runs of keys, each as (first key, key after the last, block): -1 if all cells of the run are allowed, else the
+///    index of a block of mask bits
+/// 5. the mask bits of all blocks
 #[pyfunction]
 pub(crate) fn decode_plan<'py>(
     py: Python<'py>,
@@ -126,13 +132,22 @@ pub(crate) fn positions<'py>(py: Python<'py>, plan: &PyPlan) -> TwoBytes<'py> {
     (bytes(py, queries), bytes(py, keys))
 }
 
-/// The maximum number of `int32` values that hold the mask bits of all mixed rectangles in `device_plan`.
+/// The maximum number of `int32` values in the ninth array of `device_plan` (mask bits), which are 1 GiB.
 const MOST_WORDS: usize = 1 << 28;
 
-/// Returns nine `int32` arrays that a GPU kernel reads; each contains all patterns in order, and indices count through
-/// all patterns. The first two arrays have the index of the first row tile and of the first key tile of each pattern.
-/// Three arrays follow for row tiles: tiles, `indptr` and runs of keys. Three arrays follow for key tiles: tiles,
-/// `indptr` and runs of query rows. The last array has the mask bits of the mixed rectangles of `block` cells.
+/// Returns nine `int32` arrays that a GPU kernel reads. Each array has the data of all patterns (distinct sets of
+/// cells), one after another; indices are not restarted for each pattern:
+///
+/// 1. the index of the first row tile of each pattern; then the number of row tiles
+/// 2. the index of the first key tile of each pattern; then the number of key tiles
+/// 3. the row tiles, each as (first row, row after the last)
+/// 4. the index of the first run of keys of each row tile; then the number of these runs
+/// 5. the runs of keys, each as (first key, key after the last, block): -1 if all cells of the run are allowed, else the
+///    index of a block of mask bits
+/// 6. the key tiles, each as (first key, key after the last)
+/// 7. the index of the first run of rows of each key tile; then the number of these runs
+/// 8. the runs of query rows, each as (first row, row after the last, block)
+/// 9. the mask bits of all blocks of `block` = (rows, keys) cells
 #[pyfunction]
 pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     if !matches!(block, [16 | 32 | 64 | 128 | 256, 32 | 64 | 128 | 256]) {

@@ -1,4 +1,4 @@
-//! `Shape`, `Facts` and `Array`.
+//! The Python classes `Shape`, `Facts` and `Array`.
 
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise, repr};
@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyShape(pub(crate) Shape);
 
-/// Makes a shape from sizes. All constructors call this function.
+/// Makes a shape from its sizes, for the constructors of `Shape`.
 fn sized(shape: Shape, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<PyShape> {
     let shape = shape.batch(batch.0).heads(heads.0).kv_heads(kv_heads.map_or(heads.0, |n| n.0));
     shape.check().map_err(raise)?;
     Ok(PyShape(shape))
 }
 
-/// A number of batch rows, heads or tokens in the arguments of `Shape`; too large numbers raise `Error`.
+/// A number of batch rows, heads or tokens, an argument of `Shape`. Reading a number that is too large raises `Error`.
 struct Count(usize);
 
 impl FromPyObject<'_, '_> for Count {
@@ -97,8 +97,8 @@ impl PyShape {
         sized(Shape::square(len.0), batch, heads, kv_heads)
     }
 
-    /// Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value
-    /// cache.
+    /// Returns the shape of a step with a key-value cache: `past + new` keys, of which the last `new` are also the
+    /// queries.
     #[staticmethod]
     #[pyo3(signature = (past, new, *, batch=Count(1), heads=Count(1), kv_heads=None))]
     fn cached(past: Count, new: Count, batch: Count, heads: Count, kv_heads: Option<Count>) -> PyResult<Self> {
@@ -185,7 +185,8 @@ impl PyShape {
     }
 }
 
-/// Returns the shape that a Python object gives: a `Shape`, or one integer, the number of queries and of keys.
+/// Returns the shape given by a Python object: a `Shape`, or one integer, which is both the number of queries and the
+/// number of keys.
 pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
@@ -197,7 +198,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     Ok(Shape::square(len as usize))
 }
 
-/// A mask given cell by cell, for `Facts(arrays={name: ...})` and the atom `dense(name)`.
+/// A mask given cell by cell, for `Facts(arrays={name: ...})` and the elementary mask `dense(name)`.
 #[pyclass(name = "Array", module = "noren", frozen, eq, hash, from_py_object)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyArray(pub(crate) Array);
@@ -300,7 +301,7 @@ impl PyArray {
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);
 
-/// Returns the facts of a `Facts` or of a mapping; `None` means no facts.
+/// Returns the facts (data of masks) given by a Python object: a `Facts` or a mapping. `None` means no facts.
 pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
     let Some(object) = object.filter(|object| !object.is_none()) else { return Ok(Facts::new()) };
     match object.cast::<PyFacts>() {
@@ -310,7 +311,7 @@ pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
 }
 
 impl PyFacts {
-    /// Reads facts from a mapping. The values of the mapping may be arrays of any library.
+    /// Reads facts (data of masks, by name) from a mapping. The values of the mapping may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (text, arrays): (String, BTreeMap<String, PyArray>) =
             mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;
@@ -333,8 +334,8 @@ impl PyFacts {
         Ok(format!("Facts.from_json({:?})", self.to_json()?))
     }
 
-    /// Reads facts from a JSON object; `arrays` adds masks for the atom `dense(name)`, by name. Raises `Error` for
-    /// unknown facts and invalid values.
+    /// Reads facts (data of masks) from a JSON object; `arrays` adds mask arrays, by the names with which `dense(name)` uses them.
+    /// Raises `Error` for unknown facts and invalid values.
     #[staticmethod]
     #[pyo3(signature = (text, arrays=None))]
     fn from_json(text: &str, arrays: Option<BTreeMap<String, PyArray>>) -> PyResult<Self> {
@@ -342,19 +343,19 @@ impl PyFacts {
         Ok(PyFacts(arrays.into_iter().flatten().fold(facts, |facts, (name, array)| facts.array(name, array.0))))
     }
 
-    /// Returns the facts as JSON.
+    /// Returns these facts (data given when a mask is bound) as JSON.
     fn to_json(&self) -> PyResult<String> {
         self.0.to_json().map_err(raise)
     }
 
-    /// Whether the facts give the position of each key (`positions`).
+    /// True if these facts (data given when a mask is bound) contain `positions`, the position of each key.
     #[getter]
     fn place_keys(&self) -> bool {
         self.0.place_keys()
     }
 
-    /// Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different
-    /// values.
+    /// Returns the union of these facts (data of masks) and `other`. Raises `Error` if both contain the same fact with
+    /// different values.
     fn merged(&self, other: &Self) -> PyResult<Self> {
         self.0.clone().merge(&other.0).map_err(raise).map(PyFacts)
     }

@@ -1,4 +1,4 @@
-//! Flow over layers, policies and certificates.
+//! Python classes for the flow of information over layers, policies and certificates.
 
 use crate::classes::mask_of;
 use crate::error::{Error, raise, repr};
@@ -11,24 +11,25 @@ use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use serde::Serialize;
 
-/// The tokens that can influence each output over a stack of layers.
+/// The influence of tokens on outputs over a stack of layers, computed from the masks of the layers.
 #[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
 pub(crate) struct PyFlow(Flow);
 
-/// A policy's verdict over a stack of layers, with all data that a second program needs to check the verdict.
+/// The statement that a policy holds or fails over a stack of layers, with all data that another program needs to check
+/// the statement.
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
 pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges = Vec<(u32, u32)>;
 
-/// The result of a policy check as text: (verdict, summary, one text for each rule).
+/// The result of a policy check as texts: (verdict, summary, one text for each rule).
 type Words = (String, String, Vec<String>);
 
 fn words(ruling: &Ruling) -> Words {
     (ruling.verdict().to_string(), ruling.summary(), ruling.rules.iter().map(ToString::to_string).collect())
 }
 
-/// Whether `mask` contains `heads(...)` or `batch(...)`.
+/// Returns true if `mask` contains `heads(...)` or `batch(...)`.
 fn by_head_or_row(mask: &Mask) -> bool {
     matches!(mask.node(), Node::Heads(_) | Node::Batch(_)) || mask.children().into_iter().any(by_head_or_row)
 }
@@ -42,7 +43,8 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 }
 
 impl PyFlow {
-    /// Reads tokens of the stack: a token, a range, or a list of these. `what` names the tokens in error messages.
+    /// Reads a set of tokens: the index of a token, a range, or a list of these. `what` is the name of the set in error
+    /// messages.
     fn tokens_of(&self, given: &Bound<'_, PyAny>, what: &str) -> PyResult<IntervalSet> {
         let n = self.0.tokens();
         let mut out = IntervalSet::new();
@@ -51,7 +53,7 @@ impl PyFlow {
             if end > u64::from(n) || span.start > end {
                 let words = repr(given);
                 return Err(Error::new_err(format!(
-                    "{what}: {words} is not within the tokens: there are {n} tokens, counted from 0"
+                    "{what}: {words} is not a range of tokens of the sequence, which has {n} tokens, counted from 0"
                 )));
             }
             out = out.union(&IntervalSet::from(span.start as u32..end as u32));
@@ -92,14 +94,13 @@ impl PyFlow {
             }
         };
         if masks.is_empty() {
-            return Err(PyTypeError::new_err("a stack has one mask for each layer: give at least one mask"));
+            return Err(PyTypeError::new_err("no mask was given: give one mask for each layer, at least one"));
         }
         let masks = masks.iter().map(mask_of).collect::<PyResult<Vec<_>>>()?;
         let (sized, shape, facts) = (shape.is_instance_of::<PyShape>(), shape_of(shape)?, facts_of(facts)?);
         if let Some(mask) = masks.iter().find(|mask| !sized && by_head_or_row(mask)) {
             return Err(Error::new_err(format!(
-                "`{mask}`: a number of tokens does not give the heads and batch rows: give \
-                 noren.Shape(q_len={n}, kv_len={n}, heads=..., batch=...)",
+                "the mask `{mask}` depends on the head or batch row, but the shape is only a number of tokens: give noren.Shape(q_len={n}, kv_len={n}, heads=..., batch=...)",
                 n = shape.q_len()
             )));
         }
@@ -138,8 +139,7 @@ impl PyFlow {
         Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
     }
 
-    /// Returns a path from `sources` to `targets` over the fewest layers, as JSON and in words; `None` if no path
-    /// exists.
+    /// Returns a path from `sources` to `targets` over the fewest layers as (JSON, text); `None` if no path exists.
     #[pyo3(signature = (sources, targets, *, batch=0))]
     fn _witness(
         &self,
@@ -174,7 +174,7 @@ impl PyFlow {
         Ok(PyByteArray::new(py, &bytes))
     }
 
-    /// Checks the policy, and returns the result as JSON and as text.
+    /// Checks a policy. Returns (result as JSON, result as text).
     fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Words)> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
@@ -200,7 +200,7 @@ impl PyCertificate {
         Ok(PyCertificate(certificate, text.to_string()))
     }
 
-    /// Whether the certificate states that the policy holds; `verify` checks the statement.
+    /// True if the certificate states that the policy holds; `verify` checks the statement.
     #[getter]
     fn holds(&self) -> bool {
         self.0.holds()
@@ -212,7 +212,7 @@ impl PyCertificate {
         &self.0.policy
     }
 
-    /// The channels of influence that the certificate does not cover, such as pooling.
+    /// The paths of influence between tokens that the certificate does not cover, such as pooling.
     #[getter]
     fn not_covered(&self) -> Vec<String> {
         self.0.not_covered.clone()
@@ -224,8 +224,8 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// Checks the certificate with a second implementation, and returns the result of the policy check as JSON and as
-    /// text.
+    /// Checks the certificate with a second implementation. Returns (result of the policy check as JSON, the same
+    /// result as text).
     fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
@@ -233,7 +233,7 @@ impl PyCertificate {
         Ok((json(ruling)?, words(ruling)))
     }
 
-    /// Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`.
+    /// Raises `Error` if the masks, sizes or facts (data of the masks) of the certificate differ from those of `flow`.
     fn matches(&self, flow: &PyFlow) -> PyResult<()> {
         self.0.matches(&flow.0).map_err(raise)
     }

@@ -1,16 +1,22 @@
-//! Sequences in rows in which each shared prefix occurs once.
+//! Folds sequences into rows in which each shared prefix occurs once.
 
 use crate::error::{Error, raise};
 use noren::noren_mask::{Fold, FoldOptions};
 use pyo3::prelude::*;
 
-/// (first token in the row, token after the last, parent run or -1, position of the first token, a sequence of the run)
+/// A run, which is a group of consecutive tokens of the prefix tree: (index of the first token in the row, index after
+/// the last, index of the parent run or -1, position of the first token in its sequence, index of a sequence that
+/// contains the run)
 type Run = (usize, usize, i64, usize, usize);
-/// (row, the tokens of the sequence as ranges of indices in the row)
+/// The location of a folded sequence: (index of its row, ranges of indices in this row that hold its tokens)
 type Place = (usize, Vec<(usize, usize)>);
 
-/// Folds sequences. `tokens` has the token ids of all sequences one after another, as native 64-bit integers; `lengths` has the
-/// number of tokens of each sequence. Returns the runs of each row, and the place of each sequence.
+/// Folds sequences: places them in rows in which each prefix that several sequences share is stored once.
+///
+/// `tokens` has the token ids of all sequences one after another, as native 64-bit integers; `lengths` has the number
+/// of tokens of each sequence. `budget` is the maximum number of tokens of a row, `min_prefix` the minimum number of
+/// tokens of a shared prefix, and `max_roots` the maximum number of tree roots in a row (sequences that share their
+/// first tokens have one root). Returns (runs of each row, location of each sequence).
 #[pyfunction]
 #[pyo3(signature = (tokens, lengths, budget, min_prefix, max_roots))]
 pub(crate) fn fold_sequences(
@@ -27,7 +33,10 @@ pub(crate) fn fold_sequences(
         let mut sequences = Vec::with_capacity(lengths.len());
         for length in lengths {
             let Some((sequence, after)) = rest.split_at_checked(length) else {
-                return Err(Error::new_err(format!("{} token ids are left for a sequence of {length}", rest.len())));
+                return Err(Error::new_err(format!(
+                    "the sequence has {length} tokens, but only {} token ids are left in `tokens`",
+                    rest.len()
+                )));
             };
             sequences.push(sequence);
             rest = after;

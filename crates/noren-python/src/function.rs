@@ -1,4 +1,4 @@
-//! Masks whose cells a function of Python computes in tiles (`noren.maskmod`).
+//! Masks whose cells are computed in tiles by a Python function (`noren.maskmod`).
 
 use crate::classes::PyMask;
 use crate::error::remember;
@@ -9,10 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ops::Range;
 
-/// The number in place of the index of bits that marks full tiles.
+/// The value in place of the index of a tile's bits that marks full tiles, in which all cells are allowed.
 const FULL: u32 = u32::MAX;
 
-/// A function of Python that computes tiles, with the inputs on which its cells depend.
+/// A Python function that computes the cells of a mask in tiles, and two flags: whether the cells depend on the batch
+/// row, and whether they depend on the head.
 struct Function {
     name: String,
     uses_batch: bool,
@@ -46,8 +47,9 @@ impl TileFunction for Function {
     }
 }
 
-/// Reads tiles from two byte strings: runs of tiles as 32-bit numbers (row of tiles, first tile, tile after the last, index of bits or
-/// `FULL`), and bits as little-endian 64-bit numbers, 64 for each mixed tile.
+/// Reads tiles from two byte strings. The first has groups of consecutive tiles in one row of tiles, each as four
+/// 32-bit numbers (row of tiles, first tile, tile after the last, index of the first tile's bits or `FULL`). The second
+/// has the bits, 64 little-endian 64-bit numbers for each mixed tile.
 fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult<TileCells> {
     let (runs, bits): (Bound<'_, PyBytes>, Bound<'_, PyBytes>) = made.extract()?;
     let words: Vec<u64> = bits.as_bytes().as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -62,7 +64,9 @@ fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult
             continue;
         }
         for (tile, slot) in (*start..*end).zip(*slot as usize..) {
-            let bits = tiles.get(slot).ok_or_else(|| wrong(format!("tile {slot} has no bits")))?;
+            let bits = tiles
+                .get(slot)
+                .ok_or_else(|| wrong(format!("the mask function's result has no bits for tile {slot}")))?;
             cells.mixed(row, tile, *bits).map_err(|error| wrong(error.to_string()))?;
         }
     }
@@ -71,8 +75,9 @@ fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult
 
 /// Returns the mask of the cells that the function `evaluate` computes.
 ///
-/// `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key) and returns two
-/// byte strings, as described in `noren.maskmod._tiles`. Batch row and head are 0 where the cells do not depend on them.
+/// `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key)
+/// and returns two byte strings, as described in `noren.maskmod._tiles`. The batch row is 0 unless `uses_batch` is
+/// true, and the head is 0 unless `uses_head` is true.
 #[pyfunction]
 pub(crate) fn tile_function(name: String, uses_batch: bool, uses_head: bool, evaluate: Py<PyAny>) -> PyMask {
     PyMask(Mask::from_tiles(Function { name, uses_batch, uses_head, evaluate }))

@@ -10,6 +10,7 @@
 //! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
 //! | `cache` | key-value caches: append, plan, attend |
 //! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
+//! | `code` | masks as code of other libraries |
 //! | `fold`, `function` | sequences with shared prefixes; masks of Python functions |
 //! | `private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
@@ -20,6 +21,7 @@ mod audit;
 mod bound;
 mod cache;
 mod classes;
+mod code;
 mod distributed;
 mod dlpack;
 mod doctor;
@@ -68,6 +70,8 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<flow::PyCertificate>()?;
     for function in [
         wrap_pyfunction!(mask::parse, module)?,
+        wrap_pyfunction!(code::code, module)?,
+        wrap_pyfunction!(code::code_targets, module)?,
         wrap_pyfunction!(attention::forward, module)?,
         wrap_pyfunction!(attention::backward, module)?,
         wrap_pyfunction!(attention::weights, module)?,

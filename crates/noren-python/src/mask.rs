@@ -1,4 +1,4 @@
-//! Methods of `Mask`, `Score` and `Spec`.
+//! Methods of the Python classes `Mask`, `Score` and `Spec`.
 
 use crate::bound::{Order, PyBound, PyPlan};
 use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
@@ -13,7 +13,8 @@ use pyo3::types::PyDict;
 const NO_TRUTH: &str = "a mask has no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells \
                         with mask.diff(other, shape)";
 
-/// Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if it is neither.
+/// Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if the text is
+/// neither.
 #[pyfunction]
 pub(crate) fn parse(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
     let spec: Spec = text.parse().map_err(Error::from).map_err(raise)?;
@@ -81,23 +82,27 @@ impl PyMask {
 
     /// Returns the mask with a shape and facts, after checking that they fit each other.
     ///
-    /// `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. Raises
-    /// `Error` if a fact is missing or does not fit the shape.
+    /// `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. `facts` is
+    /// the data that the mask needs, such as document lengths. Raises `Error` if a fact is missing or does not fit the
+    /// shape.
     #[pyo3(signature = (shape, facts=None))]
     fn bind(&self, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
         crate::bound::bind_to(&self.0, shape, facts)
     }
 
-    /// Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
+    /// Returns the block-sparse plan that attention and exports use; the arguments and errors are those of `bind`.
     ///
-    /// `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in the tiles that
-    /// statistics count. `reorder` selects the order of queries and keys in the plan:
+    /// `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in a tile, as
+    /// statistics count tiles. `reorder` selects the order of queries and keys in the plan:
     ///
-    /// - `"auto"` [default]: another order for masks whose distances are all multiples of one number; for other masks
-    ///   if it reduces the cost (by at least 1/8 if it changes the order in which the keys of a row are added)
+    /// - `"auto"` [default]: another order for masks that allow only distances that are multiples of one number; for
+    ///   other masks only if the other order reduces the cost (by at least 1/8 and 2^20 cells if it changes the order
+    ///   in which the keys of a row are added)
     /// - `"never"`: the order of indices
     /// - `"always"`: another order for every mask whose structure allows one, even if it saves no cost
-    /// - `"copies"`: keys in two orders, for masks that combine a stride with other masks
+    /// - `"copies"`: the list of keys contains each key twice, first in the order of indices, then sorted by their position
+    ///   modulo the stride, for masks that combine a stride with other masks; a query row reads each key at one of the
+    ///   two places
     /// - an integer `n`: positions sorted by `position mod n`; with 2, all even positions come before all odd ones
     #[pyo3(signature = (shape, facts=None, *, block_q=96, block_kv=64, reorder=None))]
     fn plan(
@@ -134,7 +139,7 @@ impl PyMask {
         self.bind(shape, facts)?.explain(shape.py(), q, k, batch, head)
     }
 
-    /// Returns the cells that only this mask or only `other` allows.
+    /// Returns the cells that exactly one of this mask and `other` allows.
     #[pyo3(signature = (other, shape, facts=None))]
     fn diff<'py>(
         &self,
@@ -159,7 +164,7 @@ impl PyMask {
         plot(shape.py(), bound.into_any(), arguments)
     }
 
-    /// Returns exact counts of allowed and computed cells, tiles and bytes.
+    /// Returns statistics of the default plan: the exact numbers of allowed cells, computed cells, tiles and bytes.
     #[pyo3(signature = (shape, facts=None))]
     fn stats<'py>(&self, shape: &Bound<'py, PyAny>, facts: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let py = shape.py();
@@ -169,7 +174,7 @@ impl PyMask {
     /// Returns a picture as text: one row for each query, one column for each key.
     ///
     /// `labels` are names of tokens, one for each position. `width` and `height` are the maximum number of characters
-    /// and lines; a larger mask is down-sampled. `color` adds ANSI colours.
+    /// and lines; in the picture of a larger mask, each character stands for several cells. `color` adds ANSI colours.
     #[pyo3(signature = (shape=None, facts=None, *, labels=None, width=100, height=48, color=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments
     fn picture<'py>(
@@ -186,7 +191,8 @@ impl PyMask {
         self.bind(shape.unwrap_or(&usual), facts)?.picture(labels, width, height, color)
     }
 
-    /// Returns a picture for notebooks, with enough tokens to show the mask; `None` if the mask needs facts.
+    /// Returns an SVG picture for notebooks. The number of tokens is chosen from the numbers in the mask. Returns
+    /// `None` if the mask needs facts (data such as document lengths).
     fn _repr_svg_(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let len = self.usual_len().into_pyobject(py)?.into_any();
         match self.bind(&len, None) {
@@ -195,7 +201,7 @@ impl PyMask {
         }
     }
 
-    /// Returns whether the query offset may change the cells.
+    /// Returns true if the query offset (position of the first query) may change the cells.
     fn uses_query_offset(&self) -> bool {
         self.0.uses_query_offset()
     }
@@ -205,19 +211,20 @@ impl PyMask {
         PyMask(self.0.simplify())
     }
 
-    /// Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or
-    /// neither.
+    /// Compares the cells of two masks at every length. The result is one of three: equality is proved, a cell differs,
+    /// or neither was established.
     fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
         let other = mask_of(other)?;
         py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
     }
 
-    /// Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers.
+    /// Returns the mask of the layer with index `layer`, counted from 0. A mask without `layers(...)` is returned
+    /// unchanged.
     fn at_layer(&self, layer: u64) -> Self {
         PyMask(self.0.at_layer(layer))
     }
 
-    /// Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound.
+    /// True if the mask contains `layers(...)`. Such a mask cannot be bound; first select a layer with `at_layer`.
     #[getter]
     fn has_layers(&self) -> bool {
         self.0.has_layers()
@@ -248,7 +255,9 @@ impl PyScore {
         let spec: Spec = format!("full + {text}").parse().map_err(Error::from).map_err(raise)?;
         match &spec.scores[..] {
             [score] => Ok(PyScore(score.clone())),
-            _ => Err(crate::error::Error::new_err(format!("`{text}` is not a single score modifier"))),
+            _ => Err(crate::error::Error::new_err(format!(
+                "the text `{text}` does not define exactly one score modifier"
+            ))),
         }
     }
 
@@ -266,7 +275,12 @@ impl PyScore {
             Score::Softcap { .. } => "softcap",
             Score::Soft { .. } => "soft",
             Score::Sinks { .. } => "sinks",
-            _ => return Err(crate::error::Error::new_err(format!("`{}` has a kind unknown to Python", self.0))),
+            _ => {
+                return Err(crate::error::Error::new_err(format!(
+                    "the score modifier `{}` has a kind that the Python package does not know",
+                    self.0
+                )));
+            }
         })
     }
 
@@ -290,7 +304,7 @@ impl PyScore {
         }
     }
 
-    /// The limit of `softcap`.
+    /// The limit of `softcap`; `None` for other modifiers.
     #[getter]
     fn cap(&self) -> Option<f64> {
         match &self.0 {
@@ -311,7 +325,7 @@ impl PySpec {
         text.parse().map_err(Error::from).map_err(raise).map(PySpec)
     }
 
-    /// Returns whether the query offset may change the cells or the scores.
+    /// Returns true if the query offset (position of the first query) may change the cells or the scores.
     fn uses_query_offset(&self) -> bool {
         self.0.uses_query_offset()
     }

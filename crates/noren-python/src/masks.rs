@@ -9,26 +9,26 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 /// A cell with a number below this limit is masked. -inf and the lowest numbers of float32, bfloat16 and float64 are
-/// below the limit, and so are their sums and their quotients by numbers up to 4.
+/// below the limit, also if two of them are added or one is divided by up to 4.
 const LOW: f32 = -6.9e37;
 /// The lowest finite float16, as bits.
 const LOWEST_F16: u16 = 0xfbff;
 const INFINITE_F16: u16 = 0xfc00;
 
-/// The maximum number of cells of a mask tensor. Stored as bits, so many cells take 2 GiB.
+/// The maximum number of cells of a mask tensor. Stored as bits, this number of cells takes 2 GiB.
 pub(crate) const MOST_CELLS: usize = 1 << 34;
 
 /// Properties of the numbers that were read from a mask tensor.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Whether an allowed cell holds a number other than 0.
+    /// True if an allowed cell holds a number other than 0.
     added: bool,
-    /// Whether the tensor holds a finite number that means "ignored".
+    /// True if the tensor holds a finite number that means "ignored".
     lowest: bool,
 }
 
-/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored),
-/// or floats that are added to scores.
+/// Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend; if `drop` is true, true =
+/// ignored), or floats that are added to scores.
 ///
 /// A last dimension of 1 applies to all `kv_len` keys. Returns three values:
 ///
@@ -39,7 +39,12 @@ struct Seen {
 pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize) -> PyResult<(PyArray, bool, bool)> {
     let [batch, heads, q_len, width] = match mask.shape[..] {
         [b, h, q, k] if k == 1 || k == kv_len => [b, h, q, k],
-        _ => return Err(Error::new_err(format!("a mask of shape {:?} does not fit {kv_len} keys", mask.shape))),
+        _ => {
+            return Err(Error::new_err(format!(
+                "the mask has the shape {:?}, which does not fit {kv_len} keys: its last dimension must be 1 or {kv_len}",
+                mask.shape
+            )));
+        }
     };
     let cells: u128 = [batch, heads, q_len, kv_len].iter().map(|&n| n as u128).product();
     if cells > MOST_CELLS as u128 {
@@ -74,15 +79,15 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
         Kind::Double => floats(mask, &mut cells, &mut seen, |x: f64| x as f32, &mut each)?,
         Kind::Int(_) | Kind::Uint(_) => {
             return Err(PyTypeError::new_err(
-                "a mask holds booleans or floats, not integers: convert the mask (.bool())",
+                "the mask holds integers, but must hold booleans or floats: convert it (.bool())",
             ));
         }
     }
     Ok(seen)
 }
 
-/// Converts the bits of a float16 to a number by which `floats` classifies the cell: 0 stays 0, -inf stays -inf, the
-/// lowest float16 becomes the lowest `f32`, and every other number becomes 1.
+/// Converts the bits of a float16 to an `f32` of the same meaning for a mask: 0 stays 0, -inf stays -inf, the lowest
+/// float16 becomes the lowest `f32`, and every other number becomes 1.
 fn half(bits: u16) -> f32 {
     match bits {
         INFINITE_F16 => f32::NEG_INFINITY,

@@ -1,4 +1,4 @@
-//! Private text: detectors, the tokens that contain their findings, and policies.
+//! Private text: detectors, the tokens that contain private text, and policies.
 
 use crate::classes::{PyMask, mask_of};
 use crate::error::Error;
@@ -16,10 +16,10 @@ fn raise(error: TextError) -> PyErr {
     Error::new_err(error.to_string())
 }
 
-/// A private text: (kind, first character, character after the last).
+/// A private text: (kind, index of the first character, index after the last character).
 type Found = (String, usize, usize);
 
-/// A text in which positions are converted between characters and bytes.
+/// A text, with the conversion of character positions to byte positions.
 struct Chars<'a> {
     text: &'a str,
     /// The index of the first byte of each character, then the length of the text in bytes. Empty if every character is
@@ -40,8 +40,8 @@ impl<'a> Chars<'a> {
         if self.bytes.is_empty() { self.text.len() } else { self.bytes.len() - 1 }
     }
 
-    /// Returns the bytes of the characters `start..end`. Returns an error, which names the range `what`, if the range
-    /// is not inside the text.
+    /// Returns the range of bytes of the characters `start..end`. Returns an error if the characters are not inside the
+    /// text; `what` names the range in the message.
     fn range(&self, what: &str, start: usize, end: usize) -> PyResult<Range<usize>> {
         if start > end || end > self.len() {
             return Err(Error::new_err(format!(
@@ -58,7 +58,7 @@ impl<'a> Chars<'a> {
     }
 }
 
-/// A recogniser that returns findings which a function in Python has computed already.
+/// A recogniser with findings that a Python function has already computed.
 #[derive(Debug)]
 struct Given {
     kinds: Vec<String>,
@@ -115,8 +115,8 @@ impl PyDetectors {
         Ok(own)
     }
 
-    /// Returns the kinds of private text that are searched for, and the kinds `spans` of the ranges that the user marks
-    /// as private.
+    /// Returns the kinds of private text that the detectors search for, followed by those of `spans`: the kinds of the
+    /// ranges that the user marks as private.
     fn kinds(&self, spans: Vec<String>) -> PyResult<Vec<String>> {
         let mut kinds: Vec<String> = self.with(Vec::new())?.kinds().iter().map(ToString::to_string).collect();
         let given: Vec<String> = spans.into_iter().filter(|kind| !kinds.contains(kind)).collect();
@@ -124,7 +124,7 @@ impl PyDetectors {
         Ok(kinds)
     }
 
-    /// Returns a sentence that names the kinds that are not searched for.
+    /// Returns a sentence with the kinds of private text for which these detectors do not search.
     fn not_looked_for(&self) -> PyResult<String> {
         Ok(self.with(Vec::new())?.not_looked_for())
     }
@@ -189,14 +189,14 @@ impl PyPrivateTokens {
         }
         let ranges = ranges.into_iter().zip(&special).enumerate().map(|(at, ((start, end), special))| match special {
             true => Ok(0..0),
-            false => chars.range(&format!("the offset of token {at}"), start, end),
+            false => chars.range(&format!("the range of characters of token {at}"), start, end),
         });
         let ranges = ranges.collect::<PyResult<Vec<_>>>()?;
         let encoding = Encoding { ids: vec![0; ranges.len()], ranges, special };
         Ok(PyPrivateTokens(py.detach(|| PrivateTokens::locate(&found, text, &encoding))))
     }
 
-    /// Returns `len` tokens. `kinds` lists (kind, indices of the private tokens of this kind).
+    /// Returns `len` tokens, some of them private. `kinds` lists (kind, indices of the private tokens of this kind).
     #[staticmethod]
     fn at(len: usize, kinds: Vec<(String, Vec<usize>)>) -> PyResult<Self> {
         let kind = |(name, at): (String, Vec<usize>)| Ok((Kind::new(&name).map_err(raise)?, at));
@@ -204,7 +204,7 @@ impl PyPrivateTokens {
         PrivateTokens::at(len, kinds).map(PyPrivateTokens).map_err(raise)
     }
 
-    /// Returns the `len` tokens from token `first` on; tokens after the end are public.
+    /// Returns the private tokens among the `len` tokens from token `first` on; tokens after the end are public.
     fn window(&self, first: usize, len: usize) -> Self {
         PyPrivateTokens(self.0.window(first, len))
     }
@@ -219,7 +219,7 @@ impl PyPrivateTokens {
     }
 }
 
-/// The rule for which tokens may read private tokens, and which outputs may be released.
+/// A rule that defines which tokens may read private tokens and which outputs may be released.
 #[pyclass(name = "_Policy", module = "noren", frozen)]
 pub(crate) struct PyPolicy(Policy);
 
@@ -235,7 +235,7 @@ impl PyPolicy {
         let level = |(name, level): (String, i64)| match level {
             1.. => Ok((Kind::new(&name).map_err(raise)?, level)),
             _ => Err(Error::new_err(format!(
-                "levels: the level of `{name}` is {level}: give 1 or more, because public tokens have level 0"
+                "the level of the kind `{name}` is {level}: give 1 or more, because public tokens have level 0"
             ))),
         };
         let levels = levels.into_iter().map(level).collect::<PyResult<BTreeMap<_, _>>>()?;
@@ -251,20 +251,21 @@ impl PyPolicy {
         Ok(PyPolicy(Policy::Heads(spans)))
     }
 
-    /// Returns `base` without the cells that the policy denies.
+    /// Returns the mask that allows the cells of `base` except those that the policy denies.
     fn mask(&self, base: &Bound<'_, PyAny>) -> PyResult<PyMask> {
         Ok(PyMask(self.0.mask(mask_of(base)?)))
     }
 
-    /// Adds the labels and levels of private tokens to `facts`; `rows` has the tokens of each batch row.
+    /// Returns `facts` (data of masks) with the labels and clearance levels of private tokens added; `rows` has the tokens
+    /// of each batch row.
     #[pyo3(signature = (rows, facts=None))]
     fn facts(&self, rows: Vec<PyRef<'_, PyPrivateTokens>>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyFacts> {
         let rows: Vec<&PrivateTokens> = rows.iter().map(|row| &row.0).collect();
         Ok(PyFacts(self.0.facts(&rows, facts_of(facts)?)))
     }
 
-    /// Returns two lists with one boolean for each token: whether the reader may have the token's output, and whether
-    /// the token's content is hidden from the reader.
+    /// Returns two lists with one boolean for each token. The first is true if the reader may receive the token's
+    /// output, the second if the token's content is hidden from the reader.
     fn rulings(&self, tokens: &PyPrivateTokens) -> (Vec<bool>, Vec<bool>) {
         let all = |rule: fn(&Policy, &PrivateTokens, usize) -> bool| {
             (0..tokens.0.len()).map(|at| rule(&self.0, &tokens.0, at)).collect()

@@ -1,5 +1,5 @@
-//! Attention over a process group: runs `noren-ranks` over a link that sends its messages through Python's process
-//! group.
+//! Attention over a process group: runs the crate `noren-ranks` and sends its messages through a process group in
+//! Python, such as that of `torch.distributed`.
 
 use crate::attention::{by_dtype, compute, threads_allowed};
 use crate::bound::PyPlan;
@@ -46,16 +46,16 @@ pub(crate) struct PyLink {
 impl PyLink {
     /// Creates the link of rank `rank` in a group of `ranks` ranks; `timeout` is in seconds.
     ///
-    /// `carrier.exchange(outgoing, expected)` begins an exchange and returns an object with `take(rank)` and
-    /// `finish()`.
+    /// `carrier.exchange(outgoing, expected)` begins an exchange of messages and returns an object with the methods
+    /// `take(rank)` and `finish()`.
     #[new]
     fn new(carrier: Py<PyAny>, rank: usize, ranks: usize, timeout: f64) -> PyResult<Self> {
         let seconds = Duration::try_from_secs_f64(timeout).map_err(|error| Error::new_err(error.to_string()))?;
         Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
     }
 
-    /// Three numbers of bytes of this rank: arrays sent, arrays received, and messages sent to check that all ranks
-    /// agree.
+    /// Three numbers of bytes of this rank: bytes of arrays sent, bytes of arrays received, and bytes of messages sent
+    /// to check that all ranks make the same call.
     #[getter]
     fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.job().traffic();
@@ -69,8 +69,7 @@ impl PyLink {
         self.run(py, |link, _| noren_ranks::agree(link, what, &said))
     }
 
-    /// Sends the other ranks a message that this rank rejects its input. They receive the message before their next
-    /// call.
+    /// Informs the other ranks that this rank rejects its input. Their next call then raises an error.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |link, _| {
             noren_ranks::refuse(link);
@@ -91,13 +90,13 @@ impl PyLink {
 }
 
 impl PyLink {
-    /// Locks the link for a call. The lock is also taken after a call on another thread panicked; the call then returns
-    /// an error, because the link is broken.
+    /// Locks the connection for a call. The lock is also taken if an earlier call panicked; the connection is then
+    /// broken, and the new call returns an error.
     fn job(&self) -> MutexGuard<'_, Job> {
         self.job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `work` with the link, without the interpreter's lock, and checks for Ctrl-C.
+    /// Calls `work` with the connection to the other ranks, without the interpreter's lock, and checks for Ctrl-C.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -128,7 +127,7 @@ fn raise_ranks(error: noren_ranks::Error, raised: Option<PyErr>) -> PyErr {
     }
 }
 
-/// A [`PyLink`] that is locked for one call; `noren-ranks` exchanges the messages of this call through it.
+/// A [`PyLink`], locked for one call, through which `noren-ranks` exchanges the messages of the call.
 struct GroupLink<'a> {
     job: MutexGuard<'a, Job>,
     carrier: &'a Py<PyAny>,
@@ -137,14 +136,14 @@ struct GroupLink<'a> {
 }
 
 impl GroupLink<'_> {
-    /// Calls a Python function of the carrier. An exception becomes the error that the group lost a rank; `what` names
-    /// the call in the error message.
+    /// Calls a Python function of the carrier. An exception becomes the error for a group that lost a rank;
+    /// `what` describes the failure in the message.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
                 let reason: String = first_line(&error.value(py).to_string()).chars().take(300).collect();
                 self.raised.replace(Some(error));
-                self.job.lost(&format!("{what} failed ({reason})"))
+                self.job.lost(&format!("{what} ({reason})"))
             })
         })
     }
@@ -161,14 +160,17 @@ impl Link for GroupLink<'_> {
         expected: &Sizes,
         work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), noren_ranks::Error>,
     ) -> Result<(), noren_ranks::Error> {
-        let exchange = self.call("sending", |py| {
+        let exchange = self.call("sending failed", |py| {
             let bytes = |(rank, message): &(usize, Vec<u8>)| (*rank, PyByteArray::new(py, message));
             let outgoing: Vec<_> = outgoing.iter().map(bytes).collect();
             self.carrier.call_method1(py, intern!(py, "exchange"), (outgoing, expected.clone()))
         })?;
         drop(outgoing);
         work(&mut Arriving { link: self, exchange: &exchange })?;
-        self.call("waiting for the other ranks", |py| exchange.call_method0(py, intern!(py, "finish"))).map(drop)
+        self.call("waiting for messages of the other ranks failed", |py| {
+            exchange.call_method0(py, intern!(py, "finish"))
+        })
+        .map(drop)
     }
 }
 
@@ -179,7 +181,7 @@ struct Arriving<'a> {
 
 impl Arrivals for Arriving<'_> {
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, noren_ranks::Error> {
-        self.link.call(&format!("waiting for rank {rank}"), |py| {
+        self.link.call(&format!("waiting for a message of rank {rank} failed"), |py| {
             let message = self.exchange.call_method1(py, intern!(py, "take"), (rank,))?;
             Ok(message.bind(py).cast::<PyByteArray>()?.to_vec())
         })
@@ -188,7 +190,7 @@ impl Arrivals for Arriving<'_> {
 
 // --- attention ----------------------------------------------------------------------------------------------------------------
 
-/// The changes of scores: scale, softcap, slopes of ALiBi.
+/// The score modifiers of a call: (scale, softcap, slopes of ALiBi).
 type Scores = (Option<f32>, Option<f32>, Option<Vec<f32>>);
 
 fn options(scores: Scores, gradients: bool, cancel: &Arc<AtomicBool>) -> Options {
@@ -202,12 +204,12 @@ fn local<'a, T: Element>([q, k, v]: [&'a Tensor; 3]) -> PyResult<Local<'a, T>> {
     Ok(Local { q: q.floats("q")?, k: k.floats("k")?, v: v.floats("v")?, head_dim, v_dim })
 }
 
-/// Copies `values` into the contiguous `float32` tensor `into`; `name` names the tensor in error messages.
+/// Copies `values` into the contiguous `float32` tensor `into`; `name` is the name of the tensor in error messages.
 fn write(values: &[f32], name: &str, into: &mut Tensor) -> PyResult<()> {
     let into: &mut [f32] = into.slice_mut(name, &[Kind::Float(Dtype::F32)])?;
     if into.len() != values.len() {
         return Err(Error::new_err(format!(
-            "{name} has {} values, but the result has {} values",
+            "{name} has space for {} values, but the result has {} values",
             into.len(),
             values.len()
         )));
@@ -229,8 +231,8 @@ impl PyAttended {
     }
 }
 
-/// The data of one rank for attention that is split over the ranks of a `Link`: the plan, and which rank has which rows
-/// and keys.
+/// The data of one rank for attention that is split over the ranks of a `Link`: the plan, and the query rows and keys
+/// that each rank owns.
 #[pyclass(name = "RankSplit", module = "noren.distributed", frozen)]
 pub(crate) struct PySplit {
     split: Split,
@@ -282,7 +284,7 @@ impl PySplit {
         self.split.lengths().into()
     }
 
-    /// Whether each rank owns the same rows and keys in every batch row.
+    /// True if each rank owns the same query rows and keys in every batch row.
     #[getter]
     fn uniform(&self) -> bool {
         self.split.partition().rows.len() == 1
@@ -367,7 +369,8 @@ pub(crate) struct PyShards {
 
 #[pymethods]
 impl PyShards {
-    /// Makes a cache. `keys` gives the ranges of keys of each rank [default: runs of equal length].
+    /// Makes a cache that is distributed over ranks. `keys` gives the ranges of keys of each rank [default: ranges of
+    /// equal length].
     #[new]
     fn new(py: Python<'_>, plan: &PyPlan, keys: Option<Vec<Vec<(usize, usize)>>>, link: Py<PyLink>) -> PyResult<Self> {
         let shards = link.get().run(py, |link, _| match keys {
@@ -380,11 +383,15 @@ impl PyShards {
         Ok(PyShards { shards, link })
     }
 
-    /// Returns the keys that rank `rank` holds, as ranges (first key, key after the last).
+    /// Returns the keys that rank `rank` stores, as ranges (first key, key after the last).
     fn held(&self, rank: usize) -> PyResult<Vec<(usize, usize)>> {
         let held = self.shards.held().get(rank);
-        let problem =
-            || PyIndexError::new_err(format!("no rank {rank} exists: there are {} ranks", self.shards.held().len()));
+        let problem = || {
+            PyIndexError::new_err(format!(
+                "the rank {rank} does not exist: there are {} ranks, counted from 0",
+                self.shards.held().len()
+            ))
+        };
         Ok(held.ok_or_else(problem)?.iter().map(|&Range { start, end }| (start, end)).collect())
     }
 

@@ -14,11 +14,9 @@ use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTup
 /// Reads a whole number, which may be negative; `what` names the number in error messages. Returns an error for a bool.
 pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
     let is_bool = object.is_instance_of::<PyBool>();
-    object
-        .extract()
-        .ok()
-        .filter(|_| !is_bool)
-        .ok_or_else(|| PyTypeError::new_err(format!("{what}: {} is not a whole number", repr(object))))
+    object.extract().ok().filter(|_| !is_bool).ok_or_else(|| {
+        PyTypeError::new_err(format!("{what}: {} is not a whole number: give a whole number", repr(object)))
+    })
 }
 
 /// Reads a whole number of at least 0; `what` names the number in error messages.
@@ -41,10 +39,10 @@ pub(crate) fn wholes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<i64>
     }
 }
 
-/// The maximum number of items of a Python list or range whose items are read one by one.
+/// The maximum number of entries of a Python list or range whose entries are read one by one.
 const MOST_ITEMS: usize = 1 << 27;
 
-/// Returns an error for lists of more than [`MOST_ITEMS`] items, before they use all memory.
+/// Returns an error if a list has more than [`MOST_ITEMS`] entries. The entries are not read for this check.
 fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     let too_long = match object.len() {
         Ok(n) => n > MOST_ITEMS,
@@ -52,15 +50,15 @@ fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     };
     if too_long {
         return Err(PyValueError::new_err(format!(
-            "{what}: {} has more than {MOST_ITEMS} items: give runs of numbers as ranges",
+            "{what}: {} has more than {MOST_ITEMS} entries: give consecutive numbers as ranges",
             repr(object)
         )));
     }
     Ok(())
 }
 
-/// Returns the items of an iterable as a list; items of an array become Python numbers. `what` names the iterable in
-/// error messages.
+/// Returns the items of an iterable as a list; items of an array become Python numbers. `what` is the name of the
+/// iterable in error messages.
 fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
     short_enough(object, what)?;
     let list = match object.getattr(intern!(object.py(), "tolist")) {
@@ -86,8 +84,12 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
         let from = |n: isize| {
-            u64::try_from(n)
-                .map_err(|_| PyValueError::new_err(format!("{what}: {} has negative positions", repr(object))))
+            u64::try_from(n).map_err(|_| {
+                PyValueError::new_err(format!(
+                    "{what}: {} has negative positions: give positions of 0 or more",
+                    repr(object)
+                ))
+            })
         };
         return match step {
             _ if range.len()? == 0 => Ok(vec![(0..0).into()]),
@@ -126,7 +128,8 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     Ok(vec![count(object, what)?.into()])
 }
 
-/// Reads the arms of `heads`, `batch` or `layers` from a dict or pairs; `what` names the atom in error messages.
+/// Reads the (selector, mask) pairs of `heads`, `batch` or `layers` from a dict or a list of pairs; `what` is the name
+/// of the function in error messages.
 pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> {
     let pairs = match object.getattr(intern!(object.py(), "items")) {
         Ok(items) => items.call0()?,
@@ -134,17 +137,19 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
     };
     let arm = |pair: PyResult<Bound<'_, PyAny>>| {
         let pair = pair?;
-        let pair = pair
-            .cast::<PyTuple>()
-            .map_err(|_| PyTypeError::new_err(format!("{what}: {} is not a pair (indices, mask)", repr(&pair))))?;
+        let pair = pair.cast::<PyTuple>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "{what}: {} is not a pair (indices, mask): give a dict, or a list of pairs",
+                repr(&pair)
+            ))
+        })?;
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
         Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };
     pairs.try_iter()?.map(arm).collect()
 }
 
-/// Reads the selector of one arm, which selects heads, batch rows or layers: a set of indices, `"else"`, `"every 2"` or
-/// `"every 6 from 5"`.
+/// Reads a selector of heads, batch rows or layers: a set of indices, `"else"`, `"every 2"` or `"every 6 from 5"`.
 fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
     let Ok(text) = object.cast::<PyString>() else {
         return Ok(Selector::Spans(spans(object, what)?));

@@ -85,7 +85,7 @@ def _layers_and_heads() -> Iterator[Fault]:
     yield _of(kind, "bert", "head 0 reads padding", layer(0, head(0, all_keys_shown)))
     yield _of(kind, "qwen3", "head 1 in its own dtype", own(head(1, successor)), "bfloat16")
     less = layer(1, head(1, cells(lambda s: s.keys == s.queries - 1, opened=False)))
-    yield _of(kind, "gpt2", "head 1 does not read the previous key", less, untested="one head that reads too few tokens, if another head reads them")
+    yield _of(kind, "gpt2", "head 1 does not read the previous key", less, untested="a head that reads too few tokens, if another head of the layer")
 
 
 def _places() -> Iterator[Fault]:

@@ -343,7 +343,7 @@ def faults() -> Iterator[Fault]:
     yield Fault("inverted polarity", "plain", plain(padding=lambda real: real & ~real.all(1, keepdim=True)), {"padding_right"})
     yield Fault("0 and 1 added", "plain", bias_of_zeros_and_ones, {"padding_right", "redaction"}, "layers.0")
     slots = plain(places=lambda ids: torch.arange(ids.shape[1]).expand_as(ids))
-    yield Fault("wrong position ids", "plain", slots, {"padding_left"}, "own forward, after the module `embed`")
+    yield Fault("wrong position ids", "plain", slots, {"padding_left"}, "own forward after the module `embed`")
     yield Fault("batch-norm over time", "plain", plain(normalise=OverTime()), {"padding_right", "batch"}, "normalise")
     yield Fault("pooled padding", "plain pooled", plain(pool=lambda hidden, real: hidden.mean(1)), {"padding_right", "padding_left"})
     none = plain(mask=lambda length, like: None)

@@ -159,7 +159,7 @@ Q = np.ones((1, 2, 4, 8), np.float32)
         (lambda: nr.attention(Q, Q, Q, np.ones((4, 4), bool)), TypeError, "give keep=mask"),
         (lambda: nr.attention(Q, Q[:, :, :3], Q[:, :, :3], "causal"), nr.Error, "give the position of the first query"),
         (lambda: nr.attention(Q, Q, Q[:, :, :3], "causal"), nr.Error, "v has shape [1, 2, 3, 8]"),
-        (lambda: nr.attention(Q, Q, Q, nr.causal().plan(5)), nr.Error, "bind the mask to the arrays' sizes"),
+        (lambda: nr.attention(Q, Q, Q, nr.causal().plan(5)), nr.Error, "bind the mask to the sizes of the arrays"),
         (lambda: nr.attention(Q, Q, Q, nr.causal().plan(nr.Shape.square(4, heads=2)), query_offset=0), nr.Error, "leave out"),
         (lambda: nr.attention(Q.astype(float), Q, Q, "causal"), TypeError, "float64"),
         (lambda: nr.attention(Q, Q.astype(np.float16), Q, "causal"), TypeError, "k holds float16"),

@@ -142,7 +142,7 @@ def test_errors_have_the_values_and_the_fix() -> None:
     assert "no mask was given" in message(lambda: cache.attend(Q))
     assert "cache.plan(mask, heads, new)" in message(lambda: cache.attend(Q, nr.causal().plan(3)))
     assert "leave out facts=" in message(lambda: cache.attend(Q, cache.plan("causal", 4, 3), facts={"lengths": [3, 3]}))
-    assert "dtype is 'float8'" in message(lambda: nr.KvCache(1, 4, 8, dtype="float8"))
+    assert "`dtype` is 'float8'" in message(lambda: nr.KvCache(1, 4, 8, dtype="float8"))
     old = cache.plan("causal", 4)
     cache.append(X[:, :, :1], X[:, :, :1])
     assert "make a plan after appending" in message(lambda: cache.attend(Q[:, :, :1], old))

@@ -160,7 +160,7 @@ def test_first_fit_decreasing_needs_few_rows() -> None:
     least = -(-sum(map(len, documents)) // 64)
     assert rows["fill"] == least and rows["first_fit_decreasing"] <= 1.03 * least and rows["in_order"] > rows["first_fit"]
     assert pack(documents, 64, long="error").lengths
-    with pytest.raises(nr.Error, match="document 0 has 65 tokens and a row has 64"):
+    with pytest.raises(nr.Error, match="document 0 has 65 tokens, but a row has space for 64"):
         pack([[5] * 65], 64, long="error")
 
 
@@ -401,7 +401,7 @@ def test_token_budgets() -> None:
     long = list(range(1, 400))
     plain, sorted_ = (sum(max(long[i] for i in b) * len(b) for b in TokenBudgetBatches(long, 800, shuffle=True, bucket=n)) for n in (1, 100))
     assert sorted_ < plain
-    with pytest.raises(nr.Error, match="text 1 has 9 tokens and the budget is 8"):
+    with pytest.raises(nr.Error, match="text 1 has 9 tokens, but a batch may have at most 8"):
         TokenBudgetBatches([1, 9], 8)
 
 
@@ -423,28 +423,28 @@ def test_messages_name_the_value_and_the_fix() -> None:
     corrupt = TokenMasking(mask_token_id=4, vocab_size=10)
     for call, message in [
         (lambda: pack([[5], [6.5]]), "document 1 holds float64: give whole numbers"),
-        (lambda: pack([[5, -1]]), "document 0 holds -1: token ids are not negative"),
+        (lambda: pack([[5, -1]]), "document 0 holds -1, but token ids are not negative"),
         (lambda: pack([{"ids": [5]}]), "document 0 has no 'input_ids', but 'ids'"),
         (lambda: pack("text"), "documents is 'text': give a list of documents"),
         (lambda: pack([[5]], 10**12), "length is 1000000000000: give a number from 1 to"),
         (lambda: pack([[5]] * 20000, 2**15, method="in_order").plan(heads=0), "heads is 0"),
         (lambda: pack([[5]], method="best"), "method is 'best': give one of 'in_order'"),
-        (lambda: pack([{"input_ids": [5, 6], "labels": [5]}]), "document 0 has 2 tokens and 1 labels"),
-        (lambda: pack([{"input_ids": [5, 6], "labels": [5, 6]}], labels="causal"), "the documents have 'labels', which labels='causal' does not use"),
+        (lambda: pack([{"input_ids": [5, 6], "labels": [5]}]), "document 0 has 2 tokens, but 1 labels"),
+        (lambda: pack([{"input_ids": [5, 6], "labels": [5, 6]}], labels="causal"), "the documents have the entry 'labels', which labels='causal' does not use"),
         (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "document 0 has no 'loss_mask', but document 1 has"),
         (lambda: collate([{"input_ids": [5], "words": ["a"]}]), "column 'words' has no known padding"),
         (lambda: collate([{"input_ids": [5], "loss_mask": [2]}]), "loss_mask of example 0 holds 2"),
-        (lambda: PaddingCollator(length=2)([{"input_ids": [5] * 3}]), "example 0 has 3 tokens and length is 2"),
+        (lambda: PaddingCollator(length=2)([{"input_ids": [5] * 3}]), "example 0 has 3 tokens, but length is 2"),
         (lambda: PackingCollator(extras=["cu"]), "extras is 'cu': give one of 'segment_ids'"),
-        (lambda: PackingCollator(return_tensors="np")([{"input_ids": [5, 6], "document_lengths": [3]}]), "document_lengths of row 0 sum to 3, and the row has 2 tokens"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=4), "mask_token_id is 4 and vocab_size is 4"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=5, mask_share=0.95), "mask_share and random_share sum to 1.05"),
+        (lambda: PackingCollator(return_tensors="np")([{"input_ids": [5, 6], "document_lengths": [3]}]), "document_lengths of row 0 have the sum 3, but the row has 2 tokens"),
+        (lambda: TokenMasking(mask_token_id=4, vocab_size=4), "mask_token_id is 4, but vocab_size is 4"),
+        (lambda: TokenMasking(mask_token_id=4, vocab_size=5, mask_share=0.95), "mask_share and random_share have the sum 1.05"),
         (lambda: TokenMasking(mask_token_id=4, vocab_size=5, special_token_ids=range(4)), "all 5 ids of the vocabulary are special"),
         (lambda: TokenMasking(mask_token_id=4, vocab_size=9, probability=15), "probability is 15: give a number from 0 to 1"),
-        (lambda: corrupt([[5, 6]], [[1]]), "attention_mask has shape (1, 1) and input_ids has shape (1, 2)"),
+        (lambda: corrupt([[5, 6]], [[1]]), "attention_mask has shape (1, 1), but input_ids has shape (1, 2)"),
         (lambda: corrupt([[5, 6]], [[1, 3]]), "attention_mask holds 3: give 1 (a token) and 0"),
-        (lambda: corrupt([[5, 6]], None, row_ids=[1, 2]), "row_ids has 2 entries and input_ids has 1 rows"),
-        (lambda: PaddingCollator(masking=corrupt, return_tensors="np")([{"input_ids": [5], "labels": [1]}]), "the examples have 'labels', and masking makes labels of its own"),
+        (lambda: corrupt([[5, 6]], None, row_ids=[1, 2]), "row_ids has 2 entries, but input_ids has 1 rows"),
+        (lambda: PaddingCollator(masking=corrupt, return_tensors="np")([{"input_ids": [5], "labels": [1]}]), "the examples have the column 'labels', but masking makes the labels itself"),
         (lambda: TokenMasking.from_tokenizer(object()), "object has no mask_token_id"),
     ]:
         with pytest.raises((nr.Error, TypeError)) as caught:

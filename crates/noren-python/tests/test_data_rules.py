@@ -34,7 +34,7 @@ def test_long_documents_are_treated_alike_by_every_method() -> None:
         for long, expected in kept.items():
             packed = pack(documents, 3, method=method, long=long)
             assert [part.tolist() for part in packed.unpack(packed.input_ids)] == expected, (method, long)
-        with pytest.raises(nr.Error, match="document 0 has 5 tokens and a row has 3"):
+        with pytest.raises(nr.Error, match="document 0 has 5 tokens, but a row has space for 3"):
             pack(documents, 3, method=method, long="error")
     assert pack(documents, 3, method="fill", long="truncate").input_ids.tolist() == [[5, 6, 7], [10, 11, 0]]
 
@@ -45,7 +45,7 @@ def test_rows_of_a_data_set_keep_the_labels_option(labels: str) -> None:
     examples = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}, {"input_ids": [9, 10]}]
     again = collate(rows_of(collate.map_rows({"input_ids": [example["input_ids"] for example in examples]})))
     assert {name: value.tolist() for name, value in again.items()} == {name: value.tolist() for name, value in collate(examples).items()}
-    with pytest.raises(nr.Error, match="the documents have 'labels', which labels='causal' does not use"):
+    with pytest.raises(nr.Error, match="the documents have the entry 'labels', which labels='causal' does not use"):
         PackingCollator(labels="causal", return_tensors="np")([{"input_ids": [5], "labels": [5]}])
 
 
@@ -54,7 +54,7 @@ def test_map_rows_refuses_labels_that_masking_replaces() -> None:
     collate = PackingCollator(masking=masking, return_tensors="np")
     for name in ("labels", "loss_mask"):
         for call in (lambda: collate([{"input_ids": [5], name: [1]}]), lambda: collate.map_rows({"input_ids": [[5]], name: [[1]]})):
-            with pytest.raises(nr.Error, match=f"the examples have '{name}', and masking makes labels of its own"):
+            with pytest.raises(nr.Error, match=f"the examples have the column '{name}', but masking makes the labels itself"):
                 call()
 
 
@@ -86,8 +86,8 @@ def test_label_and_labels_are_used_as_the_option_states() -> None:
     assert collated(per_token)["labels"] == [[1, 2], [3, -100]]
     masking = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY)
     for call, message in [
-        (lambda: collated(rows, labels="causal"), "the examples have 'label', which labels='causal' does not use: remove the column"),
-        (lambda: collated(rows, masking=masking), "the examples have 'label', and masking makes labels of its own: remove the column"),
+        (lambda: collated(rows, labels="causal"), "the examples have the column 'label', which labels='causal' does not use: remove the column"),
+        (lambda: collated(rows, masking=masking), "the examples have the column 'label', but masking makes the labels itself: remove the column"),
         (lambda: collated([{"input_ids": [5], "label": 1, "labels": [2]}]), "the examples have 'labels' and 'label': remove one of the columns"),
     ]:
         with pytest.raises(nr.Error) as caught:
@@ -104,7 +104,7 @@ def test_numbers_outside_of_the_type_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "label", "row_id"])
 def test_pad_values_are_for_further_columns(name: str) -> None:
-    with pytest.raises(nr.Error, match=f"pad_values has '{name}'"):
+    with pytest.raises(nr.Error, match=f"pad_values has the column '{name}'"):
         PaddingCollator(pad_values={name: 1})
 
 
@@ -113,7 +113,7 @@ def test_pad_values_are_for_further_columns(name: str) -> None:
 
 def test_tokens_outside_of_the_vocabulary_are_refused() -> None:
     corrupt = TokenMasking(mask_token_id=MASK, vocab_size=10, special_token_ids=[12])
-    with pytest.raises(nr.Error, match="input_ids hold 11 and vocab_size is 10"):
+    with pytest.raises(nr.Error, match="input_ids holds 11, but vocab_size is 10"):
         corrupt([[5, 11]], None)
     assert corrupt([[5, 11]], [[1, 0]]).labels.tolist()[0][1] == -100  # the content of padding is not read
     assert corrupt([[5, 12]], None).input_ids.tolist()[0][1] == 12  # an added special token
@@ -129,10 +129,10 @@ def test_numbers_of_numpy_are_stored_as_numbers() -> None:
 
 def test_messages_name_what_was_given() -> None:
     for call, message in [
-        (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "document 0 has no 'loss_mask', but document 1 has: give 'loss_mask' in all documents"),
-        (lambda: collated([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "example 0 has no 'loss_mask', but example 1 has: give 'loss_mask' in all examples"),
-        (lambda: pack([[]], 4), "no token is left of 1 document: give documents with tokens"),
-        (lambda: pack([[], []], 4), "no token is left of 2 documents: give documents with tokens"),
+        (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "document 0 has no 'loss_mask', but document 1 has one: give 'loss_mask' in all documents"),
+        (lambda: collated([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "example 0 has no 'loss_mask', but example 1 has one: give 'loss_mask' in all examples"),
+        (lambda: pack([[]], 4), "no token is left after packing 1 document: give documents with tokens"),
+        (lambda: pack([[], []], 4), "no token is left after packing 2 documents: give documents with tokens"),
         (lambda: pack([np.zeros(2**25, np.int8), np.zeros(2**25 + 1, np.int8)]), "the documents have 67108865 tokens, more than 67108864 in one row: give `length`"),
     ]:
         with pytest.raises(nr.Error) as caught:

@@ -135,7 +135,7 @@ def test_training_gets_the_losses_of_one_process_and_survives_a_kill(tmp_path: P
         guard.start()
         for line in job.stdout:
             lines.append(line.strip())
-            if found := re.search(r"rank 2, process (\d+): begins at step (\d+)", line):
+            if found := re.search(r"rank 2, process (\d+): training begins at step (\d+)", line):
                 begins[int(found[2])] = int(found[1])
             if line.startswith("step 4 ") and len(begins) == 1:
                 os.kill(begins[0], signal.SIGKILL)

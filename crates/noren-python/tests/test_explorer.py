@@ -5,11 +5,20 @@ from pathlib import Path
 
 import noren
 
-SNIPPET = Path(__file__).resolve().parents[3] / "testdata" / "explorer" / "mask.py"
+FOLDER = Path(__file__).resolve().parents[3] / "testdata" / "explorer"
 
 
 def test_the_snippet_in_python_runs(capsys) -> None:
-    names = runpy.run_path(str(SNIPPET))
+    names = runpy.run_path(str(FOLDER / "mask.py"))
     assert names["spec"] == noren.Spec("causal & padding + softcap(30)")
     assert [names["bound"].allowed(1, 0, q, k) for q, k in [(4, 2), (4, 3), (1, 2)]] == [True, False, False]
     assert "allowed" in capsys.readouterr().out
+
+
+def test_the_notebook_cell_shows_the_mask() -> None:
+    *lines, last = (FOLDER / "cell.py").read_text().strip().split("\n")
+    names: dict[str, object] = {}
+    exec("\n".join(lines), names)
+    shown = eval(last, names)  # a notebook shows the value of the last line
+    assert shown._repr_svg_().startswith("<svg") and str(shown.mask) == "causal & padding"
+    assert [shown.allowed(1, 0, q, k) for q, k in [(4, 2), (4, 3), (1, 2)]] == [True, False, False]

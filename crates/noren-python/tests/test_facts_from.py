@@ -80,7 +80,7 @@ def test_keywords_decide():
     expected[1:3, 1:3] = True
     found = nr.facts_from(images, token_types="images")
     assert np.array_equal(found.mask.dense(5)[0, 0], expected)
-    assert found["labels"] == {"images": [[1, 2, 4]]} and "2 in all" in found.explanation
+    assert found["labels"] == {"images": [[1, 2, 4]]} and "2 images in all" in found.explanation
     suffix = nr.facts_from({"token_type_ids": T([[0, 0, 1], [0, 1, 1]])}, token_types="suffix")
     assert str(suffix.mask) == "causal | prefix([2, 1])"
 
@@ -132,31 +132,31 @@ def test_entries_of_random_batches_agree(seed):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"segment_ids": T([[0, 0, 1, 1]])}, "segment_ids has two readings: .*padding .*or the first document"),
+        ({"segment_ids": T([[0, 0, 1, 1]])}, "segment_ids has two readings.*padding .*or the first document"),
         ({"position_ids": T([[0, 1, 0, 0]])}, "can mean padding or documents of one token"),
-        ({"position_ids": T([[4, 5]])}, "two readings: a step with a cache .*or padding"),
+        ({"position_ids": T([[4, 5]])}, "two readings: the tokens continue those of a cache .*or there is padding"),
         ({"token_type_ids": T([[0, 1]])}, 'several readings: give token_types="sentences"'),
-        ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 1, 3])}, r"cu_seqlens contradicts position_ids: .*\[1, 2\] by cu_seqlens and \[2, 1\]"),
+        ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 1, 3])}, r"cu_seqlens contradicts position_ids: .*\[1, 2\] by cu_seqlens, but \[2, 1\]"),
         ({"position_ids": T([[0, 1, 0]]), "segment_ids": T([[1, 2, 2]])}, "position_ids contradicts segment_ids"),
         ({"attention_mask": T([[1, 1, 0]]), "segment_ids": T([[1, 2, 2]]), "seq_idx": T([[0, 0, 0]])}, "contradicts segment_ids"),
         ({"attention_mask": T([[1, 1, 0]]), "segment_ids": T([[1, -1, -1]])}, "segment_ids contradicts attention_mask: key 1"),
-        ({"cu_seqlens_q": T([0, 2]), "cu_seqlens_k": T([0, 4])}, "give different documents"),
+        ({"cu_seqlens_q": T([0, 2]), "cu_seqlens_k": T([0, 4])}, "define different documents"),
         ({"cu_seqlens": T([0, 2]), "attention_mask": T([[1, 1, 1]])}, "ends at 2, but attention_mask has 3 tokens"),
         ({"cu_seqlens": T([1, 2])}, "begins with 1"),
         ({"attention_mask": T([[1, 0, 5]])}, "count from 1; give other ids as segment_ids"),
-        ({"attention_mask": T([[0.0, -1e9]])}, "give them as additive="),
+        ({"attention_mask": T([[0.0, -1e9]])}, "give the floats as additive="),
         ({"attention_mask": torch.ones(1, 1, 3, 3)}, "give it as keep="),
         ({"position_ids": torch.zeros(3, 1, 4, dtype=torch.long)}, "several dimensions"),
         ({"attention_mask": T([[1, 1]]), "position_ids": T([[0, 1, 2]])}, "give entries of one batch"),
         ({"attention_mask": [[1, 1], [1]]}, "pad the batch first"),
-        ({"segment_ids": T([[1, 2, 1]])}, "returns to id 1"),
+        ({"segment_ids": T([[1, 2, 1]])}, "has id 1 a second time"),
         ({"input_ids": T([[1, 2]]), "labels": T([[1, 2]])}, r"gives no facts for a mask \(it has input_ids, labels\)"),
         ({}, "it has no entries"),
         ({"attention_mask": T([[1]]), "overflow_to_sample_mapping": T([0, 1])}, "2 entries, but attention_mask has 1 rows"),
         ({"attention_mask": torch.zeros(0, 4)}, "at least one row"),
         ({"cu_seqlens": T([0.0, 2.5])}, "cu_seqlens holds float32 values"),
         ({"cu_seqlens": ["a"]}, "cu_seqlens holds <U1 values"),
-        ({"segment_ids": T([[1.0, 2.5]])}, "segment_ids holds float32 values; facts_from reads whole numbers"),
+        ({"segment_ids": T([[1.0, 2.5]])}, "segment_ids holds float32 values, but facts_from reads whole numbers"),
     ],
 )
 def test_refused_batches(batch, message):
@@ -188,7 +188,7 @@ def test_arrays_without_a_name():
     for array in (T([[0, 0, 1, 1]]), T([0, 1, 2, 3]), T([[0, 1, 1]]), T([[5, 6, 7]]), [[1, 2]]):
         with pytest.raises(nr.Error, match="several readings"):
             nr.facts_from(array)
-    with pytest.raises(nr.Error, match="the array gives no facts"):
+    with pytest.raises(nr.Error, match="the array without a name gives no facts"):
         nr.facts_from(T([[9, 7, -3]]))
     with pytest.raises(TypeError, match="give a dict of arrays"):
         nr.facts_from(5)

@@ -121,11 +121,11 @@ def test_refusals() -> None:
         nr.to_flex("causal + alibi", 4)
     with pytest.raises(nr.ExportError, match="score_mod cannot express `sinks`"):
         nr.to_score_mod("causal + sinks", 4)
-    with pytest.raises(nr.ExportError, match="positions differ from their indices"):
+    with pytest.raises(nr.ExportError, match="positions of keys differ from their indices"):
         nr.to_score_mod("causal + alibi", 4, nr.Facts(positions=[3, 0, 1, 2]))
     with pytest.raises(nr.Error, match="has no score modifiers"):
         nr.to_score_mod("causal", 4)
-    with pytest.raises(nr.Error, match="form is"):
+    with pytest.raises(nr.Error, match="`form` is"):
         nr.to_flex("causal", 4, form="words")  # type: ignore[arg-type]
     with pytest.raises(nr.Error, match="give sizes of 1 or more"):
         nr.to_flex("causal", 4, block=0)
@@ -176,10 +176,10 @@ def test_twelve_packed_masks_compile_one_graph(fixed: dict[str, int]) -> None:
 def test_fixed_sizes_that_are_too_small_are_refused() -> None:
     bound = packed_masks(6)[5]
     for fixed, words in [
-        ({"capacity": 1}, "mixed tiles in capacity=1"),
+        ({"capacity": 1}, "mixed tiles, which are more than capacity=1"),
         ({"runs": 1, "form": "bits"}, 'runs= is for form="endpoints"'),
         ({"capacity": 9, "form": "endpoints"}, 'capacity= is for form="bits"'),
-        ({"capacity": 9, "runs": 1}, "give runs= for masks with few runs"),
+        ({"capacity": 9, "runs": 1}, "give runs= for masks in which each row reads few ranges"),
         ({"capacity": 0}, "capacity is 0: give a whole number of 1 or more"),
         ({"runs": 2.5}, "runs is 2.5: give a whole number of 1 or more"),
     ]:
@@ -187,7 +187,7 @@ def test_fixed_sizes_that_are_too_small_are_refused() -> None:
             nr.to_flex(bound, block=64, **fixed)
         assert words in str(error.value)
     assert nr.to_flex(bound, block=64, runs=10**9).seq_lengths == nr.to_flex(bound, block=64, capacity=10**12).seq_lengths
-    with pytest.raises(nr.ExportError, match="runs of keys in runs=1"):
+    with pytest.raises(nr.ExportError, match="separate ranges of keys, more than runs=1"):
         nr.to_flex((nr.causal() & nr.stride(7)).bind(nr.Shape.square(64)), runs=1)
 
 

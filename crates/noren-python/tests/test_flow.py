@@ -83,7 +83,7 @@ def test_refusals() -> None:
         nr.flow("causal", 8)
     with pytest.raises(TypeError, match="leave out layers="):
         nr.flow(["causal"], 8, layers=3)
-    with pytest.raises(nr.Error, match="there are 8 tokens, counted from 0"):
+    with pytest.raises(nr.Error, match="which has 8 tokens, counted from 0"):
         nr.flow("causal", 8, layers=2).reach(9)
     with pytest.raises(nr.Error, match="batch row 3"):
         nr.flow("causal", 8, layers=2).reach(0, batch=3)

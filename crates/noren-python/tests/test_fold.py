@@ -101,7 +101,7 @@ def test_wrong_input() -> None:
     fold = nr.fold([[1, 2], [1, 3]])
     with pytest.raises(nr.Error, match="its first dimensions must be"):
         fold.unfold(np.zeros((2, 3)))
-    with pytest.raises(TypeError, match="values is a list"):
+    with pytest.raises(TypeError, match="`values` is a list"):
         fold.unfold([1])  # type: ignore[arg-type]
 
 

@@ -483,7 +483,7 @@ def test_llama_cpp_has_slopes_of_its_own() -> None:
     ],
 )  # fmt: skip
 def test_distances_of_keys_at_positions_of_their_own_are_refused(export: Any) -> None:
-    with pytest.raises(nr.ExportError, match="positions differ from their indices"):
+    with pytest.raises(nr.ExportError, match="positions of keys differ from their indices"):
         export(nr.Shape(2, 4, query_offset=2), {"positions": [2, 3, 0, 1]})
 
 

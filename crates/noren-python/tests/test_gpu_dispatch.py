@@ -75,7 +75,7 @@ def test_autocast_checkpoint_and_compile() -> None:
     assert (a - b).abs().max() < 2e-2 * a.abs().max()
 
     def checkpointed(device: str) -> Any:
-        x = q.to(device).requires_grad_()
+        x = q.detach().to(device).requires_grad_()
         checkpoint(lambda x: nt.attention(x, x, x, nr.causal(), dropout=0.2), x, use_reentrant=False).sum().backward()
         return x.grad
 
@@ -83,7 +83,7 @@ def test_autocast_checkpoint_and_compile() -> None:
 
     def compiled(device: str) -> Any:
         torch._dynamo.reset()
-        x = q.to(device).requires_grad_()
+        x = q.detach().to(device).requires_grad_()
         torch.compile(lambda x: nt.attention(x * 1.0, x, x, "causal", softcap=3.0), backend="aot_eager", fullgraph=True)(x).sum().backward()
         return x.grad
 

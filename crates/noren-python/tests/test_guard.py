@@ -140,9 +140,9 @@ def test_what_cannot_be_guarded_is_said() -> None:
         nr.guard(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(nr.Error, match="'raise' or 'warn'"):
         nr.guard(make("bert"), on_fault="ignore")  # type: ignore[arg-type]
-    with pytest.warns(UserWarning, match="established nothing in 1 steps: the intent is not known"), nr.guard(Plain()) as watch:
+    with pytest.warns(UserWarning, match="established nothing in 1 steps: the intended mask is unknown"), nr.guard(Plain()) as watch:
         watch.model(**batch(IDS, position_ids=counted(IDS)))
-    with pytest.warns(UserWarning, match="the guard saw no mask that it could compare"), nr.guard(torch.nn.Linear(2, 2), "causal") as watch:
+    with pytest.warns(UserWarning, match="the guard found no mask that it could compare with the intent"), nr.guard(torch.nn.Linear(2, 2), "causal") as watch:
         watch.model(torch.ones(1, 2))
 
 

@@ -271,9 +271,9 @@ def test_static_caches_generate_as_eager_does(kind: str, cache: str) -> None:
 def test_masks_in_the_place_of_tensors_are_refused_with_advice(mask: Any) -> None:
     for kind, make in (("llama", AutoModelForCausalLM), ("bert", AutoModel)):
         model = make.from_config(config(kind, SPECIAL.get(kind, DRY)), attn_implementation="noren")
-        with pytest.raises(TypeError, match="give noren_mask="):
+        with pytest.raises(TypeError, match="give the mask as noren_mask="):
             model(ids(), attention_mask=mask)
-        with pytest.raises(TypeError, match="give noren_mask="):
+        with pytest.raises(TypeError, match="give the mask as noren_mask="):
             model(ids(), mask)
     model(ids(), attention_mask=torch.from_numpy(nr.to_keep("causal", 12)))
 

@@ -40,13 +40,13 @@ def test_no_architecture_is_wrong(part: int) -> None:
 def test_refused_models_name_the_reason_when_they_are_made() -> None:
     config = architectures.configuration("bloom")
     assert "AttentionInterface" in str(hf.unsupported(transformers.BloomForCausalLM))
-    with pytest.raises(nr.Error, match='BloomForCausalLM does not support attn_implementation="noren": its layers compute attention'):
+    with pytest.raises(nr.Error, match="BloomForCausalLM does not support attn_implementation=.noren.: the model's layers compute attention"):
         AutoModelForCausalLM.from_config(config, attn_implementation="noren")
 
 
 def test_a_part_of_a_model_may_be_refused() -> None:
     config = architectures.configuration("got_ocr2")
-    with pytest.raises(nr.Error, match='one name for each part, as {"text_config": "noren"'):
+    with pytest.raises(nr.Error, match='one name for each part, such as {"text_config": "noren"'):
         AutoModelForCausalLM.from_config(config, attn_implementation="noren")
     parts = {"text_config": "noren", "vision_config": "eager"}
     model = AutoModelForCausalLM.from_config(config, attn_implementation=parts)
@@ -55,7 +55,7 @@ def test_a_part_of_a_model_may_be_refused() -> None:
 
 def test_tensors_that_noren_does_not_know_are_refused() -> None:
     q = torch.randn(1, 2, 3, 8)
-    with pytest.raises(nr.Error, match="Linear gives its attention sinks, gate, which noren does not know"):
+    with pytest.raises(nr.Error, match="Linear passes to its attention sinks, gate, which noren does not know"):
         hf.attention_forward(torch.nn.Linear(1, 1), q, q, q, None, sinks=q, gate=q, cache_position=torch.arange(3), flag=True)
 
 

@@ -165,7 +165,7 @@ def test_steps_with_a_cache_equal_one_pass() -> None:
             near(torch.cat(parts, 1), whole, LEFT)
         with torch.no_grad():
             past = model(IDS[:, :5], use_cache=True).past_key_values
-            with pytest.raises(nr.Error, match="tokens of the cache are unknown"):
+            with pytest.raises(nr.Error, match="token ids of the cached keys are unknown"):
                 model(IDS[:, 5:], past_key_values=past, noren_mask=reads)
 
 
@@ -196,7 +196,7 @@ def test_removed_tokens_of_a_cache() -> None:
         again = copy.deepcopy(cache)
         near(model(IDS[:, 2:], noren_mask=reads, **{name: again}).logits, model(IDS, noren_mask=reads).logits[:, 2:])
         model(IDS[:, 7:], **{name: cache})
-        with pytest.raises(nr.Error, match="tokens of the cache are unknown"):
+        with pytest.raises(nr.Error, match="token ids of the cached keys are unknown"):
             model(IDS[:, :3], noren_mask=reads, **{name: cache})
 
 

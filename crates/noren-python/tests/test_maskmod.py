@@ -308,7 +308,7 @@ def test_bounds_limit_the_evaluated_cells():
 )
 def test_wrong_bounds_of_a_narrow_window_are_found(bounds, message):
     found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((q - k) / 1.0 < 3), bounds=bounds)
-    assert "the other cells are those of bounds=" in found.established
+    assert "the other cells are decided by bounds=" in found.established
     with pytest.raises(nr.Error, match=message):
         found.mask.bind(500)
 
@@ -321,7 +321,7 @@ def raises(b, h, q, k):
 
 def test_functions_that_raise():
     short = torch.arange(32)
-    with pytest.raises(nr.Error, match="raises IndexError for .*bind the mask to the length of the data") as raised:
+    with pytest.raises(nr.Error, match="raises IndexError for .*bind the mask to a shape whose length is that of the data") as raised:
         nr.from_mask_mod(lambda b, h, q, k: short[q] * 2 > short[k]).bind(64)
     assert isinstance(raised.value.__cause__, IndexError) and raised.value.__cause__.__traceback__ is not None
     with pytest.raises(nr.Error, match="no key after 50") as raised:
@@ -341,9 +341,17 @@ def test_functions_that_raise():
 
     with pytest.raises(KeyboardInterrupt):
         nr.from_mask_mod(interrupted).bind(100)
-    documents = nr.from_mask_mod(lambda b, h, q, k: short[q] // 20 == short[k] // 20)
-    with pytest.raises(nr.Error):
+    beyond = nr.from_mask_mod(lambda b, h, q, k: short[q] // 20 == short[k] // 20)
+    with pytest.raises(nr.Error, match="reads captured data beyond its end"):
+        beyond.bind(64)
+    ids = short // 20
+    documents = nr.from_mask_mod(lambda b, h, q, k: ids[q] == ids[k])
+    assert str(documents) == "documents([20, 12])"
+    with pytest.raises(nr.Error, match=r"the documents cover 32 of the 64 positions of batch row 0: cover exactly 64 positions"):
         documents.bind(64)
+    longer = r"the documents cover 32 positions, but batch row 0 has 30 positions: .* by shortening the list or the data from which it was made"
+    with pytest.raises(nr.Error, match=longer):
+        documents.bind(30)
 
 
 def traceback_of(error):
@@ -357,7 +365,7 @@ def traceback_of(error):
     [
         (lambda b, h, q, k: (q - k) * 1.0, "returns float32 .*nr.from_score_mod"),
         (lambda b, h, q, k: q - k, "returns int64 .*add a comparison"),
-        (lambda b, h, q, k: None, "returns None: a mask function returns booleans"),
+        (lambda b, h, q, k: None, "returns None, but a mask function must return booleans"),
         (lambda b, h, q, k: "yes", "returns 'yes'"),
     ],
 )
@@ -378,7 +386,7 @@ def test_functions_that_are_not_pure():
         state.append(0)
         return torch.sin((q + k).double()) > (len(state) % 2 - 0.5)
 
-    with pytest.raises(nr.Error, match="random numbers, on state that changes"):
+    with pytest.raises(nr.Error, match="random numbers, on (changing state|state that changes)"):
         nr.from_mask_mod(changing).bind(64)
 
 
@@ -396,7 +404,7 @@ def test_wrong_arguments():
 
 def test_what_is_established():
     assert "at every length" in nr.describe_mask_mod(lambda b, h, q, k: q >= k).established
-    assert "no expression was found" in nr.describe_mask_mod(lambda b, h, q, k: q * k % 7 == 0).established
+    assert "no expression with the cells" in nr.describe_mask_mod(lambda b, h, q, k: q * k % 7 == 0).established
     assert "the function itself" in nr.describe_mask_mod(slow).established
 
 

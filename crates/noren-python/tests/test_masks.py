@@ -170,7 +170,7 @@ def test_facts_come_from_what_people_have() -> None:
         (lambda: nr.padding().plan(4), nr.Error, "needs lengths"),
         (lambda: nr.padding().plan(4, nr.Facts(lengths=[float("nan")])), ValueError, "NaN"),
         (lambda: nr.padding().plan(4, nr.Facts(lengths=[9])), nr.Error, "9"),
-        (lambda: nr.padding().plan(4, nr.Facts(lengths=[object()])), TypeError, "a fact is <object"),
+        (lambda: nr.padding().plan(4, nr.Facts(lengths=[object()])), TypeError, "a value in `facts` is <object"),
         (lambda: nr.padding().plan(4, 3), TypeError, "facts are 3"),
         (lambda: nr.Facts(lenghts=[3]), nr.Error, "lenghts"),
         (lambda: nr.Facts(arrays={"m": np.ones((2, 2), bool)}), TypeError, "the meaning of the cells of"),
@@ -216,8 +216,20 @@ def test_equivalent_at_every_length() -> None:
     assert same.equal is True and same.lengths is not None and same.cell is None
     other = nr.parse("causal").equivalent(nr.parse("sliding(50000)"))
     assert other.equal is False and other.cell == (0, 0, 50000, 0) and other.only_first is True
-    assert str(other) == "differ from length 50001 on: query 50000 -> key 0, only in the first"
+    assert str(other) == "the masks are equal below length 50001 and differ at length 50001: only the first mask lets query 50000 read key 0"
     unknown = nr.parse('dense("a")').equivalent('dense("b")')
     assert unknown.equal is None and unknown.atoms == ["dense(a)", "dense(b)"]
     with pytest.raises(TypeError, match="no truth value"):
         bool(same)
+
+
+def test_a_mask_is_saved_as_a_web_page() -> None:
+    bound = nr.parse("causal & documents([3, 2])").bind(5)
+    page = bound.html(labels=["the", "<cat>", "sat", "so", "what"], title="Two documents")
+    assert page.startswith("<!doctype html>") and "<h1>Two documents</h1>" in page and "<cat>" not in page
+    assert "<summary>NumPy, attention written out</summary>" in page and "document_id[q_idx] == document_id[kv_idx]" in page
+    assert len(nr.parse("sliding(64)").bind(4096).html()) < 300_000
+    with pytest.raises(nr.Error, match="the mask is too large for a web page: it has 70000 queries, and 65536 are the limit"):
+        nr.causal().bind(70_000).html()
+    with pytest.raises(nr.Error, match="this mask is a selection from another mask"):
+        bound.select([(0, 2)], [(0, 3)]).html()

@@ -136,7 +136,7 @@ def test_ambiguous_and_wrong_arrays_name_the_fix() -> None:
     a, b, c = drawn(rng, 2, 4, 4, 3, 5)
     with pytest.raises(nr.Error, match=r"which is \[batch, kv_len\]: give keep\[:, None, None, :\]"):
         nr.attention(a, b, c, keep=np.ones((2, 5), bool))
-    with pytest.raises(nr.Error, match=r"for one mask for each head, give keep\[None\]"):
+    with pytest.raises(nr.Error, match=r"if the array has one mask for each head, give keep\[None\]"):
         nr.attention(a, b, c, keep=np.ones((4, 3, 5), bool))
     for bad in (np.ones((3, 5)), np.ones((3, 5), np.int64), [[True]]):
         with pytest.raises(TypeError, match="keep"):
@@ -167,7 +167,7 @@ def test_results_are_of_the_library_that_was_asked_for() -> None:
     keep, drop = nr.to_keep("causal", 5, kind="torch"), nr.to_drop("causal", 5, kind="torch")
     assert keep.dtype == torch.bool and torch.equal(keep, ~drop) and torch.equal(keep[0, 0], torch.ones(5, 5, dtype=torch.bool).tril())
     assert isinstance(nr.to_keep("causal", 5), np.ndarray)
-    with pytest.raises(nr.Error, match='kind is .jax.: give "numpy" or "torch"'):
+    with pytest.raises(nr.Error, match='`kind` is .jax.: give "numpy" or "torch"'):
         nr.to_keep("causal", 5, kind="jax")  # type: ignore[call-overload]
 
 

@@ -123,9 +123,9 @@ def test_graphs_without_their_inputs_are_refused() -> None:
     prepared = backend.prepare(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=10))
     x = np.ones((2, 4, 3, 8), np.float32)
     assert prepared.run({"q": x, "k": x, "v": x})[0].shape == x.shape
-    with pytest.raises(nr.Error, match="inputs k, v were not given: the graph takes q, k, v"):
+    with pytest.raises(nr.Error, match="inputs k, v were not given: the inputs of the graph are q, k, v"):
         prepared.run({"q": x})
-    with pytest.raises(nr.Error, match="2 inputs were given but the graph takes 3"):
+    with pytest.raises(nr.Error, match="2 inputs were given, but the graph has 3"):
         prepared.run([x, x])
     with pytest.raises(nr.Error, match="3 dimensions and .*heads|with q_num_heads"):
         run(arrays(**dict.fromkeys(("Q", "K", "V"), np.ones((2, 3, 32), np.float32))))

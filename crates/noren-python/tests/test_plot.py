@@ -66,21 +66,21 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"head": 2}, nr.Error, "head is 2: give an index from 0 to 1"),
         ({"batch": -1}, nr.Error, "batch is -1"),
         ({"batch": "x"}, nr.Error, "batch is 'x'"),
-        ({"tokens": ["a"]}, nr.Error, "tokens has 1 names of queries, but the mask has 10 queries"),
-        ({"tokens": "abc"}, TypeError, "tokens is one text"),
-        ({"weights": np.ones((3, 3))}, nr.Error, r"weights have shape \[3, 3\]: give \[q_len, kv_len\] = \[10, 10\]"),
+        ({"tokens": ["a"]}, nr.Error, "`tokens` has 1 names of queries, but the mask has 10 queries"),
+        ({"tokens": "abc"}, TypeError, "`tokens` is one text"),
+        ({"weights": np.ones((3, 3))}, nr.Error, r"`weights` has shape \[3, 3\]: give \[q_len, kv_len\] = \[10, 10\]"),
         ({"tiles": (0, 3)}, nr.Error, r"tiles\[0\] is 0: give a whole number from 1"),
-        ({"tiles": 3}, TypeError, r"tiles is 3: give True, or two numbers above 0, \(rows, keys\)"),
-        ({"ax": [1]}, TypeError, r"ax is \[1\]: give axes of matplotlib"),
-        ({"tokens": range(10**12)}, nr.Error, "tokens has more than 16777216 items"),
-        ({"weights": "x"}, TypeError, "weights is 'x': give an array of numbers"),
+        ({"tiles": 3}, TypeError, r"`tiles` is 3: give True, or two numbers above 0, \(rows, keys\)"),
+        ({"ax": [1]}, TypeError, r"`ax` is \[1\]: give axes of matplotlib"),
+        ({"tokens": range(10**12)}, nr.Error, "give at most 16777216 entries"),
+        ({"weights": "x"}, TypeError, "`weights` is 'x': give an array of numbers"),
     ]
     for arguments, kind, message in bad:
         with pytest.raises(kind, match=message):
             MASK.plot(SHAPE, FACTS, **arguments)
-    with pytest.raises(nr.Error, match="a picture has at most 16777216"):
+    with pytest.raises(nr.Error, match="a picture can have at most 16777216"):
         nr.causal().plot(1 << 20)
-    with pytest.raises(nr.Error, match="tiles of 1 x 1 cells are more than 65536"):
+    with pytest.raises(nr.Error, match="tiles of 1 x 1 cells would be more than 65536"):
         nr.causal().plot(4000, tiles=(1, 1))
 
 

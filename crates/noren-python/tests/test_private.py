@@ -115,14 +115,14 @@ def test_batches_spans_and_recognizers() -> None:
         (lambda: find("xy", [], spans=(0, 1)), "give .first character"), (lambda: find("xy", [], words=[""]), "is not a word"),
         (lambda: find("xy", [], words=[]), "the list has no words"), (lambda: find("xy", [], patterns={"a": "("}), "malformed"),
         (lambda: find("xy", [], patterns="a"), "patterns is str"), (lambda: find("\ud800", "email"), "surrogate"), (lambda: find(3), "texts is int 3"),
-        (lambda: find(b"x"), "texts is bytes"), (lambda: find("x", Detectors("email"), words=["a"]), "give these to Detectors"),
-        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("b", 0, 1)])]), "with one of its kinds"),
+        (lambda: find(b"x"), "texts is bytes"), (lambda: find("x", Detectors("email"), words=["a"]), "give the words, patterns and recognizers to Detectors"),
+        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("b", 0, 1)])]), "with one of these kinds"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("a", 0, 9)])]), "the text has 1 characters"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: 3)]), "a recognizer returned int 3"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: "ab")]), "a recognizer returned str"),
         (lambda: Recognizer(["a"], 3), "`find` is int 3"), (lambda: Recognizer(3, print), "kinds is int 3"), (lambda: Recognizer(["A b"], print) and find("x", recognizers=[Recognizer(["A b"], print)]), "a name is 1 to 64"),
-        (lambda: find("x").redacted(3), "replacement is int 3"), (lambda: Found("ab", (Finding("a", 1, 3, "b"),), (), ""), "the text has 2 characters"),
-        (lambda: Found("ab", [3], (), ""), "findings holds int"), (lambda: Found(3, (), (), ""), "text is int 3"),
+        (lambda: find("x").redacted(3), "`replacement` is int 3"), (lambda: Found("ab", (Finding("a", 1, 3, "b"),), (), ""), "the text has 2 characters"),
+        (lambda: Found("ab", [3], (), ""), "`findings` holds int"), (lambda: Found(3, (), (), ""), "text is int 3"),
     ],
 )  # fmt: skip
 def test_wrong_searches(made: Any, message: str) -> None:
@@ -325,9 +325,9 @@ def test_offsets_of_other_texts_are_refused() -> None:
     pair = tokenizer(text, text, return_offsets_mapping=True)
     with pytest.raises(nr.Error, match="findings of one text"):
         locate(found, pair)
-    with pytest.raises(nr.Error, match="give the offsets in one text"):
+    with pytest.raises(nr.Error, match="give offsets in the whole text"):
         locate(found, {"offset_mapping": pair["offset_mapping"]})
-    with pytest.raises(nr.Error, match="does not have the text of each token"):
+    with pytest.raises(nr.Error, match="does not contain the text to which a token of a pair belongs"):
         locate([(found, found)], {"offset_mapping": [[(0, 3), (4, 7)]]})
     changed = tokenizer(text, return_tensors="np")
     changed["input_ids"][0, 1] += 1
@@ -433,18 +433,18 @@ def test_policies_are_values() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: Clearance({"a": 0}), "level of `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is bool"), (lambda: Clearance({1: 1}), "levels has the key int 1"),
-        (lambda: Clearance(3), "levels is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "`reader` is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
+        (lambda: Clearance({"a": 0}), "level of the kind `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is bool"), (lambda: Clearance({1: 1}), "`levels` has the key int 1"),
+        (lambda: Clearance(3), "`levels` is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "`reader` is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
         (lambda: Clearance({"A b": 1}), "a name is 1 to 64"), (lambda: Heads([]), "`heads` is empty"), (lambda: Heads(range(0)), "`heads` holds range"),
         (lambda: Heads(True), "heads is bool"), (lambda: Heads("0..2"), "heads is str"), (lambda: Heads(range(0, 8, 2)), "`heads` holds"), (lambda: Heads(-1), "`heads` holds -1"),
-        (lambda: Hide().mask(3), "`base` is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "tokens is list"),
-        (lambda: Hide().released(None), "tokens is NoneType"), (lambda: Hide().secret("x"), "tokens is str"), (lambda: Hide().facts(Tokens.of({"a": [True]}), 3), "facts"),
-        (lambda: Tokens.of({}), "kinds is dict"), (lambda: Tokens.of({1: [True]}), "kinds has the key int 1"), (lambda: Tokens.of({"a": [0.5]}), "holds float64"),
+        (lambda: Hide().mask(3), "`base` is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "`tokens` is list"),
+        (lambda: Hide().released(None), "`tokens` is NoneType"), (lambda: Hide().secret("x"), "`tokens` is str"), (lambda: Hide().facts(Tokens.of({"a": [True]}), 3), "facts"),
+        (lambda: Tokens.of({}), "kinds is dict"), (lambda: Tokens.of({1: [True]}), "`kinds` has the key int 1"), (lambda: Tokens.of({"a": [0.5]}), "holds float64"),
         (lambda: Tokens.of({"a": [True], "b": [True, False]}), "has shape"), (lambda: Tokens.of({"a": [True]}, [True, True]), "real has shape"),
-        (lambda: Tokens((), [[True]]), "`real` has shape"), (lambda: Tokens([1], [[True]]), "`rows` holds no private tokens"), (lambda: Tokens.of({"a": [True]}).row(1), "index is 1"),
+        (lambda: Tokens((), [[True]]), "`real` has shape"), (lambda: Tokens([1], [[True]]), "`rows` holds no private tokens"), (lambda: Tokens.of({"a": [True]}).row(1), "`index` is 1"),
         (lambda: Tokens.of({"a": [True]}).row("0"), "index is str"), (lambda: Tokens.of({"a": [True]}).window(-1, 2), "`first` is -1"), (lambda: Tokens.of({"a": [True]}).window(0, 1 << 40), "`length` is 1099511627776"),
-        (lambda: Tokens.of({"a": [[True], [False]]}).repeated(3), "batch is 3"), (lambda: Tokens.of({"a": [True]}).repeated(0), "batch is 0"), (lambda: Tokens.of({"a": [True]}).only([True, True]), "`chosen` has shape"),
-        (lambda: Tokens.of({"a": [True]}).kind(3), "name is int 3"), (lambda: Hide().denied_heads("x"), "count is str"),
+        (lambda: Tokens.of({"a": [[True], [False]]}).repeated(3), "`batch` is 3"), (lambda: Tokens.of({"a": [True]}).repeated(0), "`batch` is 0"), (lambda: Tokens.of({"a": [True]}).only([True, True]), "`chosen` has shape"),
+        (lambda: Tokens.of({"a": [True]}).kind(3), "`name` is int 3"), (lambda: Hide().denied_heads("x"), "count is str"),
     ],
 )  # fmt: skip
 def test_wrong_policies_and_tokens(made: Any, message: str) -> None:

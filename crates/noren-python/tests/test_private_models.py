@@ -279,7 +279,7 @@ def test_broken_masks_leak(name: str, broken: Any) -> None:
     assert not same[Hide().released(one.tokens)].all()
     proof = prove(model, one, broken, trials=1, inputs=inputs)
     assert proof.verdict == "leaks" and not proof.holds and proof.leaks and sum(record.allowed for record in proof.records) > 0
-    assert "the mask is faulty" in proof.cause and "leaks: " in repr(proof) and "denied cells are allowed by" in str(proof)
+    assert "the mask is faulty" in proof.cause and "leaks: " in repr(proof) and "denied cells (query, private key) are allowed by" in str(proof)
     faulty = {record.module for record in proof.records if record.allowed}
     assert (len(faulty) < len({record.module for record in proof.records})) == isinstance(broken, Layer)
 
@@ -407,9 +407,9 @@ def test_nothing_is_established() -> None:
     public = encoded(["the river", "runs"])
     assert "no private token" in prove(model, public).reason
     whole = encode(TOKENIZER, ["Ann Lee"], DETECTORS, add_special_tokens=False)
-    assert prove(model, whole).reason == "the policy releases no output"
-    assert "no run with other secrets" in prove(model, given, trials=0).reason
-    assert prove(model, encoded(TEXTS[:1]), Heads([0])).reason == "the policy releases no output"
+    assert prove(model, whole).reason == "the policy releases no output, so no output can be compared"
+    assert "no model run with other secrets" in prove(model, given, trials=0).reason
+    assert prove(model, encoded(TEXTS[:1]), Heads([0])).reason == "the policy releases no output, so no output can be compared"
     reader = prove(model, given, Clearance({"email": 2, "name": 1}, reader=2))
     assert "no private token that the policy hides" in reader.reason and reader.verdict == "nothing established" and not reader.holds
     dropout = made("BERT", hidden_dropout_prob=0.5).train()
@@ -625,7 +625,7 @@ def test_the_model_is_as_before() -> None:
             assert wrong
         assert model.config._attn_implementation == "sdpa"
         assert sum(len(part._forward_pre_hooks) + len(part._forward_hooks) for part in model.modules()) <= hooks + 4
-    with pytest.raises(nr.Error, match="batch is 1, but the private tokens of 4 rows"), masked(model, given):
+    with pytest.raises(nr.Error, match="`batch` is 1, but the private tokens of 4 rows"), masked(model, given):
         model(torch.arange(8)[None])
     with masked(model, given):
         model(**given.inputs)
@@ -640,7 +640,7 @@ def test_other_texts_are_refused() -> None:
         for ids, message in ((wrong, "token 3 of row 2 differs"), (given.inputs["input_ids"][:, 1:], "token . of row . differs"), (given.inputs["input_ids"].flip(0), "differs")):
             with torch.no_grad(), pytest.raises(nr.Error, match=message), masked(model, given):
                 model(ids, attention_mask=given.inputs["attention_mask"][:, : ids.shape[1]], **inputs)
-        with torch.no_grad(), pytest.raises(nr.Error, match="computed 20 tokens, but the private tokens are those of texts of 38|reads 20 keys, but the text has 38 tokens"), masked(model, given.tokens):
+        with torch.no_grad(), pytest.raises(nr.Error, match="computed 20 tokens, but the private tokens belong to texts of 38 tokens|reads 20 keys, but the text has 38 tokens"), masked(model, given.tokens):
             model(given.inputs["input_ids"][:, :20], **inputs)
     with torch.no_grad(), masked(made("Llama"), given):
         made("Llama").generate(**encoded(OTHER).inputs, max_new_tokens=2, use_cache=False, do_sample=False, num_beams=2)
@@ -668,7 +668,7 @@ def test_states_from_outside_are_refused() -> None:
             model = made(name)
             outside = model.get_encoder()(**given.inputs)
             with masked(model, given):
-                with pytest.raises(nr.Error, match="states of the encoder that were computed without the policy"):
+                with pytest.raises(nr.Error, match="states of an encoder that was computed without the policy"):
                     model(encoder_outputs=outside, attention_mask=given.inputs["attention_mask"], **decoder_inputs(name))
                 inside = model.get_encoder()(**given.inputs)
                 model(encoder_outputs=inside, attention_mask=given.inputs["attention_mask"], **decoder_inputs(name))
@@ -684,7 +684,7 @@ def test_other_modules_are_refused() -> None:
     two = torch.nn.ModuleList([made("Llama"), made("BERT")])
     with pytest.raises(nr.Error, match="contains LlamaForCausalLM and BertForMaskedLM"), masked(two, given):
         pass
-    with pytest.raises(TypeError, match="model is Linear"), masked(torch.nn.Linear(2, 2), given):
+    with pytest.raises(TypeError, match="`model` is Linear"), masked(torch.nn.Linear(2, 2), given):
         pass
     wrapped = torch.nn.Sequential(model)
     with masked(wrapped, given):
@@ -785,9 +785,9 @@ def test_pooled_vectors() -> None:
     for states, message in ((torch.zeros(4, 3, 2), "`states` has shape"), (torch.zeros(given.tokens.shape, dtype=torch.long)[..., None], "`states` is torch.int64"), (3, "`states` is int")):
         with pytest.raises((nr.Error, TypeError), match=message):
             pool(states, given)
-    with pytest.raises(TypeError, match="tokens is list"):
+    with pytest.raises(TypeError, match="`tokens` is list"):
         pool(torch.zeros(1, 2, 3), [1])
-    with pytest.raises(TypeError, match="policy is str"):
+    with pytest.raises(TypeError, match="`policy` is str"):
         pool(torch.zeros(*given.tokens.shape, 3), given, "Hide")
 
 
@@ -798,10 +798,10 @@ def test_pooled_vectors() -> None:
     ("arguments", "message"),
     [
         ({"trials": -1}, "trials is -1"), ({"trials": 1.5}, "trials is float"), ({"trials": 10**9}, "trials is 1000000000"), ({"seed": "x"}, "seed is str"), ({"new_tokens": True}, "new_tokens is bool"),
-        ({"policy": 3}, "policy is int 3"), ({"choices": [5]}, "`choices` has 1"), ({"choices": "ab"}, "choices is str"), ({"choices": [5, 10**6]}, "`choices` has 1000000"), ({"choices": [5, -1]}, "`choices` has -1"),
-        ({"choices": 3}, "choices is int"), ({"others": [3]}, "`others` is list"), ({"others": "x"}, "`others` is str"), ({"inputs": 3}, "inputs is int"), ({"inputs": {1: 2}}, "inputs is dict"),
-        ({"inputs": {"input_ids": 3}}, "inputs has input_ids"), ({"inputs": {"inputs_embeds": 3}}, "inputs_embeds is given"),
-        ({"encoded": "text"}, "encoded is str"), ({"model": 3}, "model is int"),
+        ({"policy": 3}, "`policy` is int 3"), ({"choices": [5]}, "`choices` has 1"), ({"choices": "ab"}, "choices is str"), ({"choices": [5, 10**6]}, "`choices` has 1000000"), ({"choices": [5, -1]}, "`choices` has -1"),
+        ({"choices": 3}, "choices is int"), ({"others": [3]}, "`others` is list"), ({"others": "x"}, "`others` is str"), ({"inputs": 3}, "`inputs` is int"), ({"inputs": {1: 2}}, "`inputs` is dict"),
+        ({"inputs": {"input_ids": 3}}, "`inputs` and `encoded` both contain input_ids"), ({"inputs": {"inputs_embeds": 3}}, "inputs_embeds is given"),
+        ({"encoded": "text"}, "`encoded` is str"), ({"model": 3}, "`model` is int"),
     ],
 )  # fmt: skip
 def test_wrong_proofs(arguments: dict[str, Any], message: str) -> None:

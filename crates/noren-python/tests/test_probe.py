@@ -129,7 +129,7 @@ def test_layouts_arrays_and_bases_that_are_declared() -> None:
     assert report.entry("rows without keys").detail.startswith("the output is NaN")
     assert nr.probe(numpy_attention, **{**declared, "lse_base": "e"}).entry("log-sum-exp").verdict is Verdict.MISREAD
     wrong = nr.probe(numpy_attention, **{k: v for k, v in declared.items() if k != "drop"}, keep="hide")
-    assert wrong.entry("mask", "random cells (keep)").detail == "inverted"
+    assert wrong.entry("mask", "random cells (keep)").detail == "the mask is inverted: hidden keys are read, allowed keys are not"
 
 
 def test_own_adapter() -> None:
@@ -150,7 +150,7 @@ def test_masks_of_the_user() -> None:
     assert entry.verdict is Verdict.NOT_ESTABLISHED and "no effect" in entry.detail
     assert nr.probe(imitate(SILENT), [nr.causal()], **DECLARED).entry("mask", "causal (keep)").verdict is Verdict.IGNORED
     for masks, words in (
-        ([np.ones((4, 4))], "array of float64: give booleans"),
+        ([np.ones((4, 4))], "the mask array holds float64: give booleans"),
         ([np.ones((2, 300), bool)], "300 keys"),
         ([np.ones(5, bool)], "has the shape"),
         (["causal + alibi"], "has score modifiers"),
@@ -166,13 +166,13 @@ def _raise(*_: Any, **__: Any) -> Any:
 
 UNUSABLE: list[tuple[Any, str, str]] = [
     (_raise, "refused", "ZeroDivisionError: kernel launch failed"),
-    (lambda q, k, v: q[..., :3], "not established", "the output has the shape [2, 2, 16, 3], expected [2, 2, 16, 32]"),
+    (lambda q, k, v: q[..., :3], "not established", "the output has the shape [2, 2, 16, 3] instead of [2, 2, 16, 32]"),
     (lambda q, k, v: q.long(), "not established", "torch.int64"),
     (lambda q, k, v: None, "not established", "returned NoneType"),
     (lambda q, k, v: "text", "not established", "not of floating-point numbers"),
     (lambda q, k, v: [], "not established", "shape"),
-    (lambda q, k, v: q * float("nan"), "misread", "no known misreading"),
-    (lambda q, k, v: torch.zeros_like(q), "misread", "no known misreading"),
+    (lambda q, k, v: q * float("nan"), "misread", "the output is wrong and equals no known wrong computation"),
+    (lambda q, k, v: torch.zeros_like(q), "misread", "the output is wrong and equals no known wrong computation"),
     (lambda q, k, v: v.mean(2, keepdim=True).expand_as(v), "misread", "the mean of all values"),
 ]
 
@@ -213,7 +213,7 @@ def test_missing_devices_and_packages() -> None:
         entry = nr.probe("torch:sdpa", device="cuda").entry("attention")
         assert entry.verdict is Verdict.NOT_ESTABLISHED and "'cuda' cannot be used" in entry.detail
     entry = nr.probe(lambda q, k, v: q, library="numpy", device="cuda").entry("attention")
-    assert "NumPy has no device 'cuda'" in entry.detail
+    assert "NumPy cannot use the device 'cuda'" in entry.detail
     if not nr.probing._known.importlib.util.find_spec("onnxruntime"):
         report = nr.probe("onnxruntime")
         assert "onnxruntime is not installed" in str(report) and not report.faults and not report.ok
@@ -231,8 +231,8 @@ def test_nothing_is_established_by_nan_or_without_masks() -> None:
 
 def test_wrong_arguments() -> None:
     for given, words in (
-        ({"dtypes": "int8"}, "dtypes has 'int8'"),
-        ({"dtypes": []}, "dtypes is empty"),
+        ({"dtypes": "int8"}, "`dtypes` has 'int8'"),
+        ({"dtypes": []}, "`dtypes` is empty"),
         ({"seed": -1}, "seed=-1"),
         ({"length": 0}, "length=0"),
         ({"kepe": "mask"}, "unknown field 'kepe'"),
@@ -240,10 +240,10 @@ def test_wrong_arguments() -> None:
     ):
         with pytest.raises(nr.Error, match=words):
             nr.probe(lambda q, k, v: q, **given)  # type: ignore[arg-type]
-    for target, words in (("torch:sdpa/fast", "targets are"), ("nowhere:attention", "cannot be imported"), (7, "cannot be called")):
+    for target, words in (("torch:sdpa/fast", "is unknown: give one of"), ("nowhere:attention", "cannot be imported"), (7, "cannot be called")):
         with pytest.raises(nr.Error, match=words):
             nr.probe(target)
-    with pytest.raises(KeyError, match="the titles are"):
+    with pytest.raises(KeyError, match="the report has no entry 'masks' with case"):
         nr.probe(_raise).entry("masks")
 
 
@@ -284,7 +284,7 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert "old" not in target.read_text() and target.read_text().startswith("before") and target.read_text().endswith("after\n")
     target.write_text("nothing")
     assert command.main(["torch:sdpa", "--mask", "causal", "--into", str(target)]) == 2
-    assert "add them where the table belongs" in capsys.readouterr().err
+    assert "add both where the table should be" in capsys.readouterr().err
 
 
 def abort(q: Any, k: Any, v: Any, attn_mask: Any = None) -> Any:
@@ -302,7 +302,7 @@ def test_a_target_that_ends_the_process(capsys: pytest.CaptureFixture[str], monk
     assert command.main(["test_probe:abort", "onnxruntime", "--format", "json"]) == 0
     entries = json.loads(capsys.readouterr().out)[0]["entries"]
     assert entries[0]["verdict"] == "applied" and entries[-1]["verdict"] == "not established"
-    assert entries[-1]["detail"].startswith("the process crashed with status -6 after the question 'grouped heads: 4 query heads")
+    assert entries[-1]["detail"].startswith("the process of the probe crashed with status -6 after the question 'grouped heads: 4 query heads")
 
 
 def test_a_function_without_declared_parameters_takes_no_features() -> None:

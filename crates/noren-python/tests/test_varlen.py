@@ -376,22 +376,22 @@ CU = torch.tensor([0, 2, 6], dtype=torch.int32)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"query": torch.zeros(1, 6, 2, 8)}, r"query has shape \(1, 6, 2, 8\): give \[tokens, heads, head_dim\]"),
+        ({"query": torch.zeros(1, 6, 2, 8)}, r"query has shape \(1, 6, 2, 8\): give the dimensions \[tokens, heads, head_dim\]"),
         ({"query": X.double()}, "query holds torch.float64"),
         ({"query": X.half()}, "query, key and value hold torch.float16, torch.float32"),
         ({"query": np.zeros((6, 2, 8))}, "query is a ndarray: give a tensor"),
         ({"query": torch.zeros(6, 4, 8)}, "give enable_gqa=True"),
         ({"query": torch.zeros(6, 3, 8), "enable_gqa": True}, "must divide"),
-        ({"value": torch.zeros(5, 2, 8)}, "equally many tokens and heads"),
-        ({"query": torch.zeros(6, 2, 4)}, "query has head_dim 4 and key has head_dim 8"),
+        ({"value": torch.zeros(5, 2, 8)}, "equal numbers of tokens and of heads"),
+        ({"query": torch.zeros(6, 2, 4)}, "query has head_dim 4, but key has head_dim 8"),
         ({"query": torch.zeros(6, 2, 0), "key": torch.zeros(6, 2, 0)}, "head_dim of at least 1"),
         ({"cu_seq_q": CU.long()}, "cu_seq_q holds torch.int64: give torch.int32"),
         ({"cu_seq_q": CU[None]}, "cu_seq_q has shape"),
         ({"cu_seq_q": [0, 2, 6]}, "cu_seq_q is a list"),
         ({"cu_seq_q": CU[:0]}, "cu_seq_q is empty"),
-        ({"cu_seq_q": torch.tensor([0, 4, 2], dtype=torch.int32)}, "cu_seq_q falls from 4 to 2 at sequence 1"),
+        ({"cu_seq_q": torch.tensor([0, 4, 2], dtype=torch.int32)}, "cu_seq_q decreases from 4 to 2 at sequence 1"),
         ({"cu_seq_k": torch.tensor([0, 2, 7], dtype=torch.int32)}, "cu_seq_k goes from 0 to 7, but there are 6 tokens"),
-        ({"cu_seq_k": CU[:2]}, "cu_seq_q has 2 sequences and cu_seq_k has 1"),
+        ({"cu_seq_k": CU[:2]}, "cu_seq_q has 2 sequences, but cu_seq_k has 1"),
         ({"cu_seq_k": None}, "cu_seq_k is None"),
         ({"max_q": 3}, "max_q is 3, but sequence 1 has 4 tokens"),
         ({"max_k": torch.tensor(4)}, "max_k is a Tensor"),
@@ -410,7 +410,7 @@ CU = torch.tensor([0, 2, 6], dtype=torch.int32)
         ({"mask": torch.ones(4, 4)}, "mask is a Tensor"),
         ({"mask": "causal + alibi"}, "has score modifiers"),
         ({"mask": ["causal"]}, "mask has 1 entries, but there are 2 sequences"),
-        ({"facts": {"lengths": [2]}}, "facts were given without a mask"),
+        ({"facts": {"lengths": [2]}}, "`facts` was given without a mask"),
         ({"mask": "causal & padding", "facts": [{"lengths": [2]}]}, "facts has 1 entries"),
     ],
 )  # fmt: skip
@@ -429,7 +429,7 @@ def test_wrong_arguments_are_named(change: dict[str, Any], message: str) -> None
         ({"alibi_slopes": torch.zeros(3)}, r"alibi_slopes has shape \(3,\)"),
         ({"alibi_slopes": torch.zeros(2).half()}, "alibi_slopes holds torch.float16"),
         ({"alibi_slopes": torch.zeros(2, requires_grad=True)}, "alibi_slopes requires a gradient"),
-        ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, r"k has shape \(6, 2, 8\): give \[pages"),
+        ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, r"k has shape \(6, 2, 8\): give the dimensions \[pages"),
         ({"block_table": torch.full((2, 1), 9, dtype=torch.int32), "k": torch.zeros(3, 4, 2, 8), "v": torch.zeros(3, 4, 2, 8)}, "holds page 9, but there are 3 pages"),
         ({"block_table": torch.zeros(2, 1, dtype=torch.int32), "k": torch.zeros(3, 2, 2, 8), "v": torch.zeros(3, 2, 2, 8)}, "sequence 1 has 1 pages of 2 keys, but the sequence has 4 keys"),
         ({"max_seqlen_k": 1}, "max_seqlen_k is 1, but sequence 1 has 4 tokens"),
@@ -444,7 +444,7 @@ def test_wrong_arguments_of_flash_attention_are_named(change: dict[str, Any], me
         nt.flash_attn_varlen_func(**given)
     with pytest.raises(nr.Error, match="qkv has shape"):
         nt.flash_attn_qkvpacked_func(X)
-    with pytest.raises(nr.Error, match="q has 1 batch rows and k has 2"):
+    with pytest.raises(nr.Error, match="q has 1 batch rows, but k has 2"):
         nt.flash_attn_func(torch.zeros(1, 3, 2, 8), torch.zeros(2, 3, 2, 8), torch.zeros(2, 3, 2, 8))
 
 

@@ -9,7 +9,8 @@ use crate::link::{spread, to_all};
 use crate::{Error, Link};
 use hmac_sha256::Hash;
 
-/// The version of the messages between ranks. It is increased when their content or order changes.
+/// The version of the messages between ranks. The version increases when the content or order of these messages
+/// changes.
 const PROTOCOL: u32 = 1;
 /// The number of digests that a rank sends in an agreement: one for the name of its next call, one for the version, and
 /// 14 for values.
@@ -23,8 +24,8 @@ type Word = [u8; SIZE];
 /// The values of a rank's next call that must be equal on all ranks, as (name, value).
 pub(crate) type Said = Vec<(&'static str, String)>;
 
-/// Runs `check` on this rank's input, and then checks that all ranks make the same call: `what`, the name of the call,
-/// and the values `Said` that `check` returns must be equal on all ranks. Returns the `R` that `check` returns.
+/// Runs `check` on this rank's input, and then checks that all ranks make the same call: the name of the call, `what`,
+/// and the `Said` that `check` returns must be equal on all ranks. Returns the `R` that `check` returns.
 ///
 /// If `check` returns an error on a rank, that rank returns this error, and the other ranks return
 /// [`Error::Disagreement`]. If the names or values of ranks differ, every rank returns [`Error::Disagreement`].
@@ -38,8 +39,8 @@ pub(crate) fn checked<R>(
     Ok(found)
 }
 
-/// Reports to the other ranks that this rank refused its input before a call of attention or decoding. The other ranks
-/// make the call and return [`Error::Disagreement`].
+/// Reports to the other ranks that this rank refused its input. Call this function instead of an attention or decoding
+/// call; the other ranks, which make that call, then return [`Error::Disagreement`].
 pub fn refuse(link: &dyn Link) {
     link.job().call();
     tell_refusal(link);

@@ -24,8 +24,8 @@ impl Array {
         Array { data: vec![value; shape.iter().product()], shape }
     }
 
-    /// Returns a part of `values`, an array of the shape `[batch, heads, rows, width]`, converted to `f32`: for each
-    /// batch index in the list `batch`, the first `rows` rows of every head.
+    /// Returns a part of `values`, an array of the shape `shape` = `[batch, heads, rows, width]`, converted to `f32`.
+    /// For each batch index in the list `batch`, the part has the first `rows` rows of every head.
     pub(crate) fn part<T: Element>(values: &[T], shape: [usize; 4], batch: &[usize], rows: usize) -> Self {
         let [_, heads, all, width] = shape;
         let mut out = Array::filled([batch.len(), heads, rows, width], 0.0);
@@ -47,8 +47,8 @@ impl Array {
         Ok(View::new(&self.data, self.shape)?)
     }
 
-    /// Copies `part` into this array: for each batch index in the list `batch`, over the first rows of every head. This
-    /// is the inverse of [`part`](Self::part).
+    /// Copies `part` into this array, as the inverse of [`part`](Self::part): for each batch index in the list `batch`,
+    /// the rows of `part` replace the first rows of every head.
     pub(crate) fn put_batch(&mut self, batch: &[usize], part: &Array) {
         let [_, heads, all, width] = self.shape;
         let size = part.shape[2] * width;
@@ -107,8 +107,8 @@ impl Array {
         Array { data, shape: [batch, heads, rows, width] }
     }
 
-    /// Appends the values to the message `out` as little-endian numbers of the type `dtype`. If the values were
-    /// converted from this type to `f32` before, the appended numbers are exact.
+    /// Appends the values to the message `out` as little-endian numbers of the type `dtype`. No number is rounded if
+    /// the values were converted to `f32` from this type.
     pub(crate) fn write(&self, dtype: Dtype, out: &mut Vec<u8>) {
         match dtype {
             Dtype::F32 => self.data.iter().for_each(|x| out.extend(x.to_le_bytes())),
@@ -118,7 +118,7 @@ impl Array {
     }
 }
 
-/// The part of a message between ranks that was not read yet. A message contains arrays one after another.
+/// The unread rest of a message between ranks. A message contains arrays one after another.
 pub(crate) struct Message<'a>(pub(crate) &'a [u8]);
 
 impl Message<'_> {

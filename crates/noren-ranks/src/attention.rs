@@ -1,5 +1,5 @@
-//! [`attention`] and [`attention_backward`]: each rank gives the queries, keys and values that it owns, and gets the
-//! results for them.
+//! [`attention`] and [`attention_backward`]: each rank passes the queries, keys and values that it owns, and gets the
+//! outputs or gradients of these.
 
 use crate::agree::checked;
 use crate::array::{Array, Message, Places};
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// The results of attention on this rank, as contiguous arrays of `f32`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attended {
-    /// Outputs, `[batch, heads, queries of this rank, v_dim]`. The output is 0 for query rows without readable keys. It
-    /// is also 0 for additional rows, which a batch row has if this rank owns more queries in another batch row.
+    /// Outputs, `[batch, heads, queries of this rank, v_dim]`. The output is 0 for query rows without readable keys. If
+    /// this rank owns fewer queries in one batch row than in another, the additional rows of the array are 0 too.
     pub out: Vec<f32>,
     /// The natural logarithm of each query row's softmax denominator over the keys of all ranks,
     /// `[batch, heads, queries of this rank]`.
     pub lse: Vec<f32>,
-    /// The number of the forward call that computed these results.
+    /// The number of the call that computed these results, which the backward pass compares between ranks.
     pub(crate) call: u64,
 }
 
@@ -45,10 +45,11 @@ pub struct Gradients {
 /// the keys that it already has. Queries, keys and values are sent in the number type `T`, and all other data in `f32`.
 ///
 /// # Errors
-/// Returns [`Error::Disagreement`] on every rank, before any array is sent, if the ranks differ in call, mask, facts,
-/// shapes, types, options, partition or version. If one rank refuses its input, that rank returns [`Error::Input`] for
-/// arrays of wrong sizes or a split of another link, or `Error::Attention` for invalid options. The other ranks then
-/// return [`Error::Disagreement`]. After these errors, the link can be used again.
+/// Returns [`Error::Disagreement`] on every rank, before any array is sent, if the ranks differ in call, mask, facts
+/// (data to which the mask is bound), shapes, types, options, partition or version. If one rank refuses its input, that
+/// rank returns [`Error::Input`] for arrays of wrong sizes or a split of another link, or `Error::Attention` for
+/// invalid options. The other ranks then return [`Error::Disagreement`]. After these errors, the link can be used
+/// again.
 ///
 /// Returns [`Error::Lost`] if a rank is gone or keeps this rank waiting beyond the time-out, or if an earlier exchange
 /// over the link failed. Returns `Error::Attention` if the computation is cancelled. After these errors, the link
@@ -104,8 +105,8 @@ pub fn attention<T: Element>(
 /// ranks, where `out` is the output of [`attention`].
 ///
 /// `attended` is the result of the forward pass. `dout` is the gradient of its output, contiguous and of the type of
-/// `local`. Keys and values are sent again, so that a rank stores no data of other ranks between the passes. Gradients
-/// of keys and values are sent to the ranks that own the keys.
+/// `local`. Ranks send their keys and values again, so that no rank must store the data of other ranks between the
+/// passes. Gradients of keys and values are sent to the ranks that own the keys.
 ///
 /// # Errors
 /// Returns the errors of [`attention`], [`Error::Input`] if `attended` or `dout` has the wrong size, and
@@ -184,9 +185,8 @@ fn sizes<T>(split: &Split, local: &Local<'_, T>) -> [[usize; 4]; 3] {
 }
 
 /// Checks this rank's input, and compares it with the input of the other ranks. Returns the shapes of queries, keys and
-/// values, and the number of this call. `check` makes the checks that only the forward or only the backward pass needs.
-/// In a backward pass, `check` returns the number of the forward call that computed the given results; in a forward
-/// pass, it returns `None`.
+/// values, and the number of this call. `check` does the checks specific to the forward or backward pass. In a backward
+/// pass, `check` returns the number of the forward call whose results were given; in a forward pass, it returns `None`.
 fn begin<T: Element>(
     split: &Split,
     link: &dyn Link,
@@ -206,8 +206,8 @@ fn begin<T: Element>(
         let of = check()?;
         options.check(&split.shape)?;
         let mut said = split.said(local, options);
-        said.push(("number of calls so far", format!("{call}")));
-        said.push(("the call that computed the results", format!("{of:?}")));
+        said.push(("number of calls", format!("{call}")));
+        said.push(("given forward call", format!("{of:?}")));
         Ok((said, (expected, call)))
     })
 }
@@ -218,11 +218,11 @@ fn begin<T: Element>(
 /// they are called.
 const MOMENT: Duration = Duration::from_micros(200);
 
-/// The arrays of this rank for one family (the batch rows with equal partitions). Some of their rows are sent to other
-/// ranks.
+/// The arrays of this rank for one family (the batch rows with equal partitions). This rank sends some rows of these
+/// arrays to other ranks.
 struct Packed {
-    /// Keys and values: arrays with a row for each key of this rank. They are sent in the number type of the arrays
-    /// that the caller gave.
+    /// Keys and values: arrays with a row for each key of this rank. They are sent in the number type of the caller's
+    /// arrays.
     by_key: Vec<Array>,
     /// Arrays with a row for each query of this rank, each with the number type in which it is sent.
     by_row: Vec<(Array, Dtype)>,
@@ -245,10 +245,11 @@ struct Received<'a> {
 }
 
 /// Returns the messages that this rank sends to other ranks, and the number of bytes that it receives from each of
-/// them. Adds both to the counted traffic. A family is a set of batch rows with equal partitions, given by its index:
+/// them. Adds the sizes of these messages to the counted traffic. A family is a set of batch rows with equal
+/// partitions; `family` is its index:
 ///
 /// * `write(family, peer, message)` appends the data of a family for the rank `peer` to `message`.
-/// * `size(family, peer)` returns the number of bytes of a family that the rank `peer` sends.
+/// * `size(family, peer)` returns the number of bytes of a family that this rank receives from the rank `peer`.
 fn letters(
     split: &Split,
     link: &dyn Link,
@@ -297,8 +298,8 @@ fn around(
 }
 
 impl Packed {
-    /// Returns the number of bytes of `keys` keys (with their values) and `rows` query rows in a message. `dtype` is
-    /// the number type of keys and values.
+    /// Returns the number of bytes that `keys` keys, as many values, and `rows` query rows take in a message. `dtype`
+    /// is the number type of keys and values.
     fn sizes(&self, keys: usize, rows: usize, dtype: Dtype) -> usize {
         let of = |x: &Array, rows: usize, dtype: Dtype| x.with_rows(rows).iter().product::<usize>() * dtype.size();
         let by_key: usize = self.by_key.iter().map(|x| of(x, keys, dtype)).sum();
@@ -341,8 +342,8 @@ impl Received<'_> {
         Ok(&self.opened[&peer])
     }
 
-    /// Returns the keys and the values that `step` reads, in this order. `family` is the index of the step's batch
-    /// rows.
+    /// Returns `[keys, values]`, the arrays that `step` reads. `family` is the index of the step's family (a set of
+    /// batch rows with equal partitions).
     fn keys(&mut self, family: usize, step: &Step) -> Result<Vec<Array>, Error> {
         let held = match step.peer == self.split.rank {
             true => &self.packed[family].by_key,
@@ -447,8 +448,8 @@ fn take_home(split: &Split, link: &dyn Link, mine: &mut [Results], theirs: &[Res
 
 /// The sums of gradients in one family (the batch rows with equal partitions):
 ///
-/// * `queries`, `foreign`: for this rank's query rows, and for query rows of other ranks;
-/// * `own`, `others`: for this rank's keys and values, and for keys and values of each other rank.
+/// * `queries`: for this rank's query rows; `foreign`: for query rows of other ranks;
+/// * `own`: for this rank's keys and values; `others`: for the keys and values of each other rank.
 struct Sums {
     queries: Array,
     foreign: Array,
@@ -496,8 +497,8 @@ fn row_sums(out: &Array, dout: &Array) -> Array {
 }
 
 /// Returns the gradients `[dq, dk, dv]` of the queries `q`, and of the keys and values that `plan` reads. The
-/// log-sum-exps `lse` cover the keys of all ranks, so the attention weights equal those of one computation over all
-/// keys.
+/// log-sum-exps `lse` include the keys of all ranks, so the attention weights equal those of a single computation over
+/// all keys, of which `plan` reads a part.
 fn gradients(
     plan: &Plan,
     q: &Array,
@@ -512,8 +513,8 @@ fn gradients(
     Ok([array(found.dq, q), array(found.dk, &keys[0]), array(found.dv, &keys[1])])
 }
 
-/// Returns the gradients `[dq, dk, dv]` for query rows of another rank. The outputs of these rows are not on this rank,
-/// but the kernel needs only the dot product of each output row with its gradient. The other rank has sent this dot
+/// Returns the gradients `[dq, dk, dv]` for query rows of another rank. This rank does not have the outputs of these
+/// rows. The kernel uses an output row only in the dot product with its gradient. The other rank has sent this dot
 /// product (from `row_sums`). The kernel gets outputs of 0 with an additional column, which holds the dot product and
 /// has a gradient of 1. The values have an additional column of 0.
 fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Options) -> Result<[Array; 3], Error> {
@@ -528,8 +529,8 @@ fn foreign_gradients(plan: &Plan, rows: &[Array], keys: &[Array], options: &Opti
     Ok([dq, dk, dv.columns(v_dim)])
 }
 
-/// Sends the gradients of other ranks' queries, keys and values to these ranks. Adds the gradients that arrive to the
-/// `sums` of this rank, in the order of ranks.
+/// Sends the gradients of other ranks' queries, keys and values to the ranks that own them. Adds the gradients that
+/// arrive to the `sums` of this rank, in the order of ranks.
 fn bring_home(split: &Split, link: &dyn Link, sums: &mut [Sums]) -> Result<(), Error> {
     let families = &split.families;
     let here: Vec<(Array, BTreeMap<usize, [Array; 2]>)> =

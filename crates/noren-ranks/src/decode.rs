@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// A decoding step: its plan, and the keys of the cache that each rank stores. Every rank has all queries.
 ///
-/// A decoding step needs a new `Shards` for each new token, because one rank then stores one more key.
+/// A decoding step needs a new `Shards` for each new token, because one rank stores the key of the new token.
 pub struct Shards {
     rank: usize,
     shape: Shape,
@@ -107,7 +107,7 @@ pub fn decode<T: Element>(
         let arrays = local.part(sizes, &(0..batch).collect::<Vec<_>>(), [new, held]);
         let mut bytes = Vec::new();
         arrays[0].write(Dtype::F32, &mut bytes);
-        let own = [("number of calls so far", format!("{call}")), ("q", hex(bytes))];
+        let own = [("number of calls", format!("{call}")), ("q", hex(bytes))];
         let said = shards.said.iter().cloned().chain(local.said(options)).chain(own).collect();
         Ok((said, arrays))
     })?;

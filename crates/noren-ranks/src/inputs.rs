@@ -8,8 +8,8 @@ use noren_mask::{Facts, Shape, atoms};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The arrays of one rank, contiguous. They contain the rows that a [`Split`](crate::Split) gives to the rank, in
-/// ascending order.
+/// The arrays of one rank, contiguous. They contain the query rows and keys that the rank owns according to a
+/// [`Split`](crate::Split), in ascending order.
 ///
 /// A rank may own more rows in one batch row than in another. The arrays then have the largest number of rows
 /// ([`Split::lengths`](crate::Split::lengths)) for every batch row, and the additional rows are ignored. A rank that
@@ -30,7 +30,7 @@ pub struct Local<'a, T = f32> {
 
 impl<T: Element> Local<'_, T> {
     /// Returns an error if the arrays do not have the shapes `sizes`, in the order `[q, k, v]`. The error message
-    /// contains the text that `owned` returns: how many queries and keys this rank owns.
+    /// contains the text that `owned` returns, which states the numbers of queries and keys of this rank.
     pub(crate) fn check(&self, sizes: [[usize; 4]; 3], owned: impl Fn() -> String) -> Result<(), Error> {
         for ((name, values), shape) in [("q", self.q), ("k", self.k), ("v", self.v)].iter().zip(sizes) {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
@@ -50,14 +50,14 @@ impl<T: Element> Local<'_, T> {
         [Array::part(self.q, q, batch, rows), Array::part(self.k, k, batch, keys), Array::part(self.v, v, batch, keys)]
     }
 
-    /// Returns the values that must be equal on all ranks, as (name, value): the number type, the widths, and the
-    /// options.
+    /// Returns the values that must be equal on all ranks, as (name, value): the number type, `head_dim` and `v_dim`,
+    /// and the options.
     pub(crate) fn said(&self, options: &Options) -> Said {
         vec![
             ("types", T::DTYPE.to_string()),
             ("head_dim and v_dim", format!("{} {}", self.head_dim, self.v_dim)),
             ("options", format!("{:?} {:?} {:?}", options.scale, options.softcap, options.alibi)),
-            ("whether gradients are computed", options.gradients.to_string()),
+            ("option gradients", options.gradients.to_string()),
         ]
     }
 }
@@ -90,8 +90,8 @@ impl Options {
         self.alibi.iter().fold(options, |options, slopes| options.bias(Bias::Alibi(slopes.clone())))
     }
 
-    /// Returns the errors that the kernel returns for these options. A rank that computes nothing thus returns the same
-    /// errors as other ranks.
+    /// Returns the errors that the kernel would return for these options, so that a rank without computations also
+    /// returns them.
     pub(crate) fn check(&self, shape: &Shape) -> Result<(), Error> {
         let (heads, kv_heads) = (shape.head_count(), shape.kv_head_count());
         let cell = Shape::square(1).heads(heads).kv_heads(kv_heads);

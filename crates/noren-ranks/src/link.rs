@@ -12,9 +12,9 @@ pub type Sizes = Vec<(usize, usize)>;
 
 /// The connection of one rank to the other ranks of a computation.
 ///
-/// Every rank makes the same calls in the same order, so messages need no names. Messages from one rank to another
-/// arrive in the order in which they were sent. [`threads`](crate::threads) connects threads of a process, `Mpi`
-/// (feature `mpi`) connects processes.
+/// Every rank makes the same calls in the same order, so messages are matched by their order, without names. Messages
+/// from one rank to another arrive in the order in which they were sent. [`threads`](crate::threads) connects threads
+/// of a process, `Mpi` (feature `mpi`) connects processes.
 pub trait Link {
     /// Returns the state of this rank: its number, the number of ranks, and the numbers of calls and bytes so far.
     fn job(&self) -> &Job;
@@ -45,8 +45,8 @@ pub trait Link {
         self.job().ranks
     }
 
-    /// Returns the time-out: the maximum time for which a rank may keep other ranks waiting. The time in which the rank
-    /// computes counts too.
+    /// Returns the time-out: the maximum time for which a rank may keep other ranks waiting. This time includes the
+    /// computations of that rank.
     fn timeout(&self) -> Duration {
         self.job().timeout
     }
@@ -63,16 +63,16 @@ pub fn gather(link: &dyn Link, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, Error> {
     spread(link, mine, outgoing, &expected)
 }
 
-/// Returns a copy of the message `mine` for every other rank, and the expected sizes of the messages from these ranks.
-/// All ranks send messages of the same length.
+/// Returns (a copy of `mine` for every other rank, the size of the message expected from each of these ranks). All
+/// messages have the length of `mine`.
 pub(crate) fn to_all(link: &dyn Link, mine: &[u8]) -> (Messages, Sizes) {
     let others = || (0..link.ranks()).filter(|rank| *rank != link.rank() && !mine.is_empty());
     (others().map(|rank| (rank, mine.to_vec())).collect(), others().map(|rank| (rank, mine.len())).collect())
 }
 
-/// Sends the messages `outgoing`, and returns the messages of all ranks in the order of ranks. `mine` is the message of
-/// this rank, and `expected` holds the sizes of the other ranks' messages. Unlike [`gather`], this function does not
-/// add the bytes to the counted traffic.
+/// Sends the messages `outgoing` to other ranks, and returns one message of each rank, in the order of ranks. `mine` is
+/// the message of this rank in the result, and `expected` holds the sizes of the other ranks' messages. Unlike
+/// [`gather`], this function does not add the bytes to the counted traffic.
 pub(crate) fn spread(
     link: &dyn Link,
     mine: Vec<u8>,
@@ -108,15 +108,15 @@ pub(crate) fn exchange(
 
 /// The messages that arrive on this rank during one exchange (one call of [`Link::carry`]).
 pub trait Arrivals {
-    /// Waits for the message of a rank and returns its bytes. The message of a rank may be taken only once in an
-    /// exchange.
+    /// Waits for the message of a rank and returns its bytes. In one exchange, this method may be called only once for
+    /// each rank.
     ///
     /// # Errors
     /// Returns [`Error::Lost`] as [`Link::carry`] does.
     fn take(&mut self, rank: usize) -> Result<Vec<u8>, Error>;
 
-    /// Lets the transport send and receive. Returns true if the transport sends and receives only during such calls,
-    /// and false if it also does so without calls.
+    /// Lets the transport send and receive. Returns true if the transport makes progress only during such calls, and
+    /// false if it makes progress independently.
     fn poke(&mut self) -> bool {
         false
     }
@@ -157,7 +157,7 @@ impl Job {
         self.traffic.get()
     }
 
-    /// Adds `bytes`, which this rank sent to compare its call with the other ranks, to the counted traffic.
+    /// Adds `bytes` to the counted traffic of agreements (the comparison of calls between ranks).
     pub(crate) fn agreed(&self, bytes: usize) {
         let before = self.traffic();
         self.traffic.set(Traffic { agreements: before.agreements + bytes as u64, ..before });
@@ -171,7 +171,7 @@ impl Job {
         self.traffic.set(Traffic { sent, received, ..before });
     }
 
-    /// Returns the error that this rank returns after its wait for another rank failed. `what` describes the failure.
+    /// Returns the error for a failed exchange with another rank. `what` describes the failure.
     pub fn lost(&self, what: &str) -> Error {
         let (rank, ranks, seconds) = (self.rank, self.ranks, self.timeout.as_secs_f64());
         Error::Lost(format!(

@@ -2,12 +2,12 @@
 //!
 //! The keys are divided into groups, for example the keys of each rank. The attention over one group gives an output
 //! and, for each query row, a log-sum-exp: the logarithm of the sum of the row's weights. The merged output is the
-//! weighted sum of the groups' outputs. The weight of a group is its part of the total sum of weights. A row without
-//! readable keys has the output 0 and the log-sum-exp minus infinity.
+//! weighted sum of the groups' outputs. The weight of a group is the group's sum of weights, divided by the sum over
+//! all groups. A row without readable keys has the output 0 and the log-sum-exp minus infinity.
 
 use crate::array::{Array, Places};
 
-/// The results of some query rows over the keys of the steps that were computed so far.
+/// The outputs and log-sum-exps of some query rows over all keys whose results were added so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     /// The outputs, `[batch, heads, rows, v_dim]`.
@@ -23,8 +23,8 @@ impl Results {
         Results { out: Array::filled(out, 0.0), lse: Array::filled(lse, f32::NEG_INFINITY), untouched: true }
     }
 
-    /// Merges results over further keys into the query rows at `places`. `out` and `lse` are the outputs and
-    /// log-sum-exps of these rows over the further keys.
+    /// Merges `out` and `lse`, the outputs and log-sum-exps over further keys, into the results of the query rows at
+    /// `places`.
     pub(crate) fn add(&mut self, places: &Places, out: Array, lse: Array) {
         match places {
             Places::All if self.untouched => (self.out, self.lse) = (out, lse),

@@ -19,11 +19,11 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// The maximum number of bytes of one MPI message, because MPI counts bytes in C's `int`. Longer messages are sent in
-/// several parts.
+/// The maximum number of bytes of one MPI message; longer messages are sent in several parts. MPI stores the number of
+/// bytes in a C `int`.
 const LONGEST: usize = 1 << 30;
-/// The time that this rank waits before it ends the MPI program on all ranks, so that the other ranks can print their
-/// errors.
+/// After an error, this rank waits for this time before it ends the processes of all ranks, so that the other ranks can
+/// print their errors.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The link of this process to the other processes that `mpirun` started. The link has its own MPI communicator over
@@ -133,7 +133,7 @@ struct Letter {
     /// The MPI requests of the message that are not done. `Some` is the number of bytes that a request must receive;
     /// `None` is for requests that send.
     requests: Vec<(ffi::MPI_Request, Option<usize>)>,
-    /// The error of a failed request. It is stored because MPI returns the error only once.
+    /// The error of a failed request. The error is stored because MPI reports it only once.
     failed: Option<String>,
 }
 

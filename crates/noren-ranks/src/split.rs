@@ -1,4 +1,4 @@
-//! [`Split`]: a planned mask that is partitioned over ranks, from the view of one rank.
+//! [`Split`]: the part of one rank in a planned mask that is partitioned over ranks.
 //!
 //! A [`Partition`] gives the indices of tokens in the whole sequence. The arrays of a rank contain only the tokens that
 //! the rank owns, in ascending order. This module translates indices into *places*, which are positions in a rank's
@@ -39,16 +39,16 @@ pub struct Split {
 pub(crate) struct Family {
     /// The indices of the batch rows in this family (all batch rows with equal partitions).
     pub(crate) batch: Vec<usize>,
-    /// The number of queries that this rank owns in each batch row of the family.
+    /// The number of queries that this rank owns in each batch row of this family (batch rows with equal partitions).
     pub(crate) queries: usize,
-    /// The number of keys that this rank owns in each batch row of the family.
+    /// The number of keys that this rank owns in each batch row of this family (batch rows with equal partitions).
     pub(crate) keys: usize,
     pub(crate) steps: Vec<Step>,
-    /// The data that this rank sends to each peer, in ascending order of peers.
+    /// The data that this rank sends to each other rank, in ascending order of ranks.
     pub(crate) sends: Vec<Outgoing>,
-    /// The data that this rank receives from each peer, in ascending order of peers.
+    /// The data that this rank receives from each other rank, in ascending order of ranks.
     pub(crate) receives: Vec<Incoming>,
-    /// The number of query rows that this rank computes and other ranks own.
+    /// The number of query rows, per batch row of this family, that other ranks own and send to this rank.
     pub(crate) foreign: usize,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Family {
 pub(crate) struct Step {
     pub(crate) peer: usize,
     pub(crate) foreign: bool,
-    /// The places (indices) of the query rows in a list. If `foreign` is true, it is the list of all rows from other
-    /// ranks; otherwise it is the list of the rows that this rank owns.
+    /// The places of the step's query rows, which are indices in a list. If `foreign` is true, the list has all query
+    /// rows received from other ranks; otherwise the rows that this rank owns.
     pub(crate) rows: Places,
-    /// The places (indices) of the keys in a list: the keys that this rank owns if `peer` is this rank, and otherwise
-    /// the keys that it receives from `peer`.
+    /// The places of the step's keys, which are indices in a list. If `peer` is this rank, the list has the keys that
+    /// this rank owns; otherwise the keys received from `peer`.
     pub(crate) keys: Places,
     pub(crate) plan: Plan,
 }
@@ -74,9 +74,9 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Incoming {
     pub(crate) peer: usize,
-    /// The number of keys that the rank `peer` sends.
+    /// The number of keys that this rank receives from the rank `peer`.
     pub(crate) keys: usize,
-    /// The places (indices) of the query rows of the rank `peer` in the list of all query rows from other ranks.
+    /// The indices of the query rows from the rank `peer` in the list of all query rows from other ranks.
     pub(crate) rows: Vec<usize>,
 }
 
@@ -84,15 +84,15 @@ impl Split {
     /// Splits a plan over the ranks of `link`, with the partition that [`noren_dist::partition`] chooses.
     ///
     /// # Errors
-    /// Returns an error if the mask has no serial form, because ranks compare their masks in this form. A mask of
-    /// closures, or a part of another mask, has no serial form. Returns an error if there are more ranks than the
-    /// partitioner supports.
+    /// Returns an error if the mask has no serial form, because ranks compare their masks in this form. A mask that a
+    /// Rust closure computes, or a part of another mask, has no serial form. Returns an error if there are more ranks
+    /// than the partitioner supports.
     pub fn new(plan: &Plan, link: &dyn Link) -> Result<Self, Error> {
         Split::travelling(plan, Travel::Both, link)
     }
 
-    /// Splits a plan as [`new`](Self::new) does. `travel` defines whether ranks send only keys and values to each
-    /// other, or also queries.
+    /// Splits a plan as [`new`](Self::new) does. `travel` selects what ranks may send to each other: only keys and
+    /// values, or queries too.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -105,8 +105,8 @@ impl Split {
     /// Splits a plan over the ranks of `link` with a given partition.
     ///
     /// # Errors
-    /// Returns the errors of [`new`](Self::new), and an error if the partition is for another mask, other facts or
-    /// another number of ranks.
+    /// Returns the errors of [`new`](Self::new), and an error if the partition is for another mask, other facts (data
+    /// to which the mask is bound) or another number of ranks.
     pub fn with(plan: &Plan, partition: Partition, link: &dyn Link) -> Result<Self, Error> {
         if partition.ranks != link.ranks() {
             let (made, there) = (partition.ranks, link.ranks());
@@ -115,7 +115,7 @@ impl Split {
             )));
         }
         if partition.hash_for(plan.bound()) != partition.hash {
-            let problem = "the partition is for another mask or other facts: make a partition of this plan";
+            let problem = "the partition is for another mask, or for other data of the same mask (lengths, documents, ...): make a partition of this plan";
             return Err(Error::Input(problem.to_owned()));
         }
         partition.check(plan.bound())?;
@@ -136,8 +136,8 @@ impl Split {
     }
 
     /// Returns the predicted numbers of bytes that this rank sends and receives, in a forward pass and in a backward
-    /// pass, `[forward, backward]`. The prediction needs only the partition. `element` is the number of bytes of one
-    /// element of queries, keys and values.
+    /// pass, `[forward, backward]`. The prediction uses only the partition and these sizes. `element` is the number of
+    /// bytes of one element of queries, keys and values.
     pub fn predicted(&self, [head_dim, v_dim]: [usize; 2], element: usize) -> [Traffic; 2] {
         let all = self.partition.traffic(&Wire { head_dim, v_dim, element, partial: 4 })[self.rank];
         let of = |sent, received| Traffic { sent, received, agreements: 0 };
@@ -218,7 +218,8 @@ impl Split {
         out
     }
 
-    /// Returns the values of a call that must be equal on all ranks before any array is sent, as (name, value).
+    /// Returns the arguments of a call that must be equal on all ranks, as (name, value). The ranks compare them before they
+    /// send arrays.
     pub(crate) fn said<T: Element>(&self, local: &Local<'_, T>, options: &Options) -> Said {
         self.said.iter().cloned().chain(local.said(options)).collect()
     }
@@ -237,8 +238,8 @@ impl Split {
     }
 
     /// Returns the steps of all families (sets of batch rows with equal partitions), each with the index of its family.
-    /// Steps whose query rows this rank owns are first, so that rows of other ranks have time to arrive. Apart from
-    /// this, the steps of a family keep their order.
+    /// Steps with query rows of this rank come first, so that rows of other ranks have time to arrive. Within each of
+    /// these two groups, the steps of a family keep their order.
     pub(crate) fn steps(&self) -> Vec<(usize, &Step)> {
         let all = self.families.iter().enumerate();
         let mut steps: Vec<_> =
@@ -306,8 +307,8 @@ fn indices(runs: &Runs) -> Vec<usize> {
     runs.iter().flat_map(|[start, end]| *start as usize..*end as usize).collect()
 }
 
-/// Returns the place (index) of each of `wanted` in the list `held`, for example `[1, 2]` for `[5, 7]` in `[3, 5, 7]`.
-/// Both lists are ascending.
+/// Returns, for each number in `wanted`, its index in the list `held`. For example, `wanted` = `[5, 7]` and `held` =
+/// `[3, 5, 7]` give `[1, 2]`. Both lists are ascending.
 fn at(wanted: &[usize], held: &[usize]) -> Vec<usize> {
     wanted.iter().map(|index| held.partition_point(|other| other < index)).collect()
 }
@@ -317,10 +318,11 @@ fn places(wanted: &Runs, held: &[usize]) -> Places {
     if wanted == held { Places::All } else { Places::At(at(&wanted, held)) }
 }
 
-/// Returns the values of a plan that ranks compare, as (name, value): the mask, the shape, and a digest of the facts.
+/// Returns the values of a plan that ranks compare, as (name, value): the mask, the shape, and a digest of the facts
+/// (data to which the mask is bound).
 ///
 /// # Errors
-/// Returns an error if the mask has no serial form: a mask of closures, or a part of another mask.
+/// Returns an error if the mask has no serial form: a mask that a Rust closure computes, or a part of another mask.
 pub(crate) fn said_of(plan: &Plan) -> Result<Said, Error> {
     let bound = plan.bound();
     let facts = hex(bound.to_json()?);

@@ -1,5 +1,5 @@
-//! `threads`: ranks that are threads of this process, for trials of a partition, and for tests of the behaviour that
-//! all links share.
+//! `threads`: ranks that are threads of one process, to try a partition without several processes, and to test the
+//! behaviour of links.
 
 use crate::link::{Messages, Sizes};
 use crate::{Arrivals, Error, Job, Link};
@@ -25,8 +25,8 @@ pub struct ThreadLink {
 /// ```
 ///
 /// # Panics
-/// Panics if the function panics on a rank, or if the time-out is 0. A rank that waits for a panicked rank gets
-/// [`Error::Lost`].
+/// Panics if the function panics on a rank, or if the time-out is 0. A call on a rank that waits for a panicked rank
+/// returns [`Error::Lost`].
 pub fn threads<R: Send>(ranks: usize, timeout: Duration, run: impl Fn(&ThreadLink) -> R + Sync) -> Vec<R> {
     assert!(!timeout.is_zero(), "the time-out is 0: give a time greater than 0");
     let mut to: Vec<Vec<Sender<Vec<u8>>>> = (0..ranks).map(|_| Vec::new()).collect();
@@ -83,9 +83,11 @@ impl Arrivals for Arriving<'_> {
         let size = self.expected.remove(&rank).expect("the caller takes the message of each rank only once");
         let start = Instant::now();
         let message = self.link.from[rank].recv_timeout(self.link.timeout()).map_err(|error| {
-            let how = if error == RecvTimeoutError::Disconnected { "left" } else { "sent nothing" };
             let waited = start.elapsed().as_secs_f64();
-            self.link.job().lost(&format!("waited {waited:.1} s for rank {rank}, which {how}"))
+            self.link.job().lost(&match error {
+                RecvTimeoutError::Disconnected => format!("rank {rank} left after this rank had waited {waited:.1} s"),
+                RecvTimeoutError::Timeout => format!("rank {rank} sent nothing for {waited:.1} s"),
+            })
         })?;
         match message.len() == size {
             true => Ok(message),

@@ -1,4 +1,5 @@
-//! Lists and counts the findings of the detectors in files and folders, by kind. In text without secrets, all findings are false.
+//! Lists and counts the findings of the detectors in files and folders, by kind. In files without secrets, every
+//! finding is a false alarm.
 //!
 //! ```sh
 //! cargo run --release -p noren-text --example scan -- [--kinds email,card] [--bytes 2000000] PATH...
@@ -10,7 +11,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The maximum number of bytes of a finding that are printed.
+/// The maximum number of bytes printed of each finding.
 const SHOWN: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -18,8 +19,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--kinds" => kinds = args.next().ok_or("--kinds needs names of kinds, with commas between the names")?,
-            "--bytes" => most = args.next().ok_or("--bytes needs a number")?.parse()?,
+            "--kinds" => {
+                kinds = args
+                    .next()
+                    .ok_or("--kinds needs names of detectors with commas between them, such as email,card")?
+            }
+            "--bytes" => {
+                most = args
+                    .next()
+                    .ok_or("--bytes needs a number: the maximum number of bytes of all files together")?
+                    .parse()?
+            }
             _ => paths.push(PathBuf::from(arg)),
         }
     }
@@ -55,7 +65,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns all files below a path, sorted. Leaves out folders whose names begin with a dot, and build outputs.
+/// Adds all files below `path` to `files`, sorted. Leaves out folders whose names begin with a dot, and build outputs.
 fn list(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     if !path.is_dir() {
         files.push(path.to_owned());

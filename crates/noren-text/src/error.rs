@@ -3,22 +3,22 @@
 use std::path::PathBuf;
 
 /// An error of texts, tokenizers or training data. The message of the error names the given value, the expected value,
-/// and the repair.
+/// and how to fix the error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The given name is not the name of a detector.
-    #[error("there is no detector `{name}`{}: known are {known}; give words, patterns and spans of your own another name", hint(.nearest))]
+    #[error("{}", unknown(.name, .nearest.as_deref(), .known))]
     UnknownDetector {
         /// The given name.
         name: String,
         /// The known name that is most similar to the given name; `None` if no name is similar.
         nearest: Option<String>,
-        /// All names of detectors, as one text.
+        /// The names of all detectors, as one text.
         known: String,
     },
 
-    /// Invalid data for a detector.
+    /// A detector cannot be made or used: its name, pattern or word list is invalid, or its model fails.
     #[error("detector `{name}`: {problem}")]
     Detector {
         /// The name of the detector.
@@ -49,7 +49,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// Invalid training data or options of training.
+    /// Training data or training options are invalid.
     #[error("training data: {0}")]
     Data(String),
 }
@@ -64,8 +64,17 @@ impl Error {
     }
 }
 
-fn hint(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+fn unknown(name: &str, nearest: Option<&str>, known: &str) -> String {
+    match nearest {
+        Some(nearest) => {
+            format!(
+                "there is no detector `{name}` (did you mean `{nearest}`?): the detectors are {known}; detectors of your own need other names"
+            )
+        }
+        None => {
+            format!("there is no detector `{name}`: the detectors are {known}; detectors of your own need other names")
+        }
+    }
 }
 
 fn place(path: &Option<PathBuf>) -> String {

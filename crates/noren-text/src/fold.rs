@@ -2,8 +2,8 @@
 //! original text.
 //!
 //! The same secret can be written in many forms: with digits of different scripts, dashes of different lengths, tabs,
-//! line breaks, or characters without width. Folding converts them to one form, by Unicode's properties, so that a
-//! detector is one plain pattern.
+//! line breaks, or characters without width. Folding converts all of these to one form, with the character properties
+//! of Unicode, so that a detector needs only one simple pattern.
 
 use icu_casemap::{CaseMapper, CaseMapperBorrowed};
 use icu_properties::props::{Dash, DefaultIgnorableCodePoint, GeneralCategory};
@@ -12,7 +12,8 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::LazyLock;
 use unicode_normalization::char::{canonical_combining_class, decompose_compatible, is_combining_mark};
 
-/// The character that replaces, in a folded text, consecutive white space with two or more line breaks.
+/// The character that replaces consecutive white space with two or more line breaks in a folded text (a text in the
+/// form that detectors read).
 pub(crate) const PARAGRAPH: char = '\u{2029}';
 
 /// The treatment of characters without width, such as the zero-width space (Unicode's `Default_Ignorable_Code_Point`).
@@ -33,7 +34,8 @@ fn is_invisible(c: char) -> bool {
     CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
 }
 
-/// A folded text. Byte `i` of the folded text came from the bytes `start[i]..end[i]` of the original text.
+/// A folded text: a text in the one form that detectors read. Byte `i` of the folded text came from the bytes
+/// `start[i]..end[i]` of the original text.
 pub(crate) struct Folded {
     pub(crate) text: String,
     start: Vec<usize>,
@@ -41,20 +43,21 @@ pub(crate) struct Folded {
 }
 
 impl Folded {
-    /// Folds a text for patterns:
+    /// Returns the folded form of a text, in which patterns are searched:
     ///
     /// * Compatibility forms are decomposed and marks are sorted (NFKD). Marks on characters other than letters are removed.
     /// * Decimal digits (`Nd`) become ASCII digits, dashes (`Dash`, `Pd`) become `-`.
-    /// * A run of white space and control characters becomes one character: ` ` without a line break, a line feed with one,
-    ///   and [`PARAGRAPH`] with more.
+    /// * A run of white space and control characters becomes one character: a space if it has no line break, a line
+    ///   feed if it has one, and [`PARAGRAPH`] if it has more.
     /// * Characters without width are read as `invisible` specifies.
     pub(crate) fn new(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), None).fold(text, invisible)
     }
 
-    /// Folds a text for the search of words: as [`new`](Self::new), with full case folding, and with one space for
-    /// consecutive white space. Removes the accents of Greek letters, because Greek upper case has no accents. Removes
-    /// the combining dot of `i`, which remains when the Turkish `İ` becomes lower case.
+    /// Returns the folded form of a text, in which words are searched: the form of [`new`](Self::new) with full case
+    /// folding, and with one space in place of consecutive white space. Removes the accents of Greek letters, because
+    /// Greek upper case has no accents. Removes the combining dot of `i`, which remains when the Turkish `İ` becomes
+    /// lower case.
     pub(crate) fn words(text: &str, invisible: Invisible) -> Self {
         Folder::new(text.len(), Some(CaseMapper::new())).fold(text, invisible)
     }
@@ -65,8 +68,8 @@ impl Folded {
         self.end.resize(self.text.len(), from.end);
     }
 
-    /// Returns the bytes of the original text from which `range` of the folded text came. The returned range is never
-    /// empty.
+    /// Returns the bytes of the original text from which the byte range `range` of the folded text (the form that
+    /// detectors read) came. The returned range is never empty.
     pub(crate) fn origin(&self, range: Range<usize>) -> Range<usize> {
         self.start[range.start]..self.end[range.end - 1]
     }
@@ -77,10 +80,12 @@ impl Folded {
     }
 }
 
-/// A builder of [`Folded`]: the folded text so far, and the combining marks and white space that are not yet written.
+/// A builder of [`Folded`]: the part of the folded text (the form that detectors read) that was already written, and
+/// the combining marks and white space that are still to be written.
 struct Folder {
     out: Folded,
-    /// The case folding, if the text is folded for the search of words; `None` if letters keep their case.
+    /// The conversion of letters to one case, if the text is prepared for the search of words; `None` if letters keep
+    /// their case.
     cases: Option<CaseMapperBorrowed<'static>>,
     /// Combining marks of the last character of the folded text, not yet sorted, each with its bytes in the original
     /// text.
@@ -176,9 +181,9 @@ impl Folder {
         }
     }
 
-    /// Writes the stored combining marks after the last character, in the canonical order of Unicode. All of them get
-    /// the same range of original bytes: from the first mark to the last. Marks on characters other than letters are
-    /// removed.
+    /// Writes the stored combining marks after the last character, in the canonical order of Unicode. As its origin,
+    /// each mark gets the range of original bytes from the first of these marks to the last. Marks on characters other
+    /// than letters are removed.
     fn flush_marks(&mut self) {
         let (Some((_, first)), Some((_, last))) = (self.marks.first(), self.marks.last()) else { return };
         let from = first.start..last.end;
@@ -214,16 +219,16 @@ impl Folder {
     }
 }
 
-/// Sorts combining marks by their canonical combining class, as Unicode requires. Marks of class 0 keep their places,
-/// and no mark moves past a mark of class 0.
+/// Sorts combining marks by their canonical combining class, as Unicode requires. Marks of class 0 stay where they are,
+/// and no other mark moves past them.
 fn sort_marks(marks: &mut [(char, Range<usize>)]) {
     for run in marks.split_mut(|(c, _)| canonical_combining_class(*c) == 0) {
         run.sort_by_key(|(c, _)| canonical_combining_class(*c));
     }
 }
 
-/// Returns whether a mark is removed from `base` for the search of words, because the same word in upper or lower case
-/// may lack the mark.
+/// Returns whether `mark` on the letter `base` is removed before words are searched. This is so if the same word in the
+/// other case may lack the mark.
 fn is_dropped_in_words(base: char, mark: char) -> bool {
     match mark {
         '\u{307}' => base == 'i',

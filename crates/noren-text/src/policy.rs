@@ -1,5 +1,5 @@
 //! [`Policy`]: the rule for which tokens may read private tokens, and which outputs may be released. A policy gives a
-//! mask and the facts for this mask.
+//! mask, and the facts (data that the mask needs: labels and clearance levels of tokens).
 
 use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
@@ -8,19 +8,21 @@ use std::collections::BTreeMap;
 
 /// The rule for which tokens may read private tokens.
 ///
-/// A policy changes the mask of every layer. Otherwise, hidden content could pass through a token that read the content
-/// one layer earlier. With any mask, a private token contains its own content. Outputs at private positions are therefore
-/// not [`released`](Policy::released), and pooling, classification and decoding must leave them out.
+/// A policy changes the mask of every layer. If one layer were not changed, a token could read hidden content there and
+/// pass it on in later layers. Under any mask, the output of a private token contains the token's own content. Outputs
+/// at private positions are therefore not [`released`](Policy::released), and pooling, classification and decoding must
+/// leave them out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// No token reads private tokens: `mask - keys(label="private")`.
     Hide,
-    /// Each token reads tokens up to its own level: `mask & clearance`. `levels` gives the level of each kind of private
-    /// text [default: 1]. A token of several kinds has the highest of their levels. Public tokens have level 0.
+    /// Each token reads tokens up to its own clearance level: `mask & clearance`. `levels` gives the clearance level of
+    /// each kind of private text [default: 1]. A token of several kinds has the highest of their levels. Public tokens
+    /// have level 0.
     Clearance {
-        /// The level of each kind of private text, above 0; a kind that is missing has level 1.
+        /// The clearance level of each kind of private text, above 0; a kind that is missing has level 1.
         levels: BTreeMap<Kind, i64>,
-        /// The reader's level: outputs of tokens up to this level may be released.
+        /// The reader's clearance level: outputs of tokens up to this level may be released.
         reader: i64,
     },
     /// Only some query heads are prevented from reading private tokens, to study the effect of attention. The other heads
@@ -32,7 +34,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Returns `base` without the cells that the policy denies. The facts come from [`facts`](Self::facts).
+    /// Returns `base` without the cells that the policy denies. The facts (labels and clearance levels of tokens) that
+    /// the returned mask needs come from [`facts`](Self::facts).
     ///
     /// Heads 0 and 1 of this policy may not read private tokens, and all other heads may:
     ///
@@ -56,8 +59,9 @@ impl Policy {
         }
     }
 
-    /// Adds the labels and levels of the private tokens to `facts`. `rows` has the tokens of the text of each batch
-    /// row. A text may be shorter than others; the padding after its tokens is public.
+    /// Adds the labels and clearance levels of the private tokens to `facts` (data given with a mask). `rows` has one
+    /// entry for each batch row: the private tokens of its text. A text may be shorter than others; the padding after
+    /// its tokens is public.
     pub fn facts(&self, rows: &[&PrivateTokens], facts: Facts) -> Facts {
         let mut facts = facts.label_rows(PRIVATE, rows.iter().map(|row| to_spans(&row.positions())).collect());
         let kinds: std::collections::BTreeSet<&Kind> =
@@ -76,7 +80,7 @@ impl Policy {
         facts
     }
 
-    /// Returns the level of token `at`: the highest level of its kinds, or 0 for a public token.
+    /// Returns the clearance level of token `at`: the highest level of its kinds, or 0 for a public token.
     pub fn level(&self, tokens: &PrivateTokens, at: usize) -> i64 {
         let of = |kind: &Kind| match self {
             Policy::Clearance { levels, .. } => levels.get(kind).copied().unwrap_or(1),
@@ -105,7 +109,7 @@ impl Policy {
     }
 }
 
-/// Returns the ranges of consecutive numbers in ascending positions: 2..4 and 7..8 for the positions 2, 3 and 7.
+/// Joins consecutive numbers of the ascending list `positions` to ranges: for example, `[2, 3, 7]` gives 2..4 and 7..8.
 fn to_spans(positions: &[usize]) -> Vec<Span> {
     let mut spans: Vec<std::ops::Range<u64>> = Vec::new();
     for at in positions.iter().map(|at| *at as u64) {

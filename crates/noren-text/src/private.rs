@@ -14,15 +14,17 @@ pub struct PrivateTokens {
 }
 
 impl PrivateTokens {
-    /// Finds the tokens of `encoding` that hold any part of `findings` in `text`.
+    /// Returns the tokens of `text`, given in `encoding`, and marks as private those that contain a part of a finding
+    /// in `findings`.
     ///
-    /// * A token is private if it holds any byte of a finding.
+    /// * A token is private if it contains at least one byte of a finding.
     /// * If several byte-level tokens share a character, and the character is private, all of these tokens are private.
-    /// * A token with an empty range inside a finding is private, because tokenizers that trim offsets give white space an
-    ///   empty range.
+    /// * A token with an empty range inside a finding is private. Tokenizers that trim offsets give such a range to
+    ///   tokens of white space.
     /// * Special tokens hold no text and are never private.
-    /// * If a character of a finding is in no token (a tokenizer may drop or change the character), the tokens before and
-    ///   after it are private, because they may hold a trace of the character. This does not apply to white space.
+    /// * If a character of a finding is in no token (a tokenizer may drop or change the character), the tokens before
+    ///   and after this character are private, because they may contain a trace of the character. White space is
+    ///   excepted.
     pub fn locate(findings: &[Finding], text: &str, encoding: &Encoding) -> Self {
         let mut by_kind: BTreeMap<Kind, Vec<bool>> = BTreeMap::new();
         let ranges = Ranges::new(encoding);
@@ -33,7 +35,8 @@ impl PrivateTokens {
         PrivateTokens { len: encoding.len(), by_kind }
     }
 
-    /// Returns `len` tokens, of which those at the given positions are private.
+    /// Returns the tokens of a text of `len` tokens. `kinds` has pairs (kind, indices of the private tokens of this
+    /// kind).
     ///
     /// ```
     /// use noren_text::{Kind, PrivateTokens};
@@ -61,8 +64,8 @@ impl PrivateTokens {
         Ok(PrivateTokens { len, by_kind })
     }
 
-    /// Returns the `len` tokens from token `first` on. Tokens after the end of the text, such as generated ones, are
-    /// public.
+    /// Returns the tokens from index `first` to `first + len - 1`, renumbered from 0. Tokens after the end of the text,
+    /// such as generated tokens, are public.
     ///
     /// ```
     /// use noren_text::{Kind, PrivateTokens};
@@ -95,41 +98,41 @@ impl PrivateTokens {
         (0..self.len).filter(|at| self.is_private(*at)).count()
     }
 
-    /// Returns whether token `at` contains private text of any kind.
+    /// Returns whether the token with the index `at` contains private text of any kind.
     pub fn is_private(&self, at: usize) -> bool {
         self.by_kind.values().any(|marks| marks[at])
     }
 
-    /// Returns the private tokens, ascending.
+    /// Returns the indices of the private tokens, ascending.
     pub fn positions(&self) -> Vec<usize> {
         (0..self.len).filter(|at| self.is_private(*at)).collect()
     }
 
-    /// Returns each kind with the ascending indices of its tokens.
+    /// Returns each kind of private text with the indices of the tokens that contain it, ascending.
     pub fn kinds(&self) -> impl Iterator<Item = (&Kind, Vec<usize>)> {
         self.by_kind.iter().map(|(kind, marks)| (kind, (0..self.len).filter(|at| marks[*at]).collect()))
     }
 
-    /// Returns the kinds of private text in token `at`.
+    /// Returns the kinds of private text in the token with the index `at`.
     pub fn kinds_at(&self, at: usize) -> impl Iterator<Item = &Kind> {
         self.by_kind.iter().filter(move |(_, marks)| marks.get(at) == Some(&true)).map(|(kind, _)| kind)
     }
 }
 
-/// The ranges of bytes of the tokens of a text, in orders that are fast to search.
+/// The byte ranges of the tokens of a text, in sorted lists for binary searches.
 struct Ranges<'a> {
     encoding: &'a Encoding,
-    /// The tokens with text, sorted by the start of their range of bytes.
+    /// The indices of the tokens with text, sorted by the start of their range of bytes.
     by_start: Vec<usize>,
     /// For each entry of `by_start`, the maximum end of the ranges of this entry and all earlier entries.
     ends: Vec<usize>,
-    /// For each entry of `by_start`, the smallest index of a token among this entry and all later entries, without
-    /// special tokens; `usize::MAX` if all of them are special.
+    /// For each entry of `by_start`, the smallest token index among this entry and all later entries; special tokens
+    /// are ignored. `usize::MAX` if all of these tokens are special.
     next: Vec<usize>,
-    /// Pairs `(end, token)` for the ranges of tokens that are not special, ascending by `end`. `token` is the largest
-    /// index of a token in this pair and all earlier pairs.
+    /// Pairs `(end, token)`, one for each non-special token with text, ascending by `end`. `end` is the end of the
+    /// token's byte range; `token` is the largest index among the token and those of all earlier pairs.
     before: Vec<(usize, usize)>,
-    /// The tokens that are not special and have an empty range.
+    /// The indices of the non-special tokens with an empty byte range.
     empty: Vec<usize>,
 }
 
@@ -151,8 +154,8 @@ impl<'a> Ranges<'a> {
     }
 
     /// Sets `marks` to true for each token that contains a part of the byte range `private`. If a character of this
-    /// range, other than white space, is in no token, also sets the marks of the tokens before and after it, and of
-    /// tokens without a range between them.
+    /// range is in no token and is not white space, the token before the character, the token after it, and tokens with
+    /// an empty range between these two are also marked.
     fn mark(&self, marks: &mut [bool], private: &Range<usize>, text: &str) {
         let mut claimed = vec![false; private.len()];
         let mut entry = self.by_start.partition_point(|token| self.encoding.ranges[*token].start < private.end);
@@ -177,8 +180,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Sets the marks of the tokens before and after the character at byte `at`, which is in no token, and of the
-    /// tokens without a range between these two tokens.
+    /// Sets `marks` to true for the tokens before and after the character at byte `at`, which is in no token, and for
+    /// the tokens with an empty range between these two tokens.
     fn mark_around(&self, marks: &mut [bool], at: usize) {
         let ending = self.before.partition_point(|(end, _)| *end <= at);
         let before = ending.checked_sub(1).map(|entry| self.before[entry].1);
@@ -193,8 +196,8 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Returns a list of results: the result of `combine` for the first value, the first two values, the first three
-/// values, and so on.
+/// Returns the running results of `combine`: entry `n` combines the values 0 to `n`. With `usize::max`, entry `n` is
+/// the maximum of these values.
 fn running(values: impl Iterator<Item = usize>, combine: fn(usize, usize) -> usize) -> Vec<usize> {
     let mut last: Option<usize> = None;
     values

@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 pub enum Role {
     /// The padding token, which fills rows to equal length.
     Padding,
-    /// The token before a text.
+    /// The special token before a text, such as `[CLS]` or `<s>`.
     Begin,
-    /// The token after a text.
+    /// The special token after a text, such as `[SEP]` or `</s>`.
     End,
     /// The token `[MASK]` of masked language models, which replaces a token to predict.
     Mask,
@@ -45,12 +45,12 @@ impl Encoding {
     }
 }
 
-/// A part of the tokens of a text, short enough for the model.
+/// A part of the tokens of a text that is short enough for a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Window {
     /// The tokens of the window, including the special tokens that the model expects at the beginning and the end.
     pub encoding: Encoding,
-    /// For each token, the index of its word, counted from the start of the text; `None` for special tokens.
+    /// For each token, the index of its word in the whole text, from 0; `None` for special tokens.
     pub words: Vec<Option<u32>>,
 }
 
@@ -62,23 +62,25 @@ pub trait Tokenizer: Send + Sync {
     /// Returns [`Error::Tokenizer`] if the vocabulary has no token for a part of the text.
     fn encode(&self, text: &str) -> Result<Encoding, Error>;
 
-    /// Returns the text of `ids` without special tokens. Bytes that are not UTF-8 (the end of a text that was cut
-    /// within a character) become U+FFFD.
+    /// Returns the text of `ids` without special tokens. Bytes that are not valid UTF-8, for example after a cut within
+    /// a character, become U+FFFD.
     ///
     /// # Errors
     /// Returns [`Error::Tokenizer`] if the tokenizer cannot join the tokens.
     fn decode(&self, ids: &[u32]) -> Result<String, Error>;
 
-    /// Returns the readable form of token `id`; `None` for an index outside the vocabulary.
+    /// Returns the readable form of the token with the index `id` in the vocabulary; `None` for an index outside the
+    /// vocabulary.
     fn token(&self, id: u32) -> Option<String>;
 
     /// Returns the number of tokens in the vocabulary, special ones included.
     fn vocab_size(&self) -> usize;
 
-    /// Returns the index of the special token for `role`; `None` if the tokenizer has none.
+    /// Returns the vocabulary index of the special token with the role `role`; `None` if the tokenizer has no such
+    /// token.
     fn special(&self, role: Role) -> Option<u32>;
 
-    /// Returns whether token `id` is special and therefore has no text.
+    /// Returns whether the token with the index `id` is a special token, which has no text.
     fn is_special(&self, id: u32) -> bool;
 
     /// Returns the tokenizer as a tokenizer.json of Hugging Face, for a model's folder.
@@ -177,21 +179,21 @@ impl Tokenizer for ByteTokenizer {
     }
 }
 
-/// Returns the character with which Hugging Face's byte-level tokenizers represent a byte: the character of the byte if
-/// it is printable, otherwise a character from U+0100 on, such as `Ġ` for a space.
+/// Returns the character with which Hugging Face's byte-level tokenizers represent a byte: the character with the
+/// byte's code if it is printable, otherwise a character from U+0100 upward, such as `Ġ` for a space.
 fn byte_char(byte: u8) -> char {
     let seen = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match seen(byte) {
         true => byte.into(),
         false => {
             let at = (0..byte).filter(|b| !seen(*b)).count() as u32;
-            char::from_u32(0x100 + at).expect("the character of a byte is a letter of Latin Extended-A")
+            char::from_u32(0x100 + at).expect("every number from 0x100 to 0x1ff is the code of a character")
         }
     }
 }
 
-/// Returns the bytes that a token of a byte-level tokenizer represents. `piece` has one character for each byte, as
-/// [`byte_char`] returns it; `None` if the token contains other characters.
+/// Returns the bytes that a token of a byte-level tokenizer represents. `piece` is the token, with one character for
+/// each byte, as [`byte_char`] returns it. Returns `None` if `piece` contains other characters.
 fn piece_bytes(piece: &str) -> Option<Vec<u8>> {
     static BYTES: LazyLock<HashMap<char, u8>> = LazyLock::new(|| (0..=255).map(|b| (byte_char(b), b)).collect());
     piece.chars().map(|c| BYTES.get(&c).copied()).collect()
@@ -227,7 +229,7 @@ impl HfTokenizer {
     /// defined.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
-            .map_err(|e| Error::tokenizer(format!("it is not a tokenizer.json of Hugging Face: {e}")))?;
+            .map_err(|e| Error::tokenizer(format!("the contents are not a tokenizer.json of Hugging Face: {e}")))?;
         if let Some(processor) = inner.get_post_processor() {
             let form = serde_json::to_value(processor).map_err(Error::tokenizer)?;
             check_processor(&form).map_err(Error::tokenizer)?;
@@ -240,7 +242,7 @@ impl HfTokenizer {
     }
 
     /// Returns the tokens of `text` in windows of at most `most` tokens. Each window has the special tokens before and
-    /// after its text, and repeats the last quarter of the text tokens of the previous window.
+    /// after its text. Its first text tokens are the last quarter of the previous window's text tokens.
     ///
     /// # Errors
     /// Returns [`Error::Tokenizer`] if the text has no tokens, or if `most` leaves no space for text.
@@ -336,14 +338,16 @@ impl Tokenizer for HfTokenizer {
     }
 }
 
-/// Returns an error if the tokenizer's rules for special tokens, `post_processor` in tokenizer.json, have a template
-/// that the crate `tokenizers` cannot apply. The crate does not check templates that it reads from a file.
+/// Checks `post_processor` of a tokenizer.json, the rules that add special tokens. Returns an error if its template
+/// cannot be applied by the crate `tokenizers`, which does not check templates that it reads from a file.
 fn check_processor(form: &serde_json::Value) -> Result<(), String> {
     let inner = form["processors"].as_array().map(Vec::as_slice).unwrap_or_default();
     inner.iter().try_for_each(check_processor)?;
     let is_template = |form: &serde_json::Value| form["type"] == "TemplateProcessing";
     if inner.iter().filter(|form| is_template(form)).count() > 1 {
-        return Err("post_processor has several templates (TemplateProcessing): keep only one".into());
+        return Err(
+            "post_processor in tokenizer.json has several templates (TemplateProcessing): keep only one of them".into(),
+        );
     }
     if !is_template(form) {
         return Ok(());
@@ -367,9 +371,10 @@ fn check_processor(form: &serde_json::Value) -> Result<(), String> {
                 ));
             }
             if count("ids") != count("tokens") {
-                let given = format!("{} ids and {} tokens", count("ids"), count("tokens"));
                 return Err(format!(
-                    "post_processor: the special token {name:?} has {given}: give one token for each id"
+                    "post_processor: the special token {name:?} has {} ids and {} tokens: give one token for each id",
+                    count("ids"),
+                    count("tokens")
                 ));
             }
         }

@@ -1,18 +1,20 @@
-//! The named arrays in the facts: the allowed keys of each query row, read from nested lists of all cells, or from a
-//! list of the allowed keys, cells or blocks of cells.
+//! The named mask arrays in the facts (data given with a mask): the allowed keys of each query row, read from nested
+//! lists of all cells, or from a list of the allowed keys, cells or blocks of cells.
 
 use crate::json::{At, Value};
 use crate::refusal::{Result, wrong};
 use crate::runs::{Runs, normal};
 use crate::shape::{MOST, Shape};
 
-/// One named array of the facts: the allowed keys of each query row. Query rows without allowed keys are not stored.
+/// One named mask array of the facts (data given with a mask): the allowed keys of each query row. Query rows without
+/// allowed keys are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// The shape `[batch, heads, q_len, kv_len]`. A `batch` of 1 applies to all batch rows; a `heads` of 1 applies to
-    /// all heads.
+    /// The shape `[batch, heads, q_len, kv_len]`. If `batch` is 1, the array applies to all batch rows; if `heads` is
+    /// 1, it applies to all heads.
     dims: [i64; 4],
-    /// Number of consecutive query rows that share one list of allowed keys.
+    /// The number of consecutive query rows in a group. The rows of a group have equal allowed keys, which are stored
+    /// as one list.
     block_q: i64,
     /// The allowed keys, as pairs `(list number, allowed keys)` in ascending order of the list number. Query `q` in
     /// batch row `b` and head `h` has the list number `(b * heads + h) * lists + q / block_q`; `lists` is the number of
@@ -51,14 +53,14 @@ impl Array {
         b * self.dims[1] + h
     }
 
-    /// Returns true if the array has a separate matrix `[q_len, kv_len]` for each head, so that heads may have
-    /// different allowed keys.
+    /// Returns true if the array has a separate matrix `[q_len, kv_len]` for each head, false if one matrix applies to
+    /// all heads.
     pub(crate) fn by_head(&self) -> bool {
         self.dims[1] > 1
     }
 
-    /// Returns the allowed keys of query row `q`. `slice` is the index of a matrix `[q_len, kv_len]`, as the function
-    /// `slice` returns it.
+    /// Returns the allowed keys of query row `q`. `slice` is the index of the matrix `[q_len, kv_len]`, a result of the
+    /// method [`slice`](Self::slice).
     pub(crate) fn row(&self, slice: i64, q: i64) -> &[(i64, i64)] {
         let list = slice * ((self.dims[2] - 1) / self.block_q + 1) + q / self.block_q;
         match self.rows.binary_search_by_key(&list, |row| row.0) {

@@ -1,4 +1,4 @@
-//! The definition of every atom in two forms: for one cell, and as the keys of a query row.
+//! The definition of every elementary mask (atom) in two forms: for one cell, and as the keys of a query row.
 
 use crate::frame::Frame;
 use crate::node::Node;
@@ -7,9 +7,9 @@ use crate::refusal::Result;
 use crate::runs::{Runs, holds, meet, minus, union};
 use crate::work::Work;
 
-/// The limit for the largest key position, divided by `kv_len`. If the largest key position plus 1 is above `SPARSE *
-/// kv_len`, the positions have many gaps. The atoms `stride`, `neighborhood` and `random` then test each key of a query
-/// row separately, instead of each position.
+/// Key positions have too many gaps if the largest position plus 1 is above `SPARSE * kv_len`. For the elementary masks
+/// (atoms) `stride`, `neighborhood` and `random`, each key of a query row is then tested separately, instead of each
+/// position.
 const SPARSE: i64 = 4;
 
 impl Node {
@@ -18,7 +18,7 @@ impl Node {
         frame.key(j).is_some_and(|k| self.cell((i, frame.query(i)), (j, k)))
     }
 
-    /// Returns whether a query `(row, position)` may read a key `(index, position)`.
+    /// Returns whether a query may read a key. `query` is (query row, position), `key` is (index of the key, position).
     fn cell(&self, query: (i64, i64), key: (i64, i64)) -> bool {
         let (q, k) = (query.1, key.1);
         let part = |node: &Node| node.cell(query, key);
@@ -88,8 +88,8 @@ impl Node {
         Ok(out)
     }
 
-    /// Returns the keys that query row `i` may read, if the mask is an atom. If the mask is a combination of masks,
-    /// tests each key separately.
+    /// Returns the keys that query row `i` may read, from the definition of an elementary mask (atom). Tests each key
+    /// separately if the mask is a combination of masks, or if the key positions have too many gaps.
     fn row_of_atom(&self, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let q = frame.query(i);
         let positions = |runs: &[(i64, i64)]| frame.keys(runs);
@@ -167,8 +167,8 @@ impl Node {
         })
     }
 
-    /// Returns the keys that query row `i` may read. `other` is a set of keys that the caller keeps in memory at the
-    /// same time; its size is counted in `work` during the call.
+    /// Returns the keys that query row `i` may read. `other` is a set of keys that the caller keeps in memory
+    /// meanwhile; during the call, its size counts towards the memory limit of `work`.
     fn row_beside(&self, other: &Runs, frame: &Frame, i: i64, work: &Work) -> Result<Runs> {
         let space = work.space();
         work.keep(other.len())?;
@@ -191,7 +191,8 @@ impl Node {
     }
 }
 
-/// Returns the key positions below `end` that the atom `random` allows for the query at position `q`.
+/// Returns the key positions below `end` that the query at position `q` may read in the elementary mask (atom)
+/// `random`.
 fn random_row(q: i64, end: i64, threshold: u64, seed: u64) -> Runs {
     let mut out = Runs::new();
     for group in 0..(end + 3) / 4 {

@@ -1,4 +1,4 @@
-//! The fields of a certificate, read from JSON. The verifier trusts no field before the check.
+//! The fields of a certificate, read from JSON. No field is trusted before the verifier has checked it.
 
 use crate::expr::Expr;
 use crate::facts::{Facts, ranges};
@@ -43,7 +43,7 @@ pub(crate) const NOT_COVERED: &[&str] = &[
     "loss targets: labels that hold what the inputs hide",
 ];
 
-/// The claims of a certificate about one `deny` rule in one batch row.
+/// The statements of a certificate about one `deny` rule in one batch row. The verifier checks each statement.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) rule: String,
@@ -53,13 +53,13 @@ pub(crate) struct Claim {
     pub(crate) pairs: i64,
     pub(crate) violated: bool,
     pub(crate) reached_pairs: i64,
-    /// True if `reached_pairs` is an exact number, false if it is a lower bound.
+    /// True if `reached_pairs`, the number of denied pairs with influence, is exact; false if it is a lower bound.
     pub(crate) exact: bool,
     pub(crate) witness: Option<Witness>,
 }
 
-/// A path by which a source token influences a target token. In each step `(layer, token)`, the token reads the token
-/// of the previous step in this layer. In the first step, the token reads the source.
+/// A path by which a source token influences a target token. In a step `(layer, token)`, `token` reads in the layer
+/// `layer` the token of the previous step; in the first step, `token` reads the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The token at which the path begins.
@@ -75,13 +75,13 @@ pub(crate) struct Entry {
     pub(crate) number: usize,
     pub(crate) row: usize,
     pub(crate) sources: Runs,
-    /// The influenced tokens before the first layer and after each layer. A pair `(count, set of tokens)` stands for
-    /// `count` consecutive equal sets. The counts sum to the number of layers plus 1.
+    /// The sets of influenced tokens: before the first layer, then after each layer. A pair `(count, set of tokens)`
+    /// stands for `count` consecutive equal sets. The counts sum to the number of layers plus 1.
     pub(crate) after: Vec<(usize, Runs)>,
 }
 
 impl Entry {
-    /// Returns the tokens that the sources influence after the last layer.
+    /// Returns the tokens that the tokens of `sources` influence after the last layer.
     pub(crate) fn last(&self) -> &Runs {
         self.after.last().map_or(&self.sources, |run| &run.1)
     }
@@ -92,7 +92,7 @@ pub(crate) struct Certificate {
     pub(crate) layers: Vec<String>,
     /// The distinct masks of all layers.
     pub(crate) masks: Vec<Expr>,
-    /// For each layer, the index of its mask in `masks`.
+    /// For each layer of the model, the index of the layer's mask in `masks`.
     pub(crate) layer_of: Vec<usize>,
     pub(crate) shape: Shape,
     pub(crate) facts: Facts,
@@ -263,12 +263,13 @@ fn entry(at: &At<'_>, number: usize, shape: &Shape, layers: usize) -> Result<Ent
         return Err(at.refuse("a list `after` whose first set of tokens is equal to `sources` and not empty"));
     }
     if after.windows(2).any(|pair| pair[0].1 == pair[1].1) {
-        return Err(at.refuse("neighbouring sets that differ from each other"));
+        return Err(at.refuse("a list `after` in which each set of tokens differs from the next set"));
     }
     Ok(Entry { number, row, sources, after })
 }
 
-/// Refuses a certificate if two entries of `reach` have the same batch row and the same sources.
+/// Refuses a certificate if two entries of its field `reach` (sets of sources with the tokens that they influence) have
+/// the same batch row and the same sources.
 pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     let mut order: Vec<&Entry> = reach.iter().collect();
     order.sort_unstable_by(|a, b| (a.row, &a.sources).cmp(&(b.row, &b.sources)));
@@ -282,7 +283,8 @@ pub(crate) fn no_twins(reach: &[Entry]) -> Result<()> {
     }
 }
 
-/// Refuses a certificate if the entries of `reach` contain more than 4,000,000 ranges.
+/// Refuses a certificate if the entries of its field `reach` (sets of sources with the tokens that they influence)
+/// contain more than 4,000,000 ranges of tokens.
 pub(crate) fn small_enough(reach: &[Entry]) -> Result<()> {
     let ranges: usize = reach.iter().flat_map(|entry| &entry.after).map(|run| run.1.len()).sum();
     if ranges > 4_000_000 {

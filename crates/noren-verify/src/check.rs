@@ -1,5 +1,5 @@
-//! The check of a certificate: every count, set, path and verdict is computed again from the written definitions of
-//! masks and policies.
+//! The check of a certificate: recomputes every count, set, path and verdict of the certificate from the documented
+//! definitions of masks and policies.
 
 use crate::certificate::{Certificate, Claim, Entry, Witness, no_twins, small_enough};
 use crate::frame::Frame;
@@ -11,7 +11,7 @@ use crate::report::{Report, RuleReport};
 use crate::runs::{Runs, count, holds, meet, minus};
 use crate::work::Work;
 
-/// Checks all claims of a parsed certificate and returns the results.
+/// Checks every statement of a parsed certificate and returns the results.
 pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
     small_enough(&certificate.reach)?;
     no_twins(&certificate.reach)?;
@@ -38,7 +38,7 @@ pub(crate) fn check(certificate: &Certificate) -> Result<Report> {
         } else if verdict {
             "no rule is violated"
         } else {
-            "a rule is violated"
+            "the certificate shows that at least one `deny` rule of the policy is violated"
         };
         return Err(wrong("holds", certificate.holds.to_string(), format!("{verdict}: {why}")));
     }
@@ -70,7 +70,7 @@ fn order(certificate: &Certificate) -> Result<()> {
     Ok(())
 }
 
-/// The check of one batch row of a certificate.
+/// The data for the check of one batch row of a certificate.
 struct Row<'a> {
     certificate: &'a Certificate,
     world: &'a World<'a>,
@@ -145,8 +145,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks one entry of `reach` in the certificate, for every layer. The tokens after the layer must be the tokens
-    /// before the layer and all tokens that read one of the tokens before the layer, and no others.
+    /// Checks one entry of the certificate's field `reach` (a set of sources with the tokens that they influence after
+    /// each layer), for every layer. The set after a layer must contain the set before this layer, all tokens that read
+    /// a token of the set before the layer, and no others.
     fn closure(&mut self, entry: &Entry) -> Result<()> {
         let nothing = Runs::new();
         // For each distinct mask, a set of tokens. The checks of earlier layers with this mask have shown that query
@@ -170,8 +171,8 @@ impl<'a> Row<'a> {
                 found.map_err(|given| {
                     wrong(
                         format!("reach[{}].after", entry.number),
-                        format!("after layer {number}: {given}"),
-                        "exactly the tokens of the previous set and the tokens that read one of these tokens in this layer",
+                        format!("wrong tokens after layer {number}: {given}"),
+                        "exactly the tokens that were influenced before the layer, and the tokens that read one of them in this layer",
                     )
                 })?;
             }
@@ -181,19 +182,24 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks the claim that a rule is not violated. For each denied pair in `classes`, an entry of `reach` must have
-    /// the source among its sources, and must not have the target in its set after the last layer. `field` returns the
-    /// path of a field of the claim, for error messages.
+    /// Checks the claim that a rule is not violated. For each denied pair in `classes`, an entry of the certificate's
+    /// field `reach` (a set of sources with the tokens that they influence) must contain the source of the pair among
+    /// its sources, and must not contain the target in its set after the last layer. `field` returns the path of a
+    /// field of the claim, for error messages.
     fn kept(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         if claim.reached_pairs != 0 || !claim.exact {
             return Err(wrong(
                 field("reached_pairs"),
                 claim.reached_pairs.to_string(),
-                "0 and \"exact\", because the rule is not violated",
+                "0 with `counted` \"exact\", because the certificate states that the rule is not violated",
             ));
         }
         if claim.witness.is_some() {
-            return Err(wrong(field("witness"), "a path", "null, because the rule is not violated"));
+            return Err(wrong(
+                field("witness"),
+                "a path",
+                "no path (null), because the certificate states that the rule is not violated",
+            ));
         }
         for class in classes {
             let mut open = class.targets.clone();
@@ -223,9 +229,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair. If the claim calls
-    /// its number of violated pairs exact, this number must be correct. `field` returns the path of a field of the
-    /// claim, for error messages.
+    /// Checks the claim that a rule is violated: the witness must be a valid path for a denied pair. If the claim
+    /// states an exact number of violated pairs, this number must be correct. `field` returns the path of a field of
+    /// the claim, for error messages.
     fn violated(&self, claim: &Claim, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<()> {
         let expected = "a path from the source of a denied pair to the target of the pair";
         let witness = claim.witness.as_ref().ok_or_else(|| wrong(field("witness"), "null", expected))?;
@@ -263,8 +269,9 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Returns the number of denied pairs in `classes` whose source influences the target. Each source token with a
-    /// denied target needs an entry of `reach` whose only source is this token.
+    /// Returns the number of denied pairs in `classes` whose source influences the target. For each source token with a
+    /// denied target, the certificate's field `reach` (sets of sources with the tokens that they influence) must have
+    /// an entry with only this source.
     fn reached(&self, classes: &[Class], field: &dyn Fn(&str) -> String) -> Result<i128> {
         let mut reached = 0;
         for class in classes {

@@ -1,4 +1,5 @@
-//! The facts of a certificate: lengths, documents, labels, levels, positions and arrays.
+//! The facts of a certificate (data given with its masks): lengths, documents, labels, clearance levels, positions and
+//! arrays.
 
 use crate::array::Array;
 use crate::json::{At, Value};
@@ -41,7 +42,7 @@ pub(crate) struct Facts {
     pub(crate) arrays: Vec<(String, Arc<Array>)>,
 }
 
-/// The names of the fields of the facts in JSON.
+/// The names of the fields that the facts (data given with a mask) may have in JSON.
 const KEYS: &[&str] =
     &["lengths", "side", "real_keys", "query_lengths", "documents", "labels", "levels", "positions", "arrays"];
 
@@ -118,8 +119,8 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Returns the indices of the non-padding keys of batch row `row`; `None` if the facts have neither `lengths` nor
-    /// `real_keys`.
+    /// Returns the indices of the non-padding keys of batch row `row`; `None` if the facts (data given with a mask) have
+    /// neither `lengths` nor `real_keys`.
     pub(crate) fn real(&self, row: usize, kv_len: i64) -> Option<Runs> {
         match (&self.lengths, &self.real_keys) {
             (Some(lengths), _) => Some(at_end(self.left, lengths[row], kv_len)),
@@ -129,8 +130,9 @@ impl Facts {
     }
 
     /// Returns the position at which the first document of batch row `row` begins. `list` contains the lengths of the
-    /// documents. The position is that of the first non-padding token if padding is on the left, the facts have no
-    /// `positions`, and the documents have as many tokens as the batch row without padding. Otherwise it is 0.
+    /// documents. The result is the position of the first non-padding token if three conditions hold: padding is on the
+    /// left, the facts (data given with a mask) have no `positions`, and the total length of the documents equals the
+    /// number of non-padding tokens. Otherwise the result is 0.
     pub(crate) fn documents_begin(&self, list: &[i64], row: usize, kv_len: i64) -> i64 {
         match &self.lengths {
             Some(lengths) if self.left && self.positions.is_none() && list.iter().sum::<i64>() == lengths[row] => {
@@ -200,8 +202,8 @@ fn positions(at: &At<'_>, kv_len: i64) -> Result<Vec<i64>> {
     }
 }
 
-/// Reads a list of ranges `[[start, end], ...]`. The ranges must be sorted, inside `0..len` and not empty, with at
-/// least one number between two ranges.
+/// Reads a list of ranges `[[start, end], ...]`. The ranges must be half-open, sorted, inside `0..len`, not empty, and
+/// with a gap of at least one number between neighbouring ranges.
 pub(crate) fn ranges(at: &At<'_>, len: i64) -> Result<Runs> {
     let runs = at.list(|at| match at.ints(0, len)?[..] {
         [start, end] => Ok((start, end)),

@@ -20,21 +20,23 @@ pub(crate) struct Frame {
     pub(crate) q_len: i64,
     pub(crate) kv_len: i64,
     pub(crate) offset: i64,
-    /// The sequences of keys with consecutive positions, sorted by index. If the facts have no `positions`, one entry
-    /// contains all keys. Keys with a negative position are empty slots and are left out.
+    /// The sequences of keys with consecutive positions, sorted by index. If the facts (data given with a mask) have no
+    /// `positions`, one entry contains all keys. Keys with a negative position are empty slots of the cache and are left
+    /// out.
     pieces: Vec<Piece>,
     /// The entries of `pieces`, sorted by position.
     by_position: Vec<Piece>,
-    /// True if the facts have `positions`.
+    /// True if the facts (data given with a mask) have the field `positions`, the positions of the keys.
     placed: bool,
-    /// The indices of the non-padding keys; `None` if the facts have neither `lengths` nor `real_keys`.
+    /// The indices of the non-padding keys; `None` if the facts (data given with a mask) have neither `lengths` nor
+    /// `real_keys`.
     pub(crate) real: Option<Runs>,
-    /// The number of non-padding queries; `None` if the facts have no `query_lengths`.
+    /// The number of non-padding queries; `None` if the facts (data given with a mask) have no `query_lengths`.
     query_length: Option<i64>,
     /// True if padding is on the left.
     left: bool,
-    /// The length of the batch row without padding on the right, and its full length, in positions. Lists of levels or
-    /// documents must cover at least the first of these lengths.
+    /// The length of the batch row without padding on the right, and its full length, in positions. A list of clearance
+    /// levels, and the total of the document lengths, must be at least as long as the first number.
     pub(crate) extent: (i64, i64),
 }
 
@@ -79,7 +81,7 @@ impl Frame {
         i + self.offset
     }
 
-    /// Returns the position of key `j`; `None` if `j` is an empty slot.
+    /// Returns the position of key `j`; `None` if `j` is an empty slot of the cache.
     pub(crate) fn key(&self, j: i64) -> Option<i64> {
         let at = self.pieces.partition_point(|piece| piece.index + piece.len <= j);
         self.pieces.get(at).filter(|piece| piece.index <= j).map(|piece| j - piece.index + piece.position)
@@ -110,12 +112,13 @@ impl Frame {
         normal(out)
     }
 
-    /// Returns the indices of all keys except empty slots.
+    /// Returns the indices of all keys except empty slots of the cache.
     pub(crate) fn slots(&self) -> Runs {
         normal(self.pieces.iter().map(|piece| (piece.index, piece.index + piece.len)).collect())
     }
 
-    /// Returns the number of entries of `pieces`, an estimate of the steps of a search for keys.
+    /// Returns the number of entries of the field `pieces` (sequences of keys with consecutive positions). The cost of
+    /// a search for keys is proportional to this number.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -139,8 +142,8 @@ impl Frame {
         (0..self.q_len).find(|&i| self.key_at(self.query(i)).is_none())
     }
 
-    /// Returns true if the keys at the positions of query rows `first..end` are known to be in `set`. If the facts have
-    /// `positions`, this is not tested and the result is false.
+    /// Returns true if the keys at the positions of query rows `first..end` are certainly all in `set`. If the facts
+    /// (data given with a mask) have `positions`, the result is always false.
     pub(crate) fn all_within(&self, first: i64, end: i64, set: &[(i64, i64)]) -> bool {
         let (first, end) = (self.query(first), self.query(end));
         let at = set.partition_point(|run| run.1 <= first);
@@ -153,8 +156,8 @@ impl Frame {
     }
 
     /// Returns the non-padding query rows for `padding(on=both)`. `real` contains the non-padding keys, and `left` is
-    /// true if padding is on the left. Returns `None` if the facts have no `query_lengths` and the queries are not the
-    /// last tokens, because then the padding queries are unknown.
+    /// true if padding is on the left. Returns `None` if the facts (data given with a mask) have no `query_lengths` and
+    /// the queries are not the last tokens, because it is then unknown which queries are padding.
     pub(crate) fn real_queries(&self, real: &Runs, left: bool) -> Option<Runs> {
         if let Some(length) = self.query_length {
             return Some(at_end(left, length, self.q_len));

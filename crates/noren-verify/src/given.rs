@@ -1,4 +1,5 @@
-//! The masks, sizes and facts that the caller expects in a certificate, and the cells of one mask.
+//! The masks, sizes and facts (data given with a mask, such as lengths) that the caller expects in a certificate, and
+//! the cells of one mask.
 
 use crate::certificate::Certificate;
 use crate::facts::Facts;
@@ -11,33 +12,35 @@ use crate::shape::Shape;
 use crate::text::parse;
 use crate::work::Work;
 
-/// The masks, sizes and facts that the caller expects in a certificate. A field that is `None` is not compared with the
-/// certificate.
+/// The masks, sizes and facts (data given with a mask, such as lengths) that the caller expects in a certificate. A
+/// field that is `None` is not compared with the certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The texts of the masks, one text for each layer.
+    /// The texts of the masks that the certificate must have, one text for each layer; `None` for any masks.
     pub layers: Option<Vec<String>>,
-    /// The number of layers.
+    /// The number of layers that the certificate must have; `None` for any number.
     pub depth: Option<usize>,
-    /// The shape as JSON.
+    /// The shape that the certificate must have, as JSON; `None` for any shape.
     pub shape: Option<String>,
-    /// The number of queries.
+    /// The number of queries that the certificate must have; `None` for any number.
     pub q_len: Option<usize>,
-    /// The number of keys.
+    /// The number of keys that the certificate must have; `None` for any number.
     pub kv_len: Option<usize>,
-    /// The number of batch rows.
+    /// The number of batch rows that the certificate must have; `None` for any number.
     pub batch: Option<usize>,
-    /// The number of query heads.
+    /// The number of query heads that the certificate must have; `None` for any number.
     pub heads: Option<usize>,
-    /// The number of key-value heads.
+    /// The number of key-value heads that the certificate must have; `None` for any number.
     pub kv_heads: Option<usize>,
-    /// The position of the first query: a list of one position for all batch rows, or of one position for each batch
-    /// row.
+    /// The position of the first query that the certificate must have: a list of one position for all batch rows, or of
+    /// one position for each batch row. `None` for any position.
     pub query_offsets: Option<Vec<i64>>,
-    /// The facts as JSON.
+    /// The facts (data given with the masks, such as lengths or labels) that the certificate must have, as JSON; `None`
+    /// for any facts.
     pub facts: Option<String>,
-    /// The result of a query that may read no key: if true, the query reads all keys (`"fill": "finite"` in the
-    /// certificate); if false, the query reads nothing (`"fill": "nothing"`).
+    /// The behaviour that the certificate must state for a query that may read no key. True: the query reads all keys
+    /// (`"fill": "finite"` in the certificate). False: the query reads nothing (`"fill": "nothing"`). `None`: any
+    /// behaviour.
     pub finite: Option<bool>,
 }
 
@@ -126,8 +129,8 @@ impl Given {
     }
 }
 
-/// The masks of all batch rows and heads: one expression with a shape and facts, read by the verifier. Cells are computed when
-/// they are requested.
+/// The masks of all batch rows and heads, from one mask expression with a shape and facts (data of the mask), as the
+/// verifier reads them. Cells are computed only when they are requested.
 #[derive(Debug)]
 pub struct Masks {
     frames: Vec<Frame>,
@@ -146,8 +149,9 @@ impl Masks {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a text cannot be read, if facts are missing or do not fit the shape, or if the mask has an
-    /// atom that the verifier cannot evaluate (`random_blocks`, `closure`).
+    /// Returns an error if a text cannot be read, if facts (data that the mask needs) are missing or do not fit the
+    /// shape, or if the mask has an elementary mask (atom) that the verifier cannot evaluate (`random_blocks`,
+    /// `closure`).
     pub fn read(mask: &str, shape: &str, facts: &str) -> Result<Self> {
         let shape = Shape::read(&At::new(&Value::read(shape)?, "shape"))?;
         let facts = Facts::read(&At::new(&Value::read(facts)?, "facts"), &shape)?;
@@ -171,8 +175,8 @@ impl Masks {
         i < frame.q_len && j < frame.kv_len && node.allowed(frame, i, j)
     }
 
-    /// Returns the allowed keys of a query row as half-open ranges `(start, end)`. For most masks, the ranges are
-    /// computed for the whole query row, not from single cells.
+    /// Returns the allowed keys of a query row as half-open ranges `(start, end)`. For most masks, this is faster than
+    /// a call of [`allowed`](Self::allowed) for each key.
     ///
     /// # Errors
     /// Returns an error if the query row is outside the shape, or if the computation exceeds the limit of steps or of

@@ -1,5 +1,5 @@
-//! The JSON of certificates: all numbers are whole numbers, and an object has each key only once. [`At`] is a value
-//! with its path, which error messages contain.
+//! The JSON of certificates: all numbers must be whole numbers, and no key may occur twice in an object. [`At`] is a
+//! value together with its path in the document, which error messages contain.
 
 use crate::refusal::{Result, wrong};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -116,7 +116,8 @@ impl Value {
         }
     }
 
-    /// Returns the value as text for an error message. Lists and objects are shown only by the number of their entries.
+    /// Returns the value as text for an error message. For a list or an object, the text contains only the number of
+    /// entries.
     pub(crate) fn show(&self) -> String {
         match self {
             Value::List(list) => format!("a list of length {}", list.len()),
@@ -155,12 +156,13 @@ impl<'a> At<'a> {
         Self { value, path: path.into() }
     }
 
-    /// Returns an error with the path of the value, the value, and the expected value.
+    /// Returns an error that names the path of the value, the value, and `expected`, a description of valid values.
     pub(crate) fn refuse(&self, expected: impl Into<String>) -> crate::Refusal {
         wrong(self.path.clone(), self.value.show(), expected)
     }
 
-    /// Returns the fields of an object. Returns an error if the value is not an object, or if a key is not in `known`.
+    /// Returns the fields of the value, which must be an object. Returns an error for other values, or if a key of the
+    /// object is not in `known`.
     pub(crate) fn object(&self, known: &[&str]) -> Result<Fields<'a>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         match fields.iter().find(|(key, _)| !known.contains(&key.as_str())) {
@@ -171,7 +173,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Returns the pairs `(key, value)` of an object with any keys.
+    /// Returns the pairs `(key, value)` of the value, which must be an object; any keys are accepted.
     pub(crate) fn entries(&self) -> Result<Vec<(&'a str, At<'a>)>> {
         let Value::Object(fields) = self.value else { return Err(self.refuse("an object")) };
         Ok(fields.iter().map(|(key, value)| (key.as_str(), At::new(value, format!("{}.{key}", self.path)))).collect())
@@ -190,7 +192,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Reads a list of whole numbers from `min` to `max`.
+    /// Reads a list of whole numbers, each of which must be from `min` to `max` (inclusive).
     pub(crate) fn ints(&self, min: i64, max: i64) -> Result<Vec<i64>> {
         match self.value {
             Value::List(list) if list.is_empty() => Ok(Vec::new()),
@@ -202,7 +204,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Reads a whole number from `min` to `max`.
+    /// Reads a whole number, which must be from `min` to `max` (inclusive).
     pub(crate) fn int(&self, min: i64, max: i64) -> Result<i64> {
         match self.value {
             Value::Int(value) if (min..=max).contains(value) => Ok(*value),

@@ -1,5 +1,6 @@
 //! [`Layer`]: the tokens that each token reads in one layer of one batch row, over all heads. A layer checks one step
-//! of a closure: from the influenced tokens before the layer to the influenced tokens after it.
+//! of a certificate: whether the tokens that are influenced after the layer follow from those influenced before the
+//! layer.
 
 use crate::expr::{By, Expr};
 use crate::frame::Frame;
@@ -23,7 +24,7 @@ const MOST_COMPARED: usize = 64;
 pub(crate) struct Layer {
     /// The distinct masks of the heads.
     heads: Vec<Node>,
-    /// True if a query row without allowed keys reads all keys, false if the query row reads nothing.
+    /// True if query rows without allowed keys read all keys, false if they read nothing.
     finite: bool,
     /// The keys that the query rows read; `None` until a check needs them.
     index: Option<Index>,
@@ -56,7 +57,8 @@ impl Layer {
         Ok(Self { heads, finite, index: None })
     }
 
-    /// Returns the minimum number of steps that the check of closures takes in this layer.
+    /// Returns the minimum number of computation steps for one check of this layer: the check that the tokens
+    /// influenced before the layer lead to the tokens influenced after it.
     pub(crate) fn least_steps(&self, frame: &Frame) -> u128 {
         frame.q_len as u128 * self.heads.len() as u128
     }
@@ -140,10 +142,11 @@ impl Layer {
         self.index = None;
     }
 
-    /// Checks one step of a closure, from the tokens `from` before this layer to the tokens `to` after it: `to` must
-    /// contain the tokens of `from`, the tokens that read a token of `from`, and no other tokens. Earlier checks have
-    /// shown that query rows outside `to` do not read the tokens of `done`. The inner error describes a missing or an
-    /// additional token. The outer error means that the check exceeds its limit of steps or memory.
+    /// Checks one step of a certificate. `from` are the tokens that are influenced before this layer, and `to` the
+    /// tokens that are influenced after this layer: `to` must contain the tokens of `from`, the tokens that read a
+    /// token of `from`, and no other tokens. Earlier checks have shown that query rows outside `to` do not read the
+    /// tokens of `done`. The inner error describes a missing or an additional token. The outer error means that the
+    /// check exceeds its limit of steps or memory.
     pub(crate) fn step(
         &mut self,
         frame: &Frame,
@@ -154,7 +157,7 @@ impl Layer {
     ) -> Result<std::result::Result<(), String>> {
         work.spend(from.len() + to.len() + done.len())?;
         if let Some(&(lost, _)) = minus(from, to).first() {
-            return Ok(Err(format!("token {lost} is missing, but it is in the set of the previous layer")));
+            return Ok(Err(format!("token {lost} is missing, but it was influenced before this layer")));
         }
         let fresh = minus(from, done);
         let gained = minus(to, from);
@@ -168,13 +171,17 @@ impl Layer {
                 None => None,
             };
             if read.is_none() {
-                return Ok(Err(format!("token {t} is added, but it reads no token of the previous set")));
+                return Ok(Err(format!(
+                    "the layer adds token {t} to the influenced tokens, but this token reads none of the tokens that were influenced before"
+                )));
             }
         }
         let top = self.index.as_ref().map_or(0, |index| index.sums.len() - 1);
         let missed = if fresh.is_empty() { None } else { self.missed(frame, &fresh, to, (top, 0), work)? };
         Ok(match missed {
-            Some((t, k)) => Err(format!("token {t} is missing, but it reads token {k} of the previous set")),
+            Some((t, k)) => {
+                Err(format!("token {t} is missing, but it reads token {k}, which was influenced before this layer"))
+            }
             None => Ok(()),
         })
     }
@@ -219,7 +226,7 @@ impl Layer {
     }
 }
 
-/// Returns true if the mask has arms for heads, so that heads may have different masks.
+/// Returns true if the mask contains `heads(...)`, so that heads may have different masks.
 fn by_head(expr: &Expr) -> bool {
     match expr {
         Expr::Arms(By::Head, _) => true,

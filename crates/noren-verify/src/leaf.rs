@@ -1,16 +1,19 @@
-//! The data of the atoms `tree`, `clearance` and `neighborhood`: trees, levels of positions, and grids.
+//! The data of three elementary masks (atoms): the token tree of `tree`, the clearance levels of `clearance`, and the
+//! grid of `neighborhood`.
 
 use crate::expr::Branches;
 use crate::runs::{Runs, normal};
 use std::collections::BTreeMap;
 
-/// A tree of tokens for the atom `tree`. Node `i` is at the position `start + i`.
+/// A tree of tokens for the elementary mask (atom) `tree`, in which a query reads itself and its ancestors. Node `i` is
+/// at the position `start + i`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     parents: Vec<i64>,
-    /// For each node, the first node of the longest sequence of consecutive nodes that ends at this node and in which
-    /// each node is the parent of the next one. For example, `[0, 0, 0, 3]` for the parents `[-1, 0, 1, 0]`. The
-    /// function `row` uses these nodes to add a range of positions in one step.
+    /// For each node, the first node of its chain. A chain is a sequence of nodes with consecutive indices, in which
+    /// each node is the parent of the next one; the chain of a node ends at this node and is as long as possible. For
+    /// example, the parents `[-1, 0, 1, 0]` give `[0, 0, 0, 3]`. The function `row` adds the positions of a chain as
+    /// one range.
     chain: Vec<usize>,
     /// The number of ancestors of each node.
     depth: Vec<i64>,
@@ -20,8 +23,9 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Builds a tree whose node 0 is at the position `start`. Returns an error if a parent is not a node or run, if parents form a cycle, or if the number of
-    /// runs differs from the number of parents.
+    /// Builds a tree whose node 0 is at the position `start`. If `given` has runs (chains of consecutive nodes), its
+    /// parents are indices of runs, otherwise indices of nodes. Returns an error if a parent is not such an index, if
+    /// the parents form a cycle, or if there are not as many runs as parents.
     pub(crate) fn new(given: &Branches, start: i64) -> Result<Self, String> {
         let count = given.parents.len();
         let parents = match &given.runs {
@@ -39,7 +43,7 @@ impl Tree {
                 for (run, &parent) in given.parents.iter().enumerate() {
                     let parent = match usize::try_from(parent) {
                         Ok(parent) => *ends.get(parent).ok_or_else(|| {
-                            format!("`tree`: the parent of run {run} is {parent}, but no run has this index")
+                            format!("`tree`, in which the parent of run {run} (a chain of consecutive nodes) is {parent}, but no run has this index")
                         })?,
                         Err(_) => -1,
                     };
@@ -49,11 +53,19 @@ impl Tree {
                 }
                 parents
             }
-            Some(runs) => return Err(format!("`tree`: {} runs with {count} parents", runs.len())),
+            Some(runs) => {
+                return Err(format!(
+                    "`tree` with {} runs (chains of consecutive nodes) and {count} parents, but each run needs one parent",
+                    runs.len()
+                ));
+            }
         };
         let count = parents.len();
         if let Some(at) = parents.iter().position(|&parent| parent >= count as i128) {
-            return Err(format!("`tree`: node {at} with the parent {}, which is not a node", parents[at]));
+            return Err(format!(
+                "`tree`, in which the parent of node {at} is {}, but no node has this index",
+                parents[at]
+            ));
         }
         let parents: Vec<i64> = parents.iter().map(|&parent| parent as i64).collect();
         // The number of ancestors of each node; -1 if it is not known yet.
@@ -63,7 +75,7 @@ impl Tree {
             let mut node = first as i64;
             while node >= 0 && depth[node as usize] < 0 {
                 if path.len() == count {
-                    return Err(format!("`tree`: node {node}, which is its own ancestor"));
+                    return Err(format!("`tree`, in which node {node} is its own ancestor"));
                 }
                 path.push(node as usize);
                 node = parents[node as usize];
@@ -88,7 +100,8 @@ impl Tree {
         usize::try_from(position - self.start).ok().filter(|&node| node < self.parents.len())
     }
 
-    /// Returns the minimum number of ancestors of the keys in the window and the chunk of `query`.
+    /// Returns the minimum depth (number of ancestors) of a key that the node `query` may read. The window and the
+    /// chunk of the tree exclude keys of smaller depth.
     fn lowest(&self, query: usize) -> i64 {
         let deep = self.depth[query];
         let of_window = self.window.map_or(0, |window| deep - (window - 1));
@@ -125,12 +138,13 @@ impl Tree {
     }
 }
 
-/// The levels for the atom `clearance`: one level for each position, from position 0.
+/// The clearance levels for the elementary mask (atom) `clearance`: one level for each position, from position 0. A
+/// query reads the keys whose level is equal to or lower than the level of the query.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
     levels: Vec<i64>,
-    /// For each level, the positions with this level or a lower level. The map is empty if there are more than 64
-    /// different levels.
+    /// For each clearance level, the positions with this level or a lower level. The map is empty if there are more
+    /// than 64 different levels.
     below: BTreeMap<i64, Runs>,
 }
 
@@ -146,7 +160,8 @@ impl Levels {
         out
     }
 
-    /// Returns the number of stored levels and ranges, which the memory limit counts.
+    /// Returns the number of stored clearance levels plus the number of stored ranges of positions. The memory limit
+    /// counts both.
     pub(crate) fn stored(&self) -> usize {
         self.levels.len() + self.below.values().map(Vec::len).sum::<usize>()
     }
@@ -174,11 +189,13 @@ impl Levels {
     }
 }
 
-/// A grid of positions in row-major order with a window around each query, for the atom `neighborhood`. The grid has
-/// three dimensions; missing leading dimensions have the length 1.
+/// The grid of the elementary mask (atom) `neighborhood`, in which a query reads the keys in a window around the query.
+/// Positions are grid cells in row-major order. The grid has three dimensions; a grid with fewer dimensions gets
+/// leading dimensions of length 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grid {
-    /// `(length, window, dilation)` for each dimension, in grid cells.
+    /// `(length, window size, dilation)` of each dimension. The length is in grid cells, the window size is a number of
+    /// keys, and the dilation is the distance between neighbouring keys of the window.
     dims: [(i64, i64, i64); 3],
 }
 
@@ -192,7 +209,7 @@ impl Grid {
         Self { dims }
     }
 
-    /// Returns the number of cells of the grid, at most 2^62.
+    /// Returns the number of cells of the grid, or 2^62 if the grid has more cells.
     pub(crate) fn cells(&self) -> i64 {
         self.dims.iter().fold(1_i64, |cells, dim| cells.saturating_mul(dim.0).min(1 << 62))
     }
@@ -205,9 +222,10 @@ impl Grid {
         (position >= 0 && layer < depth).then(|| [layer, line.rem_euclid(height), position.rem_euclid(width)])
     }
 
-    /// Returns the first coordinate of the window around `x` in dimension `dim`, and the number of coordinates in the
-    /// window. The distance from `x` to each coordinate is a multiple of the dilation. For example, for `x` 4, size 3
-    /// and dilation 2, the window has the coordinates 2, 4 and 6. At the edges of the grid, the window is moved inward.
+    /// Returns the first coordinate of the window around the coordinate `x` in dimension `dim`, and the number of
+    /// coordinates in the window. Coordinates of the window are one dilation apart. For example, with window size 3 and
+    /// dilation 2, the window around `x = 4` has the coordinates 2, 4 and 6. At the edges of the grid, the window is
+    /// moved inward.
     fn window(&self, dim: usize, x: i64) -> (i64, i64) {
         let (len, size, dilation) = self.dims[dim];
         let residue = x % dilation;
@@ -225,7 +243,8 @@ impl Grid {
         })
     }
 
-    /// Returns an upper bound of the number of ranges that [`row`](Self::row) returns for the same `end`.
+    /// Returns an upper bound of the number of ranges that [`row`](Self::row) returns with the same `end`, for any
+    /// query.
     pub(crate) fn most_runs(&self, end: i64) -> i64 {
         let [(_, z, _), (_, y, _), (_, x, dx)] = self.dims;
         z.saturating_mul(y).saturating_mul(if dx == 1 { 1 } else { x }).min(end)

@@ -26,7 +26,7 @@ impl std::fmt::Display for Token {
     }
 }
 
-/// Splits a text into lexical tokens. The last one is always [`Token::End`]. The error describes the part of the text
+/// Splits a text into lexical tokens. The last token is always [`Token::End`]. The error describes the part of the text
 /// that cannot be read.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let chars: Vec<char> = text.chars().collect();
@@ -109,8 +109,8 @@ fn string(chars: &[char], at: &mut usize) -> Result<Token, String> {
     }
 }
 
-/// Reads the rest of an escape sequence such as `\n`, after its backslash, and returns the character that the sequence
-/// encodes. `at` is the index after the backslash; the function moves it to the end of the sequence.
+/// Reads an escape sequence such as `\n` whose backslash is already read. Returns the character that the sequence
+/// encodes. `at` is the index in `chars` after the backslash; the function sets `at` to the index after the sequence.
 fn escape(chars: &[char], at: &mut usize) -> Result<char, String> {
     let c = *chars.get(*at).ok_or("a string without a closing quote")?;
     *at += 1;

@@ -1,4 +1,5 @@
-//! [`Node`]: a mask that is resolved for one batch row, head and layer: facts are inserted and arms are selected.
+//! [`Node`]: a mask that is resolved for one batch row, head and layer. Facts are inserted, and one of the masks of
+//! each `heads(...)`, `batch(...)` and `layers(...)` is selected.
 
 use crate::array::Array;
 use crate::expr::{Branches, By, Expr, Selector, Set, Span};
@@ -11,7 +12,8 @@ use crate::shape::Shape;
 use crate::work::Work;
 use std::sync::Arc;
 
-/// A mask of one batch row, head and layer, with facts inserted and arms selected. Numbers are positions unless the
+/// A mask of one batch row, head and layer. The facts (data given with a mask) are inserted. Each `heads(...)` or
+/// `batch(...)` is replaced by the mask in it that applies to the head or batch row. Numbers are positions unless the
 /// comment of a variant names another unit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
@@ -28,9 +30,9 @@ pub(crate) enum Node {
     RealKeys(Arc<Runs>),
     /// The indices of the non-padding query rows.
     RealQueries(Arc<Runs>),
-    /// The range of positions of each document, disjoint and ascending.
+    /// The range of positions of each document; the ranges are disjoint and ascending.
     Documents(Arc<Runs>),
-    /// The ranges of positions of the atom `spans`, sorted by start. Ranges may overlap.
+    /// The ranges of positions of the elementary mask (atom) `spans`, sorted by start. Ranges may overlap.
     Spans(Arc<Runs>),
     Tree(Arc<Tree>),
     Levels(Arc<Levels>),
@@ -39,7 +41,8 @@ pub(crate) enum Node {
         threshold: u64,
         seed: u64,
     },
-    /// A named array of the facts, and the index of its slice `[q_len, kv_len]` for this batch row and head.
+    /// A named mask array of the facts (data given with a mask), and the index of a slice `[q_len, kv_len]` of this
+    /// array. The slice belongs to the batch row and head of the node.
     Dense(Arc<Array>, i64),
     Not(Box<Node>),
     And(Vec<Node>),
@@ -47,23 +50,25 @@ pub(crate) enum Node {
     Minus(Vec<Node>),
 }
 
-/// The limit for numbers in a mask. Larger numbers are replaced by the limit. Because no two positions are further
-/// apart than the limit, the replacement does not change the mask.
+/// The limit for the absolute values of numbers in a mask. Numbers beyond the limit are replaced by the limit.
+/// Positions are below 2^31, and therefore the replacement does not change the mask.
 const FAR: i128 = 1 << 40;
 
 pub(crate) fn near(value: i128) -> i64 {
     value.clamp(-FAR, FAR) as i64
 }
 
-/// The inputs of a check that are the same for all batch rows: the facts, the shape and the limits of steps and memory.
+/// The inputs of a check that are the same for all batch rows: the facts (data given with a mask, such as lengths), the
+/// shape, and the limits of steps and memory.
 pub(crate) struct World<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) shape: &'a Shape,
     pub(crate) work: &'a Work,
-    /// The full length of the longest batch row, in positions. A list of levels or documents may not cover more
-    /// positions.
+    /// The number of positions of the longest batch row, padding included. A list of clearance levels may not have more
+    /// entries, and the lengths of documents may not have a larger sum.
     longest: i64,
-    /// True if an arm of `heads(...)` or `batch(...)` is refused when it applies to no head or batch row of the shape.
+    /// True if every mask listed in `heads(...)` or `batch(...)` must apply to at least one head or batch row of the
+    /// shape; otherwise the certificate is refused.
     counted: bool,
 }
 
@@ -90,8 +95,9 @@ impl<'a> World<'a> {
         Ok(Self { facts, shape, work, longest, counted })
     }
 
-    /// Resolves `expr` with the facts of the batch row of `frame` and with the arms for `head`. Errors contain `field`,
-    /// the path of the mask in the certificate.
+    /// Resolves `expr` for the batch row of `frame` and for the head `head`: inserts the facts (data given with a mask,
+    /// such as lengths), and replaces each `heads(...)` and `batch(...)` by the mask that applies. Errors contain
+    /// `field`, the path of the mask in the certificate.
     pub(crate) fn resolve(&self, expr: &Expr, frame: &Frame, head: usize, field: &str) -> Result<Node> {
         self.work.keep(1)?;
         let all = |parts: &[Expr]| {
@@ -136,7 +142,7 @@ impl<'a> World<'a> {
             Expr::RandomBlocks => {
                 return Err(beyond(
                     "random_blocks",
-                    "the documentation does not define which blocks this atom allows: use masks without it",
+                    "the definition of the language leaves open which blocks of keys this atom allows: use masks without it",
                 ));
             }
             Expr::Dense(name) => {
@@ -148,7 +154,7 @@ impl<'a> World<'a> {
             Expr::Closure(name) => {
                 return Err(beyond(
                     format!("closure({name})"),
-                    "a certificate cannot contain a mask that is a function of the user: use another mask",
+                    "a certificate cannot contain a mask that is defined by a function of the user: use another mask",
                 ));
             }
             Expr::Arms(by, arms) => {
@@ -165,8 +171,8 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Resolves the atom `prefix`, the keys at positions below a length. `list` has one length for all batch rows if
-    /// `one` is true, otherwise one length for each batch row.
+    /// Resolves the elementary mask (atom) `prefix`, which allows the keys at positions below a length. `list` has one
+    /// length for all batch rows if `one` is true, otherwise one length for each batch row.
     fn prefix(&self, list: &[i128], one: bool, row: usize, field: &str) -> Result<Node> {
         if !one && list.len() != self.shape.batch {
             return Err(wrong(
@@ -178,7 +184,8 @@ impl<'a> World<'a> {
         Ok(Node::Keys(Arc::new(normal(vec![(0, near(list[if one { 0 } else { row }]))]))))
     }
 
-    /// Resolves the atom `tree`. `parents` has the parent of each node, and `start` is the position of node 0.
+    /// Resolves the elementary mask (atom) `tree`: computes the parent of each node, and gives node 0 the position
+    /// `tree.start`.
     fn tree(&self, tree: &Branches, field: &str) -> Result<Node> {
         let nodes = tree
             .runs
@@ -186,11 +193,13 @@ impl<'a> World<'a> {
             .map_or(tree.parents.len() as i128, |runs| runs.iter().fold(0, |n, run| near(n + run).into()));
         self.work.keep(usize::try_from(nodes.saturating_mul(3)).unwrap_or(usize::MAX))?;
         let tree = Tree::new(tree, near(tree.start));
-        let expected = "parents without a cycle: each parent is -1 or the number of a node or run";
+        let expected =
+            "parents without a cycle: each parent is -1 or the index of a node (of a run, if the tree has runs)";
         Ok(Node::Tree(Arc::new(tree.map_err(|given| wrong(field, given, expected))?)))
     }
 
-    /// Resolves the atom `clearance` with the levels in the facts.
+    /// Resolves the elementary mask (atom) `clearance`: takes the clearance levels of the positions from the facts
+    /// (data given with a mask).
     fn clearance(&self, frame: &Frame, field: &str) -> Result<Node> {
         let levels =
             self.levels(frame)?.ok_or_else(|| wrong(field, "`clearance` without levels", "facts with `levels`"))?;
@@ -199,9 +208,11 @@ impl<'a> World<'a> {
         Ok(Node::Levels(Arc::new(levels)))
     }
 
-    /// Returns the index in `arms` of the arm that applies to head `head` (if `by` is `Head`) or to batch row `row` (if
-    /// `by` is `Batch`); `None` if no arm applies. Returns an error if arms overlap or if an arm has an index outside
-    /// the shape. If the field `counted` is true, also returns an error if an arm applies to no head or batch row.
+    /// Selects one of the masks of `heads(...)` or `batch(...)`. `arms` lists these masks, each with the indices of the
+    /// heads or batch rows to which it applies. Returns the index in `arms` of the mask for head `head` (if `by` is
+    /// `Head`) or for batch row `row` (if `by` is `Batch`); `None` if no mask applies. Returns an error if two masks
+    /// apply to the same index or if an index is outside the shape. If the field `counted` is true, also returns an
+    /// error if a mask applies to no head or batch row.
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),
@@ -213,8 +224,10 @@ impl<'a> World<'a> {
         if arms.iter().any(|arm| arm.0.end().is_some_and(|end| end > total)) {
             return Err(wrong(
                 field,
-                format!("an arm with an index beyond the {total} {what}"),
-                "arms with indices inside the shape",
+                format!(
+                    "`heads(...)` or `batch(...)` with an index that is too large, because the shape has {total} {what}"
+                ),
+                "indices of heads and batch rows that are smaller than their number in the shape",
             ));
         }
         let mut own = (0..arms.len()).filter(|&at| arms[at].0.names(index));
@@ -223,8 +236,8 @@ impl<'a> World<'a> {
         if second.is_some() || other.next().is_some() {
             return Err(wrong(
                 field,
-                format!("two arms that both name index {index} of the {what}"),
-                "arms that do not overlap",
+                format!("two masks in `heads(...)` or `batch(...)` that both apply to index {index} of the {what}"),
+                "exactly one mask for each head or batch row",
             ));
         }
         // The result is equal for all batch rows and heads, so one check for the first of them is sufficient.
@@ -234,9 +247,10 @@ impl<'a> World<'a> {
         Ok(first.or(left_over))
     }
 
-    /// Returns an error if an arm applies to none of the indices `0..total`. An arm is accepted if another arm with an
-    /// equal mask applies to at least one index. The indices are heads or batch rows; `what` is their plural noun for
-    /// the message. `field` is the path of the mask in the certificate.
+    /// Returns an error if one of the masks `arms` of a `heads(...)` or `batch(...)` applies to none of the indices
+    /// `0..total` of heads or batch rows. A mask is accepted if an equal mask in `arms` applies to at least one index.
+    /// `what` is the word in the message for the indices, `heads` or `batch rows`. `field` is the path of the mask in
+    /// the certificate.
     fn all_taken(&self, arms: &[(Selector, Expr)], total: i128, what: &str, field: &str) -> Result<()> {
         let other = arms.iter().position(|arm| arm.0 == Selector::Else);
         let taken_by = |index: i128| arms.iter().position(|arm| arm.0.names(index)).or(other);
@@ -248,11 +262,16 @@ impl<'a> World<'a> {
         for at in (0..arms.len()).filter(|&at| !taken[at]) {
             self.work.spend(arms.len())?;
             if !(0..arms.len()).any(|own| taken[own] && arms[own].1 == arms[at].1) {
-                let given = format!("arm {at}, which applies to none of the {total} {what}");
+                let given = format!(
+                    "mask {at} (counted from 0) of `heads(...)` or `batch(...)`, which applies to none of the {total} {what}"
+                );
                 let least = (total..total + 4096).find(|&index| taken_by(index) == Some(at));
                 let expected = match least {
-                    Some(index) => format!("a shape with at least {} {what}, or a mask without arm {at}", index + 1),
-                    None => format!("a mask without arm {at}"),
+                    Some(index) => format!(
+                        "a shape with at least {} {what}, or `heads(...)` or `batch(...)` without this mask",
+                        index + 1
+                    ),
+                    None => "`heads(...)` or `batch(...)` without this mask".to_owned(),
                 };
                 return Err(wrong(field, given, expected));
             }
@@ -271,14 +290,16 @@ impl<'a> World<'a> {
         Ok(runs)
     }
 
-    /// Returns the positions with the label `name` in batch row `row`; `None` if the facts do not have the label.
+    /// Returns the positions with the label `name` in batch row `row`; `None` if the facts (data given with a mask) do
+    /// not have the label.
     pub(crate) fn label(&self, name: &str, row: usize) -> Option<Runs> {
         let found = self.facts.labels.iter().find(|label| label.0 == name)?;
         let far = FAR as i64;
         Some(normal(found.1.of(row).iter().map(|span| (span.0, span.1.unwrap_or(far))).collect()))
     }
 
-    /// Returns the level of each position in the batch row of `frame`; `None` if the facts have no levels.
+    /// Returns the clearance level of each position in the batch row of `frame`; `None` if the facts (data given with a
+    /// mask) have no clearance levels.
     pub(crate) fn levels(&self, frame: &Frame) -> Result<Option<&'a [i64]>> {
         let Some(lists) = &self.facts.levels else { return Ok(None) };
         let list = lists.of(frame.row);
@@ -287,7 +308,7 @@ impl<'a> World<'a> {
     }
 
     /// Returns the range of positions of each document in the batch row of `frame`, including empty documents. `list`
-    /// contains the lengths of the documents; `None` means the lengths in the facts.
+    /// contains the lengths of the documents; `None` means the lengths in the facts (data given with a mask).
     pub(crate) fn document_spans(&self, list: Option<&[i64]>, frame: &Frame, field: &str) -> Result<Runs> {
         let one = list.map(|list| ByRow::All(list.to_vec()));
         let lists = one.as_ref().or(self.facts.documents.as_ref());
@@ -315,9 +336,10 @@ impl<'a> World<'a> {
         Ok(runs)
     }
 
-    /// Returns an error if a list of levels or documents (`what`) covers too few or too many positions. `given` is the
-    /// number of positions that the list covers. The minimum is the length of the batch row of `frame` without padding
-    /// on the right; the maximum is the length of the longest batch row.
+    /// Returns an error if a list of the facts (clearance levels or documents) covers too few or too many positions.
+    /// `what` names the list in the message. `given` is the number of positions that the list covers. The minimum is
+    /// the length of the batch row of `frame` without padding on the right; the maximum is the length of the longest
+    /// batch row.
     fn covered(&self, frame: &Frame, given: i64, what: &str) -> Result<()> {
         let (fewest, most) = (frame.extent.0, self.longest);
         if (fewest..=most).contains(&given) {
@@ -378,8 +400,8 @@ fn ends(span: &Span) -> (i64, i64) {
     (near(span.0), near(span.1.unwrap_or(FAR)))
 }
 
-/// Returns the resolved mask of the atom `neighborhood`. Returns an error if the grid has fewer grid cells than the
-/// batch row has positions.
+/// Resolves the elementary mask (atom) `neighborhood` with the grid `grid`. Returns an error if the grid has fewer
+/// cells than the batch row has positions, not counting padding on the right.
 fn neighborhood(grid: Grid, frame: &Frame, field: &str) -> Result<Node> {
     if grid.cells() < frame.extent.0 {
         let given = format!("a grid of {} cells", grid.cells());

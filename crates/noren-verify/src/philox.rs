@@ -1,4 +1,4 @@
-//! Philox 4x32-10, the random number generator that defines the atom `random`.
+//! Philox 4x32-10, the random number generator that decides which cells the elementary mask (atom) `random` allows.
 //!
 //! Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
@@ -14,16 +14,16 @@ fn words(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 }
 
 /// Returns one random 32-bit number for the query position `q` and each of the four key positions `4 * group .. 4 *
-/// group + 4`. The counter of the generator is `group` and then `q`, with 64 bits each and the low 32 bits first.
-/// `seed` is the key of the generator.
+/// group + 4`. The counter of the generator has four 32-bit numbers: the low and the high half of `group`, then those
+/// of `q`. `seed` is the key of the generator.
 pub(crate) fn cells(q: i64, group: i64, seed: u64) -> [u32; 4] {
     let halves = |value: i64| [value as u32, (value >> 32) as u32];
     let ([k0, k1], [q0, q1]) = (halves(group), halves(q));
     words([k0, k1, q0, q1], [seed as u32, (seed >> 32) as u32])
 }
 
-/// Returns the threshold `p * 2^32` for the probability `p`. The atom `random` allows a cell if the random 32-bit
-/// number of the cell is below the threshold.
+/// Returns the threshold `p * 2^32` for the probability `p`. The elementary mask (atom) `random` allows a cell if the
+/// random 32-bit number of the cell is below the threshold.
 pub(crate) fn threshold(p: f64) -> u64 {
     (p * 4_294_967_296.0) as u64
 }

@@ -1,4 +1,5 @@
-//! The policy language: rules for tokens that must not influence other tokens, and the denied pairs of a batch row.
+//! The policy language, and the denied pairs of a batch row. A policy consists of rules: a rule denies or allows that
+//! its source tokens influence its target tokens.
 
 use crate::frame::Frame;
 use crate::lex::{Token, tokens};
@@ -13,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 enum Group {
     Label(String),
     Document(i64),
-    /// The group `document(i)`, which stands for every document. The value is the name `i`. In one rule, equal names
-    /// mean the same document, and different names mean different documents.
+    /// The group `document(i)`, where `i` is a name that stands for any document. The value is the name. In one rule,
+    /// equal names mean the same document, and different names mean different documents.
     Each(String),
     Level(i64),
     Tokens(i64, i64),
@@ -27,7 +28,7 @@ enum Group {
 pub(crate) struct Rule {
     pub(crate) text: String,
     pub(crate) allow: bool,
-    /// True if the rule contains `maybe`, which means that groups of the rule may be empty.
+    /// True if the rule contains `maybe`. The sources or the targets of such a rule may contain no token.
     maybe: bool,
     source: Group,
     target: Group,
@@ -40,7 +41,7 @@ impl Rule {
             wrong(
                 field,
                 text,
-                "`deny: A -> B` or `allow: A -> B`, with `maybe` before the colon if a group may be empty",
+                "`deny: A -> B` or `allow: A -> B`, with `maybe` before the colon if `A` or `B` may contain no token",
             )
         };
         let (verb, rest) = text.split_once(':').ok_or_else(bad)?;
@@ -128,8 +129,8 @@ fn inner(text: &str) -> Option<String> {
     Some(inner.trim().to_string()).filter(|inner| !inner.is_empty() && !inner.contains(['(', ')', '"']))
 }
 
-/// The pairs of tokens that a rule covers in one batch row. An entry `(sources, targets)` of `blocks` stands for all
-/// pairs of one source and one target of this entry. A token is a source in at most one entry.
+/// The pairs of tokens that a rule covers in one batch row. An entry `(sources, targets)` of `blocks` covers each
+/// source of this entry with each target of this entry. A token is a source in at most one entry.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) sources: Runs,
@@ -137,18 +138,19 @@ pub(crate) struct Covered {
     blocks: Vec<(Runs, Runs)>,
 }
 
-/// A set of source tokens with the same denied target tokens. A pair of a token and itself is never denied.
+/// A set of source tokens with the same denied target tokens. If a token is both a source and a target, its pair with
+/// itself is not denied.
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) sources: Runs,
     pub(crate) targets: Runs,
-    /// Indices of source sets of `reach` entries, ascending: all source sets that contain every source of this class.
-    /// The function `classes` receives the source sets in its argument `marks`.
+    /// The indices, ascending, of those sets in the argument `marks` of the function `classes` that contain the sources
+    /// of this class. Every other set of `marks` contains none of these sources.
     pub(crate) marks: Vec<usize>,
 }
 
 impl Class {
-    /// Returns the number of denied pairs: pairs of a source and a target that are different tokens.
+    /// Returns the number of denied pairs, without pairs of a token and itself.
     pub(crate) fn pairs(&self) -> i128 {
         let (sources, targets) = (count(&self.sources), count(&self.targets));
         i128::from(sources) * i128::from(targets) - i128::from(count(&meet(&self.sources, &self.targets)))
@@ -174,7 +176,11 @@ impl<'a> Groups<'a> {
         for (side, set) in [("source", &sources), ("target", &targets)] {
             if set.is_empty() && !rule.maybe {
                 let given = format!("{}: a {side} without tokens in batch row {}", rule.text, self.frame.row);
-                return Err(wrong(field, given, "groups with tokens, or `maybe` before the colon"));
+                return Err(wrong(
+                    field,
+                    given,
+                    "at least one token on this side of the rule, or `maybe` before the colon",
+                ));
             }
         }
         let blocks = match (&rule.source, &rule.target) {
@@ -233,17 +239,17 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Returns the intersection of a short list of runs with a long list of runs. Reads only the runs of the long list
-/// between the first start and the last end of the short list.
+/// Returns the intersection of two sets, each a sorted list of runs (half-open ranges of tokens). Of the list `long`,
+/// only the runs between the first start and the last end of `short` are read.
 fn meet_near(short: &[(i64, i64)], long: &[(i64, i64)]) -> Runs {
     let (Some(first), Some(last)) = (short.first(), short.last()) else { return Runs::new() };
     let (from, to) = (long.partition_point(|run| run.1 <= first.0), long.partition_point(|run| run.0 < last.1));
     meet(short, &long[from..to.max(from)])
 }
 
-/// Returns the pairs of tokens that `deny` covers and that no entry of `allows` covers. Each class has sources with
-/// equal targets. Each set of `marks` has the sources of one `reach` entry in the certificate; it contains all sources
-/// of a class, or none of them.
+/// Returns the pairs of tokens that `deny` covers and that no entry of `allows` covers, in classes of sources with
+/// equal targets. Each set of `marks` has the sources of one `reach` entry in the certificate. Classes are so small
+/// that each set of `marks` contains all sources of a class, or none of them.
 pub(crate) fn classes(deny: &Covered, allows: &[Covered], marks: &[&Runs], work: &Work) -> Result<Vec<Class>> {
     // The starts and ends of all runs: (position, true at a start and false at an end, kind of the set, index of the
     // set). The kind is 0 for `deny`, 1 for `allows` and 2 for `marks`.

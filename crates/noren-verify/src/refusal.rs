@@ -14,20 +14,20 @@ pub enum Refusal {
         /// The expected value, or a description of the valid values.
         expected: String,
     },
-    /// A part of the certificate that the verifier cannot establish, for example because the check takes too many
-    /// steps.
+    /// A part of the certificate that the verifier cannot confirm or refute, for example because the check takes too
+    /// many steps.
     #[error("cannot verify: {part}: {reason}")]
     Unverifiable {
         /// The part that the verifier cannot establish, such as `random_blocks`.
         part: String,
-        /// The reason why the verifier cannot establish the part, and how to fix it.
+        /// The reason why the verifier cannot establish the part, and how to issue a certificate that can be verified.
         reason: String,
     },
 }
 
 impl Refusal {
-    /// Returns the refusal with `path` placed before the path of the wrong field. A refusal without a field stays
-    /// unchanged.
+    /// Returns the refusal with `path` placed before the path of the wrong field. A [`Refusal::Unverifiable`] has no
+    /// field and is returned unchanged.
     pub(crate) fn within(self, path: &str) -> Self {
         match self {
             Refusal::Wrong { field, given, expected } => {

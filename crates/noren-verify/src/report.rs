@@ -6,7 +6,8 @@ use crate::certificate::Witness;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// True if the policy holds: at least one pair is denied, and no source of a denied pair can influence the target.
+    /// True if the policy holds: at least one pair of tokens is denied, and in no denied pair can the source influence
+    /// the target.
     pub holds: bool,
     /// Number of denied pairs of tokens, summed over all rules and batch rows.
     pub pairs: u64,
@@ -24,10 +25,11 @@ pub struct Report {
     pub layers: usize,
     /// Number of distinct masks among the layers.
     pub masks: usize,
-    /// Number of closures in the certificate: sets of source tokens with the tokens that they influence after each
-    /// layer. Every step of every closure was checked.
+    /// Number of entries of `reach` in the certificate. Each entry has a set of source tokens and, for each layer, the
+    /// tokens that the sources influence after this layer. The step from each layer to the next was checked for every
+    /// entry.
     pub closures: usize,
-    /// Paths of information between tokens that masks do not show, and that the check does not cover.
+    /// Paths on which information can flow between tokens outside of the masks. The check does not cover these paths.
     pub not_covered: Vec<String>,
     /// The SHA-256 of the certificate in hexadecimal digits, computed by the verifier.
     pub sha256: String,
@@ -41,16 +43,16 @@ pub struct RuleReport {
     pub rule: String,
     /// The index of the batch row.
     pub batch: usize,
-    /// Number of tokens in the group of sources, on the left of `->`.
+    /// Number of source tokens of the rule, on the left of `->`.
     pub sources: u64,
-    /// Number of tokens in the group of targets, on the right of `->`.
+    /// Number of target tokens of the rule, on the right of `->`.
     pub targets: u64,
     /// Number of denied pairs, without the pairs that an `allow` line permits.
     pub pairs: u64,
-    /// True if the source of at least one denied pair can influence the target.
+    /// True if, in at least one denied pair, the source can influence the target.
     pub violated: bool,
-    /// Number of denied pairs whose source can influence the target; `None` if the check established only the path in
-    /// `witness`.
+    /// Number of denied pairs whose source can influence the target; `None` if the check did not count them and only
+    /// confirmed the path in `witness`.
     pub reached_pairs: Option<u64>,
     /// A path from the source to the target of one denied pair; `None` if the rule is not violated.
     pub witness: Option<Witness>,

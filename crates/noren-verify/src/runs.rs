@@ -1,9 +1,11 @@
 //! Sets of whole numbers, stored as sorted, disjoint, half-open runs, and operations on these sets.
 
-/// A set of whole numbers: ascending runs `[start, end)` that are not empty, with a gap between each run and the next.
+/// A set of whole numbers: runs `(start, end)` with excluded ends, ascending and not empty, with a gap between each run
+/// and the next run.
 pub(crate) type Runs = Vec<(i64, i64)>;
 
-/// Sorts any list of runs, joins runs that touch or overlap, and removes empty runs.
+/// Returns the set of a list of runs in any order: sorted, with touching and overlapping runs joined, without empty
+/// runs.
 pub(crate) fn normal(mut list: Runs) -> Runs {
     list.retain(|run| run.0 < run.1);
     list.sort_unstable();
@@ -17,17 +19,18 @@ pub(crate) fn normal(mut list: Runs) -> Runs {
     out
 }
 
-/// Returns true if [`normal`] would return `list` unchanged.
+/// Returns true if the ranges of `list` are ascending, not empty, and have gaps between them, so that [`normal`] would
+/// return `list` unchanged.
 pub(crate) fn is_normal(list: &[(i64, i64)]) -> bool {
     list.iter().all(|run| run.0 < run.1) && list.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
-/// Returns the number of members of the set `list`.
+/// Returns the number of members of the set `list`, which is stored as ranges.
 pub(crate) fn count(list: &[(i64, i64)]) -> i64 {
     list.iter().map(|run| run.1 - run.0).sum()
 }
 
-/// Returns true if `at` is in one of the runs of `list`, each (first number, number after the last).
+/// Returns true if the set `list` contains the number `at`.
 pub(crate) fn holds(list: &[(i64, i64)], at: i64) -> bool {
     let next = list.partition_point(|run| run.1 <= at);
     list.get(next).is_some_and(|run| run.0 <= at)
@@ -90,8 +93,8 @@ pub(crate) fn minus(a: &[(i64, i64)], b: &[(i64, i64)]) -> Runs {
     out
 }
 
-/// Returns the smallest common member of two sets; `None` if they have no common member. Searches the longer list for
-/// each run of the shorter list.
+/// Returns the smallest common member of two sets; `None` if they have no common member. The list with more runs is
+/// searched for each run of the other list.
 pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short.iter().find_map(|run| {
@@ -100,8 +103,8 @@ pub(crate) fn first_common(a: &[(i64, i64)], b: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// Returns at most `most` runs that contain every member of `list`. If `list` has more runs, the runs with the
-/// narrowest gaps between them are joined, and the result also contains the numbers in these gaps.
+/// Returns at most `most` runs that contain every member of `list`. If `list` has more than `most` runs, the narrowest
+/// gaps between runs are closed, and the result also contains the numbers in these gaps.
 pub(crate) fn coarse(list: Runs, most: usize) -> Runs {
     if list.len() <= most {
         return list;

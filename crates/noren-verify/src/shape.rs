@@ -4,10 +4,10 @@
 use crate::json::At;
 use crate::refusal::{Result, beyond, wrong};
 
-/// The maximum of lengths, positions and query offsets: 2^31 - 1.
+/// The largest accepted length, position and query offset: 2^31 - 1.
 pub(crate) const MOST: i64 = (u32::MAX / 2) as i64;
 
-/// The maximum number of pairs of batch row and head. A shape with more pairs is refused.
+/// The maximum number of batch rows times the number of heads. A shape with a larger product is refused.
 const MOST_HEADS: i64 = 1 << 16;
 
 /// The sizes of a mask, and the position of the first query of each batch row.

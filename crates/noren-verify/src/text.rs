@@ -4,7 +4,8 @@ use crate::expr::{Arg, By, Expr, Selector};
 use crate::lex::{Token, tokens};
 use crate::vocabulary::{atom, spans};
 
-/// The maximum depth of nesting in the text of a mask. A text with deeper nesting is refused.
+/// The maximum number of nesting levels in the text of a mask: each `!`, each pair of parentheses and each argument is
+/// one level. A text with deeper nesting is refused.
 const MOST_DEPTH: usize = 200;
 
 /// Parses the text of a mask. The error describes the part of the text that is wrong.
@@ -58,8 +59,8 @@ impl Parser {
         out
     }
 
-    /// Parses one or more parts with `sign` between them, such as `a | b | c` with the sign `|`. `part` parses one
-    /// part; `join` combines two or more parts into one expression.
+    /// Parses one or more operands with the operator `sign` between them, such as `a | b | c` with the operator `|`.
+    /// `part` parses one operand; `join` combines two or more operands into one expression.
     fn chain(
         &mut self,
         sign: char,

@@ -1,8 +1,8 @@
-//! The names of the atoms and the allowed values of their arguments.
+//! The names of the elementary masks (atoms), such as `causal`, and the allowed values of their arguments.
 
 use crate::expr::{Arg, Branches, Expr, Set, Span};
 
-/// The arguments of one atom.
+/// The arguments of one elementary mask (atom), such as `sliding(4)`.
 struct Args<'a> {
     atom: &'a str,
     names: &'a [&'a str],
@@ -114,7 +114,8 @@ pub(crate) fn spans(value: &Arg) -> Result<Vec<Span>, String> {
     }
 }
 
-/// Reads the set of positions of the atom `atom`: positions and ranges, or the name of a label.
+/// Reads the argument of the elementary mask (atom) named `atom` that is a set of positions: either positions and
+/// ranges, or the name of a label.
 fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     let mut args = Args::new(atom, &["set", "label"], given)?;
     match (args.take("set"), args.take("label")) {
@@ -124,8 +125,8 @@ fn set(atom: &str, given: Vec<(Option<String>, Arg)>) -> Result<Set, String> {
     }
 }
 
-/// Returns the mask expression for the atom `name` with the arguments `given`, pairs `(argument name, value)`. The
-/// error contains the name of the wrong atom or argument.
+/// Returns the mask expression for the elementary mask (atom) `name` with the arguments `given`, pairs `(argument name,
+/// value)`. The error contains the name of the wrong atom or argument.
 pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr, String> {
     let names: &[&str] = match name {
         "full" | "none" | "clearance" => &[],

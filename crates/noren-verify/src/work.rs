@@ -6,8 +6,8 @@ use std::cell::Cell;
 /// The maximum number of computation steps of a check. These steps take about two seconds on one core.
 const MOST_STEPS: u64 = 400_000_000;
 
-/// The maximum number of runs (ranges of the sets) that a check may store. The runs take 192 MiB, and at most 512 MiB
-/// with the unused capacity of their lists.
+/// The maximum number of runs (half-open ranges of whole numbers) that a check may store. A run takes 16 bytes, so that
+/// all runs take 192 MB, and at most 512 MiB with the unused capacity of their lists.
 const MOST_STORED: u64 = 12_000_000;
 
 /// The number of steps that a check may still take, and the number of runs that it may still store.
@@ -23,7 +23,7 @@ impl Work {
     }
 
     /// Subtracts `steps + 1` from the number of computation steps that the check may still take. Refuses the
-    /// certificate if fewer steps remain.
+    /// certificate if fewer than `steps + 1` steps remain.
     pub(crate) fn spend(&self, steps: usize) -> Result<()> {
         let left = self.steps.get().checked_sub(steps as u64 + 1);
         self.steps.set(left.ok_or_else(|| {
@@ -40,12 +40,16 @@ impl Work {
         if steps <= u128::from(self.steps.get()) {
             return Ok(());
         }
-        let least = format!("the check takes at least {steps} steps, and at most {MOST_STEPS} are allowed");
-        Err(beyond("the certificate", format!("{least}: issue a certificate for fewer tokens, layers or rules")))
+        Err(beyond(
+            "the certificate",
+            format!(
+                "the check takes at least {steps} steps, and at most {MOST_STEPS} are allowed: issue a certificate for fewer tokens, layers or rules"
+            ),
+        ))
     }
 
-    /// Subtracts the steps to build a temporary list of `runs` runs, before the list is built. Refuses the certificate
-    /// if the list does not fit into the remaining memory.
+    /// Subtracts the `runs + 1` steps that building a temporary list of `runs` runs takes; called before the list is
+    /// built. Refuses the certificate if the list does not fit into the remaining memory. Reserves no memory.
     pub(crate) fn list(&self, runs: i64) -> Result<()> {
         let runs = usize::try_from(runs).unwrap_or(0);
         self.spend(runs)?;
@@ -55,8 +59,8 @@ impl Work {
         Ok(())
     }
 
-    /// Reserves memory for `runs + 1` runs and subtracts `runs + 1` steps. Refuses the certificate if memory or steps
-    /// are not sufficient.
+    /// Reserves memory for `runs + 1` runs and subtracts `runs + 1` steps. Refuses the certificate if not enough memory
+    /// or steps remain.
     pub(crate) fn keep(&self, runs: usize) -> Result<()> {
         if self.try_keep(runs) {
             return self.spend(runs);
@@ -69,8 +73,8 @@ impl Work {
         ))
     }
 
-    /// Reserves memory for `runs + 1` runs and returns true, if at least half of the total memory is still free after
-    /// that. Otherwise reserves nothing and returns false.
+    /// Reserves memory for `runs + 1` runs and returns true, if at least half of the total memory stays free. Otherwise
+    /// reserves nothing and returns false.
     pub(crate) fn may_keep(&self, runs: usize) -> bool {
         self.stored.get() > MOST_STORED / 2 + runs as u64 && self.try_keep(runs)
     }
@@ -80,7 +84,7 @@ impl Work {
         left.inspect(|&left| self.stored.set(left)).is_some()
     }
 
-    /// Returns the number of runs that may still be stored.
+    /// Returns the number of runs (ranges of consecutive numbers) that the check may still store.
     pub(crate) fn space(&self) -> u64 {
         self.stored.get()
     }

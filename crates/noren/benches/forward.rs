@@ -1,6 +1,6 @@
 //! Benchmarks of forward attention and of decoding steps, in `f32` on all threads. Forward attention is measured for
-//! several masks, with 8 heads of `head_dim` 64 over 2048 tokens. An allowed cell counts as `4 * head_dim` operations,
-//! so `elem/s` in the results means FLOP/s.
+//! several masks, with 8 heads of `head_dim` 64 over 2048 tokens. Each allowed cell counts as `4 * head_dim` elements,
+//! the number of its floating-point operations. Therefore `elem/s` in the results is FLOP/s.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use noren::{

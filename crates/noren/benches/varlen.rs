@@ -1,10 +1,13 @@
-//! The overhead and the allocations of `noren::varlen` for lengths whose plans are kept.
+//! Measures the overhead and the allocations of `noren::varlen` when the planner already stores the plans for the
+//! sequence lengths.
 //!
-//! The same sequences are computed in alternation by one call of `Varlen::forward_into`, and by one call of `attention_into` for each
-//! sequence, with plans made before. Both use one thread, so that times of starting threads do not hide the difference. The difference
-//! is the overhead beyond the kernels' own entry; it is below 0 if the division of plans into jobs, which `Varlen` keeps with a plan, takes
-//! longer. A third column is the time of a call that is cancelled before its first tile: all checks, lookups and preparations, without
-//! attention. Allocations are counted by the allocator of this program.
+//! Two computations of the same sequences alternate: one call of `Varlen::forward_into`, and one call of
+//! `attention_into` for each sequence with a plan that is made before. Both computations use one thread, so that the
+//! time to start threads does not hide the difference of the two times. The difference is the overhead of `Varlen`. In
+//! each call, `attention_into` divides its plan into jobs, while `Varlen` stores this division together with the plan.
+//! The difference is negative if this saves more time than `Varlen` adds. A third column is the time of a `Varlen` call
+//! that is cancelled before its first tile: all checks, lookups and preparations, but no attention. The allocator of
+//! this program counts the allocations.
 //!
 //! ```sh
 //! cargo bench -p noren --bench varlen
@@ -16,7 +19,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// The allocator of the system, with a count of allocations and of their bytes.
+/// The allocator of the system, which also counts allocations and allocated bytes.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -40,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns the allocations and the allocated bytes of `run`.
+/// Calls `run`, and returns `(number of allocations, number of allocated bytes)` of this call.
 fn counted(run: impl FnOnce()) -> (u64, u64) {
     let before = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
     run();
@@ -52,7 +55,7 @@ const HEAD_DIM: usize = 32;
 
 fn main() {
     println!(
-        "sequences  tokens | one call us | by sequence us | difference us (median of rounds) | cancelled call us | allocations, bytes: one call | by sequence | output bytes"
+        "sequences  tokens | us: one call | us: one call per sequence | us: difference (median of rounds) | us: cancelled call | allocations, allocated bytes: one call | one call per sequence | bytes of the output"
     );
     for lens in
         [vec![16], vec![128], vec![16; 8], vec![5, 40, 17, 64, 9, 33, 21, 12], vec![16; 32], vec![400, 20, 100, 7]]
@@ -92,7 +95,7 @@ fn measure(lens: &[usize]) {
         .iter()
         .map(|len| {
             let bound = atoms::causal().bind(&Shape::square(*len).heads(HEADS), &Facts::new());
-            bound.expect("no facts are needed").plan()
+            bound.expect("a causal mask needs no data besides its shape").plan()
         })
         .collect();
     let options = Options::new().threads(1);
@@ -129,7 +132,7 @@ fn measure(lens: &[usize]) {
     };
     let [one, each, idle] = [0, 1, 2].map(|i| median(times.iter().map(|time| time[i]).collect()));
     let difference = median(times.iter().map(|time| time[0] - time[1]).collect());
-    assert_eq!(out, expected, "both give the same bits");
+    assert_eq!(out, expected, "one call over all sequences and one call per sequence give the same bits");
     let [(a, a_bytes), (b, b_bytes)] = allocations;
     println!(
         "{:9} {tokens:7} | {one:11.1} | {each:14.1} | {difference:13.2} | {idle:17.2} | {a:4}, {a_bytes:8} | {b:4}, {b_bytes:8} | {:8}",

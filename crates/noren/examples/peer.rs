@@ -1,21 +1,23 @@
-//! Measures the time of attention for the benchmark against other projects (peers). Options of the benchmark's
-//! protocol:
+//! Measures the time of attention, for the benchmark that compares noren with other projects (peers). The benchmark
+//! passes these options to the program of each project:
 //!
 //! * `--mask full|causal|swa256|padding|docs8|causalpad|perhead|stride8|longformer|scattered`, `--op fwd|fwdbwd`
 //! * `--h` query heads, `--hkv` key-value heads, `--d` head_dim, `--n` queries, `--m` keys, `--dtype f32|bf16|f16`
-//! * `--threads`, `--runs` (maximum), `--minruns`, `--budget` (seconds)
+//! * `--threads`, `--runs` and `--minruns` (maximum and minimum number of timed runs), `--budget` (seconds, after which
+//!   no new run begins)
 //!
 //! Further options: `--isa`, `--block` (query rows in a tile of the plan) and `--reorder auto|never|always`.
 //!
-//! Few queries after many keys (`--n 1 --m 32768`) are a step of decoding over a cache of the form
-//! `--cache contiguous|paged|rotating` (`none` for arrays). Each timed run appends the last `n` tokens to the cache,
-//! plans the step and computes it. Before the next run, the tokens are removed again.
+//! With few queries and many keys (`--n 1 --m 32768`), each run is one step of decoding. `--cache
+//! contiguous|paged|rotating` is the form of the key-value cache; with `none`, keys and values are in arrays. Each
+//! timed run appends the last `n` tokens to the cache, plans the step and computes the step. Before the next run, the
+//! appended tokens are removed.
 //!
-//! With `--batch B`, the batch has `B` rows, which `--mask padding` pads to unequal lengths. The times then include
-//! binding and planning.
+//! With `--batch B`, the batch has `B` rows. With `--mask padding`, the rows have different numbers of non-padding
+//! tokens. The times then include binding and planning.
 //!
 //! The last line of the output is JSON: `{"base_rss_mb": .., "peak_rss_mb": .., "ms": [..], ...}`. `peak_rss_mb` is the
-//! maximum memory of the process, and `base_rss_mb` is its memory before planning and before the first run.
+//! maximum resident memory of the process, and `base_rss_mb` is this maximum before planning and before the first run.
 
 use noren::{
     Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
@@ -113,8 +115,9 @@ fn measure<T: Element>() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls `once` several times to warm up, and then repeatedly. `once` runs attention and returns its milliseconds.
-/// Returns the milliseconds of each run, and the mean processor time of a run in milliseconds, summed over all threads.
+/// Calls `once` for at least 300 ms to warm up. Then calls `once` as often as the options `--runs`, `--minruns` and
+/// `--budget` define. `once` runs attention and returns its milliseconds. Returns the milliseconds of each run after
+/// the warm-up, and the mean processor time of a run (all threads together) in milliseconds.
 fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f64), Failure> {
     let mut warm = 0.0;
     while warm < 300.0 {
@@ -132,7 +135,7 @@ fn repeat(mut once: impl FnMut() -> Result<f64, Failure>) -> Result<(Vec<f64>, f
 
 /// Prints the results as one line of JSON, the last line of the output. `ms` has the milliseconds of each run, `cpu` is
 /// the mean processor time of a run in milliseconds, and `[base, peak]` is memory in MB. `flop` is the number of
-/// operations for each allowed cell, `bytes` the number of bytes that a run reads.
+/// floating-point operations for each allowed cell, and `bytes` is the number of bytes that a run reads.
 fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, bytes]: [f64; 2]) {
     let flop = flop * stats.allowed as f64;
     let (computed, planning) = (stats.computed_per_allowed, stats.planning_seconds * 1e3);
@@ -145,7 +148,8 @@ fn report(ms: &[f64], cpu: f64, [base, peak]: [f64; 2], stats: &Stats, [flop, by
     );
 }
 
-/// Returns a cache of the form `form` that holds all keys and values of `inputs`.
+/// Returns a key-value cache that holds all keys and values of `inputs`. `form` is `contiguous`, `paged` or `rotating`;
+/// another text is an error.
 fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> Result<KvCache<T>, Failure> {
     let [_, kv_heads, m, d] = inputs.k.shape();
     let mut shape = KvShape::new(kv_heads, d);
@@ -166,14 +170,16 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
     Ok(cache)
 }
 
-/// Returns a copy of the rows `rows` of each batch row and head of `x`.
+/// Returns a copy of the rows with the indices `rows`, for each head of the first batch row of `x`, `[heads, rows,
+/// width]`.
 fn rows<T: Element>(x: &View<'_, T>, rows: std::ops::Range<usize>) -> Vec<T> {
     let [_, heads, _, width] = x.shape();
     let at = |n: usize| [0, n / width / rows.len(), rows.start + n / width % rows.len(), n % width];
     (0..heads * rows.len() * width).map(|n| x.get(at(n))).collect()
 }
 
-/// Returns the mask that the option `--mask` names, and the facts that the mask needs.
+/// Returns the mask that the option `--mask` names, and the facts (data to which the mask is bound) that the mask
+/// needs.
 fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask::Mask, Facts), Failure> {
     let bounds = [0, 1, 3, 4, 7, 11, 13, 15, 16].map(|share| share * m / 16);
     let documents: Vec<usize> = bounds.windows(2).map(|w| w[1] - w[0]).collect();
@@ -199,7 +205,7 @@ fn mask(name: &str, heads: usize, m: usize, batch: usize) -> Result<(noren_mask:
     Ok((mask.parse::<Spec>()?.mask, facts))
 }
 
-/// Returns the value after `name` on the command line.
+/// Returns the command-line argument that follows the argument `name`, or `None` if there is no such argument.
 fn text(name: &str) -> Option<String> {
     std::env::args().skip_while(|arg| arg != name).nth(1)
 }
@@ -208,7 +214,8 @@ fn number(name: &str, default: usize) -> usize {
     text(name).and_then(|value| value.parse::<f64>().ok()).map_or(default, |value| value as usize)
 }
 
-/// Returns `len` approximately standard normal numbers. Each is a sum of twelve uniform numbers.
+/// Returns `len` random numbers with an approximately standard normal distribution. Each is computed from the sum of
+/// twelve uniform numbers.
 fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut uniform = move || {
@@ -220,8 +227,8 @@ fn normal<T: Element>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f32((0..12).map(|_| uniform()).sum::<f32>() - 6.0)).collect()
 }
 
-/// Returns the processor time of all threads of this process in milliseconds; 0 if the system does not report it. Other work
-/// on the machine does not change this time.
+/// Returns the processor time of all threads of this process in milliseconds; 0 if the system does not report it. Other
+/// work on the machine does not change this time.
 fn cpu_ms() -> f64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ran = |task: std::fs::DirEntry| {

@@ -1,5 +1,5 @@
-//! Embedding requests of different lengths in one batch: packed attention of one layer, beside the same batch with padding, and the
-//! gradients of the packed batch.
+//! Example of packed attention: one layer computes embedding requests of different lengths in one batch. For
+//! comparison, the same batch is also computed with padding. The gradients of the packed batch are computed too.
 //!
 //! ```sh
 //! cargo run --release -p noren --example varlen
@@ -77,11 +77,15 @@ fn main() -> Result<(), Error> {
     };
     let one = Varlen::new(Sequences::packed(&[0, len], &[0, len])?).causal(true).window_size(255, 0);
     let same = one.forward(&planner, &alone)?.out == part(&out, HEADS);
-    println!("the sequence of {len} tokens alone has {} values", if same { "equal" } else { "different" });
+    println!(
+        "the outputs of the sequence of {len} tokens, computed alone and in the batch, are {}",
+        if same { "equal" } else { "different" }
+    );
     Ok(())
 }
 
-/// Computes the same batch with padding to the longest sequence, and prints the times beside `packed_time`, in microseconds.
+/// Computes the same batch with padding, so that every sequence has the length of the longest one. Prints the times
+/// next to `packed_time`, the time of the packed batch. All times are in microseconds.
 fn compare_with_padding(
     [q, k, v]: [&[f32]; 3],
     cu_seqlens: &[i32],
@@ -104,7 +108,9 @@ fn compare_with_padding(
     let (q_shape4, kv_shape4) = ([8, HEADS, longest, HEAD_DIM], [8, KV_HEADS, longest, HEAD_DIM]);
     let inputs4 = Inputs { q: View::new(&pq, q_shape4)?, k: View::new(&pk, kv_shape4)?, v: View::new(&pv, kv_shape4)? };
     let all = [longest; 8];
-    for (name, lens) in [("padded, all rows at full length", &all), ("padded, with the lengths", &LENGTHS)] {
+    for (name, lens) in
+        [("the padded batch with all rows at full length", &all), ("the padded batch with its lengths", &LENGTHS)]
+    {
         let call = Varlen::new(Sequences::padded(lens, lens)?).causal(true).window_size(255, 0);
         let mut best = f64::INFINITY;
         for _ in 0..20 {

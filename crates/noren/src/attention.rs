@@ -32,7 +32,7 @@ pub struct Outputs<'a, T = f32> {
 pub struct Attention<T = f32> {
     /// The output, contiguous, `[batch, heads, q_len, v_dim]`.
     pub out: Vec<T>,
-    /// The shape of `out`.
+    /// The shape of `out`, `[batch, heads, q_len, v_dim]`.
     pub shape: [usize; 4],
     /// The natural logarithm of each row's softmax denominator, contiguous, `[batch, heads, q_len]`. Minus infinity for
     /// a row that has no allowed key.
@@ -41,15 +41,16 @@ pub struct Attention<T = f32> {
 
 /// Computes masked attention: `softmax(scale * q k^T + ...) v`, with the softmax over the keys that `plan` allows.
 ///
-/// The shapes of `inputs` are those of the plan. Values of type [`bf16`](crate::bf16) and [`f16`](struct@crate::f16)
-/// are widened to `f32`. All arithmetic is in `f32`, and the output is rounded once, at the end. The exception is
-/// [`Isa::Avx512Bf16`]: it multiplies `bf16` values in pairs, with weights rounded to `bf16` and sums in `f32`.
+/// The arrays in `inputs` must have the sizes of the plan. Values of type [`bf16`](crate::bf16) and
+/// [`f16`](struct@crate::f16) are widened to `f32`. All arithmetic is in `f32`, and the output is rounded once, at the
+/// end. The exception is `bf16` on [`Isa::Avx512Bf16`]: values are multiplied in pairs, softmax weights are rounded to
+/// `bf16`, and sums are in `f32`.
 ///
-/// The bits of a row's result depend only on the keys and values that the row may read, and on the processor path. They
-/// do not depend on hidden keys and values (infinities and NaN included), padding, other batch rows, packed neighbours
-/// or threads. There are two exceptions. Sums and products that are too small for normal `f32` numbers may round
-/// differently. For `bf16` values that are multiplied in pairs, the bits are equal only if padding in front and packed
-/// neighbours move a row's keys by an even number of positions.
+/// The bits of a row's result depend only on the keys and values that the row may read, and on the processor path. The
+/// bits do not depend on hidden keys and values (infinities and NaN included), padding, other batch rows, other
+/// documents in the same batch row, or the number of threads. There are two exceptions. Sums and products that are too
+/// small for normal `f32` numbers may round differently. If `bf16` values are multiplied in pairs, padding or other
+/// documents before the row's keys change no bit only if they have an even number of tokens.
 ///
 /// # Errors
 /// Returns an error if the shapes of the inputs do not fit the plan, if an option is invalid or does not fit the
@@ -131,13 +132,14 @@ fn compute<T: Element>(
     cancel.finished()
 }
 
-/// Returns the maximum number of threads of a call.
+/// Returns the maximum number of threads of a call: the option `threads`, but at most the number of threads of the
+/// thread pool.
 pub(crate) fn thread_count(options: &Options<'_>) -> usize {
     let threads = rayon::current_num_threads();
     options.threads.unwrap_or(threads).min(threads)
 }
 
-/// The settings of a pass over one plan. The caller has checked all arguments.
+/// The settings of a forward or backward pass over one plan. The code that creates a `Run` has checked these settings.
 pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) options: &'a Options<'a>,
@@ -147,8 +149,8 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Runs the forward pass and writes the outputs and the log-sum-exps (`[batch, heads, q_len, 1]`). `jobs` are the
-    /// jobs of the plan.
+    /// Runs the forward pass. Writes the outputs to `out`, and the log-sum-exps (`[batch, heads, q_len, 1]`) to `lse`
+    /// if `lse` is not `None`. `jobs` is the division of the plan into units of work, each for one thread.
     pub(crate) fn forward<T: Element>(
         &self,
         inputs: &Inputs<'a, T>,
@@ -192,7 +194,7 @@ pub(crate) fn check<T: Element>(
     ] {
         if given != expected {
             let expected = format!(
-                "the plan and the head_dim of q require the shape {what} = {expected:?} for it: bind the mask to the arrays' sizes"
+                "the plan and the head_dim of q require the shape {what} = {expected:?}: bind the mask to the sizes of the arrays"
             );
             return Err(mismatch(name, given.to_vec(), expected));
         }

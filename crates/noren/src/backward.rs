@@ -7,7 +7,8 @@ use crate::options::Cancel;
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 
-/// The results of the forward pass and the gradient of its output, which the backward pass reads in addition to [`Inputs`].
+/// The results of the forward pass and the gradient of its output, which the backward pass reads in addition to
+/// [`Inputs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a, T = f32> {
     /// The output of the forward pass, `[batch, heads, q_len, v_dim]`.
@@ -29,12 +30,14 @@ pub struct GradientsMut<'a, T = f32> {
     /// The gradient of the values, `[batch, kv_heads, kv_len, v_dim]`.
     pub dv: ViewMut<'a, T>,
     /// Optional memory for the gradient of each entry of [`Options::bias`], in the same order. Each gradient has the
-    /// shape of its bias array: it is summed over dimensions of 1. If the list is empty, no gradient of a bias is
-    /// computed. Use `None` for an entry without a gradient, and for ALiBi, whose gradient is never computed. Each
-    /// gradient takes a separate pass, about as long as the backward pass itself.
+    /// shape of its bias array: where the array has size 1 in a dimension, the gradient is summed over this dimension.
+    /// If the list is empty, no gradient of a bias is computed. Use `None` for an entry without a gradient, and for
+    /// ALiBi, whose gradient is never computed. Each gradient of a bias takes a separate pass, about as long as the
+    /// backward pass without bias gradients.
     pub bias: Vec<Option<ViewMut<'a>>>,
-    /// Optional memory for the gradient of [`Options::soft`], with the shape of the soft weights: the gradient is
-    /// summed over dimensions of 1. The gradient is 0 where the soft weight counts as 0.
+    /// Optional memory for the gradient of [`Options::soft`], with the shape of the soft weights: where the weights
+    /// have size 1 in a dimension, the gradient is summed over this dimension. The gradient of a soft weight below
+    /// 2^-100 is 0, because attention treats such a weight as 0.
     pub soft: Option<ViewMut<'a>>,
     /// Optional memory for the gradient of [`Options::sinks`], one value for each query head.
     pub sinks: Option<&'a mut [f32]>,
@@ -62,15 +65,16 @@ pub struct Gradients<T = f32> {
 /// Computes the gradients of `sum(out * dout)` with respect to queries, keys and values, for
 /// [`attention`](crate::attention()).
 ///
-/// With weights `P`, `dP = dout v^T` and `dS = P (dP - sum(dout * out))` per row, the gradients are `dq = scale * dS
-/// k`, `dk = scale * dS^T q` and `dv = P^T dout` (Dao et al. 2022). With a softcap, `dS` is multiplied by the
-/// derivative of the softcap. All sums are over the cells that the plan allows.
+/// `P` are the softmax weights. With `dP = dout v^T` and, for each row, `dS = P (dP - sum(dout * out))`, the gradients
+/// are `dq = scale * dS k`, `dk = scale * dS^T q` and `dv = P^T dout` (Dao et al. 2022). With a softcap, `dS` is
+/// multiplied by the derivative of the softcap. All sums are over the cells that the plan allows.
 ///
-/// The guarantees of the forward pass also hold here. Hidden queries, keys, values, output gradients and biases,
-/// infinities and NaN included, change no bit of the result; neither do threads, padding, other batch rows or packed
-/// neighbours. The gradients of keys and values that no query may read are 0, and so are those of queries without an
-/// allowed key. Where `bf16` values are multiplied in pairs, weights and their gradients are rounded to `bf16`, and the
-/// bits are equal only if rows and keys move by an even number of positions.
+/// The guarantees of the forward pass also hold for the gradients. Hidden queries, keys, values, output gradients and
+/// biases change no bit of the gradients, even if they are infinite or NaN. The number of threads, padding, other batch
+/// rows, and other documents in the same batch row change no bit either. The gradients of keys and values that no query
+/// may read are 0. The gradients of queries that may read no key are also 0. If `bf16` values are multiplied in pairs
+/// ([`Isa::Avx512Bf16`]), weights and their gradients are rounded to `bf16`. Then padding and other documents change no
+/// bit only if they move rows and keys by an even number of positions.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Saved, Shape, View, atoms, attention, attention_backward};
@@ -175,7 +179,8 @@ pub fn attention_backward_into<T: Element>(
     cancel.finished()
 }
 
-/// The values of [`Saved`], with log-sum-exps of any strides: `[batch, heads, q_len, 1]`.
+/// The arrays of [`Saved`] in the form that the kernels read. The log-sum-exps are `[batch, heads, q_len, 1]` and may
+/// have any strides.
 pub(crate) struct SavedRows<'a, T> {
     pub(crate) out: View<'a, T>,
     pub(crate) lse: View<'a>,
@@ -183,8 +188,8 @@ pub(crate) struct SavedRows<'a, T> {
 }
 
 impl<'a> Run<'a> {
-    /// Runs the backward pass over a plan without reordering. Writes the gradients of queries, keys and values to
-    /// `[dq, dk, dv]`, and those of score modifiers to `wanted`.
+    /// Runs the backward pass over a plan that keeps queries and keys in their order (not reordered). Writes the
+    /// gradients of queries, keys and values to `[dq, dk, dv]`, and those of score modifiers to `wanted`.
     ///
     /// # Errors
     /// Returns an error if the memory for partial sums would be too large.
@@ -236,7 +241,8 @@ fn check_saved<T: Element>(
     check_saved_shapes(saved, check(inputs, plan.shape(), options)?)
 }
 
-/// Returns an error if the results of the forward pass do not fit an output of the shape `shape`, `[batch, heads, q_len, v_dim]`.
+/// Returns an error if the results of the forward pass do not fit an output of the shape `shape`, `[batch, heads,
+/// q_len, v_dim]`.
 pub(crate) fn check_saved_shapes<T: Element>(saved: &Saved<'_, T>, shape: [usize; 4]) -> Result<(), Error> {
     for (name, view) in [("out", &saved.out), ("dout", &saved.dout)] {
         if view.shape() != shape {
@@ -285,28 +291,23 @@ pub(crate) fn check_gradients<T: Element>(
     for (bias, gradient) in options.bias.iter().zip(&gradients.bias) {
         match (bias, gradient) {
             (_, None) => {}
-            (Bias::Dense(view), Some(gradient)) => {
-                same("gradient of a bias", gradient.shape(), "the bias", view.shape())?
-            }
+            (Bias::Dense(view), Some(gradient)) => same("bias gradient", gradient.shape(), "the bias", view.shape())?,
             (Bias::Relative { table }, Some(gradient)) => {
-                same("gradient of a relative bias", gradient.shape(), "the table", table.shape())?;
+                same("relative bias gradient", gradient.shape(), "the table", table.shape())?;
             }
             (Bias::Alibi(_), Some(_)) => {
                 return refuse(
-                    "the gradient of ALiBi",
-                    "the slopes of ALiBi are not trained: give None for their gradient",
+                    "ALiBi gradient",
+                    "the slopes have no gradient: give None for this entry of the gradients of biases",
                 );
             }
         }
     }
     match (&options.soft, &gradients.soft) {
         (_, None) => {}
-        (Some(soft), Some(gradient)) => same("gradient of soft weights", gradient.shape(), "soft", soft.shape())?,
+        (Some(soft), Some(gradient)) => same("soft gradient", gradient.shape(), "soft", soft.shape())?,
         (None, Some(_)) => {
-            return refuse(
-                "the gradient of soft weights",
-                "options.soft is None: set options.soft, or do not request its gradient",
-            );
+            return refuse("soft gradient", "options.soft is None: set options.soft, or do not request its gradient");
         }
     }
     match (options.sinks, &gradients.sinks) {
@@ -314,11 +315,10 @@ pub(crate) fn check_gradients<T: Element>(
         (Some(sinks), Some(gradient)) if sinks.len() == gradient.len() => Ok(()),
         (Some(sinks), Some(gradient)) => {
             let expected = format!("there are {} sinks: give a gradient with one value for each sink", sinks.len());
-            Err(mismatch("gradient of sinks", vec![gradient.len()], expected))
+            Err(mismatch("sinks gradient", vec![gradient.len()], expected))
         }
-        (None, Some(_)) => refuse(
-            "the gradient of sinks",
-            "options.sinks is None: set options.sinks, or do not request their gradient",
-        ),
+        (None, Some(_)) => {
+            refuse("sinks gradient", "options.sinks is None: set options.sinks, or do not request their gradient")
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! [`KvCache`]: keys and values that stay packed between the steps of a decoder.
+//! [`KvCache`]: the keys and values of earlier tokens, which a decoder keeps between its steps in the memory layout of
+//! the kernels.
 
 mod remove;
 mod step;
@@ -68,16 +69,18 @@ impl KvShape {
     }
 }
 
-/// The keys and values of some sequences, packed for the kernel when they are appended.
+/// The keys and values of several sequences, stored in the memory layout of the kernels. Appended keys and values are
+/// converted to this layout.
 ///
 /// Three forms share one interface:
 ///
 /// * [`contiguous`](Self::contiguous): space for a fixed number of tokens in each sequence;
-/// * [`rotating`](Self::rotating): a window of the last tokens, and the first few tokens permanently; tokens that
-///   leave the window are overwritten;
+/// * [`rotating`](Self::rotating): the last tokens (a window) and the first few tokens (sink tokens) of each sequence;
+///   newer tokens overwrite the tokens between them;
 /// * [`paged`](Self::paged): blocks of tokens from a pool that all sequences share.
 ///
-/// A step appends the keys and values of new tokens, then computes the attention of their queries with any mask:
+/// A step appends the keys and values of new tokens, then computes the attention of the queries of these tokens with
+/// any mask:
 ///
 /// ```
 /// use noren::{KvCache, KvShape, Options, View, atoms};
@@ -99,30 +102,34 @@ impl KvShape {
 /// # Ok::<(), noren::Error>(())
 /// ```
 ///
-/// With many layers, or with facts, make the [plan](Self::plan) of a step once and pass it to the
-/// [`attention`](Self::attention) of each layer's cache. Queries are those of the last tokens of each sequence. A long
-/// prompt may therefore be appended in chunks. Several tokens may also be speculative, under a tree mask:
-/// [`keep`](Self::keep) keeps those that were accepted, [`truncate`](Self::truncate) removes the last ones.
+/// With many layers, or for a mask that needs facts (data such as documents), make the [plan](Self::plan) of a step
+/// once and pass it to the [`attention`](Self::attention) of each layer's cache. The queries of a step are those of the
+/// last tokens of each sequence, and a long prompt may therefore be appended in chunks. For speculative decoding,
+/// append several guessed tokens and use a tree mask: [`keep`](Self::keep) then keeps the accepted guesses, and
+/// [`truncate`](Self::truncate) removes the last tokens.
 ///
 /// # Guarantees
 ///
-/// In `f32`, the output of a step has the same bits as the same row in one pass over the whole sequence with the same
-/// ISA, for every form of cache, step size and number of threads. A rotating cache is read in the order of positions,
-/// so its output has the bits of a pass with the mask of its window: `sliding(window) | causal & keys(..sink_tokens)`.
-/// For masks whose keys a whole pass reads in another order (strides; see [`Reorder`](crate::Reorder)), compare with a
-/// pass that has `Reorder::Never`. With `bf16` and `f16`, the bits are equal for contiguous and paged caches, and for a
-/// rotating cache if `sink_tokens` is even.
+/// In `f32`, the output of a step has the same bits as the same rows of one pass over the whole sequence with the same
+/// ISA. This holds for every form of cache, step size and number of threads. For a rotating cache, the mask of the pass
+/// must also have the window of the cache: `sliding(window) | causal & keys(..sink_tokens)`. A pass may read the keys
+/// of some masks, such as strides, in another order (see [`Reorder`](crate::Reorder)); the bits are equal to those of a
+/// pass whose plan has `Reorder::Never`. With `bf16` and `f16`, the bits are equal for contiguous and paged caches, and
+/// for a rotating cache if `sink_tokens` is even.
 ///
-/// The content of slots that were never written, that were freed, or that a mask hides changes no bit, NaN included.
+/// A cache slot is the place of one token. The content of slots that were never written, were freed or are hidden by a
+/// mask changes no bit of the output, even if the content is NaN.
 ///
-/// `bf16` and `f16` take two bytes per number. Every step reads each byte once for all query heads of a key-value head.
+/// `bf16` and `f16` take two bytes per number. A step reads each key and value once for all query heads that share its
+/// key-value head.
 pub struct KvCache<T> {
     shape: KvShape,
     isa: Isa,
     form: Form,
     store: Store,
     sequences: Vec<Sequence>,
-    /// The pages (in a paged cache: the blocks of tokens) that no sequence uses.
+    /// The indices of the pages that no sequence uses. In a paged cache, a page is one block of tokens; in the other
+    /// forms, every sequence always has one page, and this list is empty.
     free: Vec<u32>,
     element: PhantomData<T>,
 }
@@ -137,10 +144,12 @@ enum Form {
 #[derive(Clone, Debug, Default)]
 struct Sequence {
     pages: Vec<u32>,
-    /// The number of tokens, including overwritten tokens. The position of the next token is equal to this number.
+    /// The number of tokens of the sequence, including overwritten tokens. This number is also the position of the next
+    /// token.
     len: usize,
-    /// In a rotating cache, the maximum of `len` since the ring (the slots in which newer tokens overwrite older ones)
-    /// held no token. Tokens at positions below `written - ring.len` are overwritten, apart from sink tokens.
+    /// In a rotating cache, the largest value of `len` since the sequence was last empty. The ring is the slots in
+    /// which newer tokens overwrite older tokens, `ring.len` slots. Tokens at positions below `written - ring.len` are
+    /// overwritten, apart from sink tokens.
     written: usize,
 }
 
@@ -148,8 +157,8 @@ impl<T: Element> KvCache<T> {
     /// Returns a cache with space for `capacity` tokens in each sequence.
     ///
     /// # Errors
-    /// Returns an error if a size is 0 or exceeds the address space, or if this processor lacks the ISA. All
-    /// constructors return these errors.
+    /// Returns an error if a size is 0 or exceeds the address space, or if this processor lacks the instruction
+    /// set that `shape` names. All constructors return these errors.
     pub fn contiguous(shape: &KvShape, capacity: usize) -> Result<Self, Error> {
         check_tokens("capacity", capacity)?;
         let (isa, packing) = packing::<T>(shape)?;
@@ -160,11 +169,11 @@ impl<T: Element> KvCache<T> {
     /// Returns a cache that holds the first `sink_tokens` tokens and the last `window` tokens of each sequence. Each
     /// step can append at most `ahead` tokens.
     ///
-    /// The mask is restricted: of the tokens up to its own, a query can read only the sink tokens and the last `window`
-    /// tokens. The restriction is equal for steps of one token and of several tokens. A mask that allows later tokens, such
-    /// as `full`, still allows those of the same step. Positions are those of the whole
-    /// sequence, so masks, biases and rotary embeddings have the same meaning as in a cache that keeps all tokens.
-    /// [`StepPlan::key_position`] gives the position of a key.
+    /// Before and at its own position, a query can read only the sink tokens and the last `window` tokens (the query
+    /// itself included), even if the mask allows more keys. This limit does not depend on the number of tokens in a
+    /// step. If the mask allows keys after the query, as `full` does, a query can also read the later tokens of the
+    /// same step. Positions are counted over the whole sequence, so masks, biases and rotary embeddings have the same
+    /// meaning as in a cache that keeps all tokens. [`StepPlan::key_position`] gives the position of a key.
     ///
     /// # Errors
     /// Returns [`Error::Option`] if `window`, `ahead` or `sink_tokens` is out of range or if there is not enough
@@ -191,7 +200,7 @@ impl<T: Element> KvCache<T> {
     /// error if `shape` is invalid.
     pub fn paged(shape: &KvShape, block: usize, blocks: usize) -> Result<Self, Error> {
         if !(16..=256).contains(&block) || !block.is_multiple_of(16) {
-            let problem = "give a multiple of 16 from 16 to 256".to_owned();
+            let problem = "give a number of tokens from 16 to 256 that is a multiple of 16".to_owned();
             return Err(Error::Option { name: "block", given: block.to_string(), problem });
         }
         check_tokens("blocks", blocks)?;
@@ -214,13 +223,14 @@ impl<T: Element> KvCache<T> {
         &self.shape
     }
 
-    /// Returns the processor path that the cache is packed for and computes on.
+    /// Returns the processor path on which the cache computes. The memory layout of its keys and values is made for
+    /// this path.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// Returns the number of tokens of a sequence, including tokens that a rotating cache has overwritten. The position
-    /// of the next token is equal to this number.
+    /// Returns the number of tokens of a sequence, including tokens that a rotating cache has overwritten. This number
+    /// is also the position of the next token.
     ///
     /// # Panics
     /// Panics if there is no such sequence, as indexing does.
@@ -238,7 +248,7 @@ impl<T: Element> KvCache<T> {
         self.sequences.iter().all(|sequence| sequence.len == 0)
     }
 
-    /// Returns the bytes of memory for keys and values, used or not.
+    /// Returns the number of bytes of memory that is allocated for keys and values, including unused memory.
     pub fn bytes(&self) -> usize {
         self.store.bytes()
     }
@@ -252,8 +262,8 @@ impl<T: Element> KvCache<T> {
     /// `[sequences, kv_heads, new, v_dim]`.
     ///
     /// # Errors
-    /// Returns an error if the arrays have other shapes, if there is not enough space for the tokens, or if their
-    /// number is larger than the `ahead` of a rotating cache. After an error the cache is unchanged.
+    /// Returns an error if the arrays have other shapes, if there is not enough space for the new tokens, or if a
+    /// rotating cache gets more than `ahead` new tokens. After an error the cache is unchanged.
     pub fn append(&mut self, k: View<'_, T>, v: View<'_, T>) -> Result<(), Error> {
         let new = k.shape()[2];
         self.check_new(&k, &v, [self.shape.sequences, self.shape.kv_heads, new])?;
@@ -261,12 +271,13 @@ impl<T: Element> KvCache<T> {
         self.write(&k, &v, &tokens)
     }
 
-    /// Appends different numbers of tokens to the sequences: `k` is `[1, kv_heads, total, head_dim]`, and sequence `b`
-    /// takes the tokens `cu_seqlens[b]..cu_seqlens[b + 1]`. The range may be empty.
+    /// Appends different numbers of tokens to the sequences: `k` is `[1, kv_heads, total, head_dim]` and `v` is `[1,
+    /// kv_heads, total, v_dim]`. Sequence `b` gets the tokens `cu_seqlens[b]..cu_seqlens[b + 1]`; this range may be
+    /// empty.
     ///
     /// # Errors
-    /// Returns the errors of [`append`](Self::append), and an error if `cu_seqlens` does not rise from 0 to `total`
-    /// with one range for each sequence.
+    /// Returns the errors of [`append`](Self::append), and an error if `cu_seqlens` does not ascend from 0 to `total`
+    /// or does not have one entry more than there are sequences.
     pub fn append_ragged(&mut self, k: View<'_, T>, v: View<'_, T>, cu_seqlens: &[usize]) -> Result<(), Error> {
         let total = k.shape()[2];
         self.check_new(&k, &v, [1, self.shape.kv_heads, total])?;
@@ -284,7 +295,8 @@ impl<T: Element> KvCache<T> {
             let expected = [batch, kv_heads, new, width];
             if given != expected {
                 let expected = format!(
-                    "the cache and the new tokens of k require the shape [sequences, kv_heads, new, {what}] = {expected:?}"
+                    "the sizes of the cache and the number of new tokens in k require the shape [sequences, kv_heads, new, {what}] \
+                     = {expected:?}"
                 );
                 return Err(Error::Shape { name, given: given.to_vec(), expected });
             }
@@ -297,13 +309,20 @@ impl<T: Element> KvCache<T> {
     fn check_starts(&self, cu_seqlens: &[usize], total: Option<usize>) -> Result<(), Error> {
         let expected = match self.shape.sequences + 1 {
             n if cu_seqlens.len() != n => {
-                format!("the cache has {} sequences: give {n} entries, the start of each sequence and the end", n - 1)
+                format!(
+                    "the cache has {} sequences: cu_seqlens needs {n} entries, the start of each sequence and the end of the last one",
+                    n - 1
+                )
             }
             _ if cu_seqlens[0] != 0 || !cu_seqlens.is_sorted() => {
-                "the first entry must be 0, and the entries must not decrease".to_owned()
+                "the first entry of cu_seqlens must be 0, and no entry may be smaller than the entry before it"
+                    .to_owned()
             }
             n if total.is_some_and(|total| cu_seqlens[n - 1] != total) => {
-                format!("{} new tokens are given: the last entry must be equal to this number", total.unwrap_or(0))
+                format!(
+                    "{} new tokens are given: the last entry of cu_seqlens must be equal to this number",
+                    total.unwrap_or(0)
+                )
             }
             _ => return Ok(()),
         };
@@ -311,7 +330,7 @@ impl<T: Element> KvCache<T> {
     }
 
     /// Appends new tokens to each sequence. If a sequence has not enough space, returns an error and changes nothing.
-    /// `tokens` has one entry for each sequence: the batch row of `k` and `v`, and the range of tokens in this row.
+    /// `tokens` has one entry `(batch row of k and v, range of tokens in this batch row)` for each sequence.
     fn write(
         &mut self,
         k: &View<'_, T>,
@@ -321,7 +340,7 @@ impl<T: Element> KvCache<T> {
         let mut pages = 0;
         for (b, ((_, tokens), sequence)) in tokens.iter().zip(&self.sequences).enumerate() {
             let (new, len) = (tokens.len(), sequence.len);
-            check_tokens("the length of a sequence", len.saturating_add(new).max(1))?;
+            check_tokens("sequence length", len.saturating_add(new).max(1))?;
             match self.form {
                 Form::Contiguous { capacity } if len + new > capacity => {
                     return refuse(format!(

@@ -5,8 +5,8 @@ use noren_mask::philox;
 /// Dropout on attention probabilities. Each probability is dropped with the chance `probability`; the others are
 /// divided by `1 - probability`.
 ///
-/// A random number of 32 bits from Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. The key of
-/// Philox is the seed; the counter consists of the cell's batch row, head, query row and key index. Forward and
+/// A random 32-bit number from Philox 4x32-10 (Salmon et al. 2011) decides whether a cell is dropped. The key of Philox
+/// is the seed, and the counter consists of the batch row, head, query row and key index of the cell. Forward and
 /// backward pass therefore drop the same cells without storing them, and no result depends on threads, tiles or the
 /// processor path. Use a new seed in each training step.
 ///
@@ -17,7 +17,7 @@ use noren_mask::philox;
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Dropout {
-    /// The fraction of probabilities that are dropped, in `0.0..1.0`.
+    /// The chance that a probability is dropped, in `0.0..1.0`.
     pub probability: f32,
     /// The seed of the random choice. The choice depends only on this seed and the cell.
     pub seed: u64,

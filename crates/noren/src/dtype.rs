@@ -62,7 +62,7 @@ impl FromStr for Dtype {
 /// Attention is computed in `f32` for all types: queries, keys and values are widened, which is exact, and outputs are
 /// rounded once. No type outside this crate can implement this trait.
 pub trait Element: Erase + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
-    /// The [`Dtype`] of this type.
+    /// The number type, as a value of [`Dtype`].
     const DTYPE: Dtype;
 
     /// Returns the number as `f32`.
@@ -95,8 +95,8 @@ pub enum ValuesMut<'a> {
     F16(&'a mut [f16]),
 }
 
-/// A number type for which `Values` and `ValuesMut` have a variant, so that slices of the type can be converted into
-/// them. No type outside this crate can implement this trait.
+/// A number type whose slices can be converted to `Values` and `ValuesMut`, which have a variant for each such type. No
+/// type outside this crate can implement this trait.
 pub trait Erase: Sized {
     /// Returns `values` as the variant of `Values` for this number type.
     fn erased(values: &[Self]) -> Values<'_>;
@@ -214,7 +214,8 @@ impl Element for f16 {
 mod tests {
     use super::*;
 
-    /// Returns numbers of every exponent and sign with many patterns of low bits, ties included.
+    /// Returns `f32` numbers of every exponent and sign, with many patterns of low bits. Some of the numbers are
+    /// halfway between two neighbouring `bf16` or `f16` numbers.
     fn numbers() -> Vec<f32> {
         let low = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0x1_8000, 0x7f_ffff];
         let bits = (0..512u32).flat_map(|head| low.map(move |low| head << 23 | low));

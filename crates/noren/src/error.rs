@@ -3,11 +3,10 @@
 use noren_mask::ParseError;
 use std::fmt;
 
-/// An error of this crate. The message of an error has the given values, what was expected, and how to fix the problem.
+/// An error of this crate. The message names the given value, the expected value, and how to fix the problem.
 ///
-/// This type also covers parsing and binding: `?` converts errors of parsing and binding into this type. Callers can
-/// match the variants. [`source`](std::error::Error::source) returns the error of parsing or binding, if an error has
-/// such a cause.
+/// The operator `?` converts errors of parsing and binding a mask into this type. For such an error,
+/// [`source`](std::error::Error::source) returns the original error. Callers can match the variants.
 ///
 /// ```
 /// use noren::{Error, attend};
@@ -24,16 +23,17 @@ pub enum Error {
     /// The text is not a valid mask. The inner error has the position of the problem in the text.
     Parse(Box<ParseError>),
 
-    /// The mask, the facts or the plan is invalid.
+    /// The mask, the facts (data given when a mask is bound) or the plan is invalid.
     Mask(noren_mask::Error),
 
-    /// An atom or a score modifier of the mask needs a fact or an array that was not given.
+    /// An elementary mask (atom) or a score modifier needs a fact (data given when a mask is bound, such as lengths) or
+    /// an array that was not given.
     Missing {
-        /// The text of the atom or score that needs the fact or array.
+        /// The text of the elementary mask (atom) or score modifier that needs the missing data.
         part: String,
-        /// The missing fact or array.
+        /// A phrase that names the missing fact (data given when a mask is bound) or array.
         what: String,
-        /// The instruction that explains how to give the missing fact or array.
+        /// The instruction that explains how to give the missing data.
         fix: String,
     },
 
@@ -51,7 +51,7 @@ pub enum Error {
         shape: [usize; 4],
         /// The requested strides, in values.
         strides: [isize; 4],
-        /// The requested index in the memory of element `[0, 0, 0, 0]`, counted in values.
+        /// The requested index of element `[0, 0, 0, 0]` in the memory, in values.
         offset: usize,
         /// The number of values in the memory.
         len: usize,
@@ -71,7 +71,7 @@ pub enum Error {
 
     /// The type of values is unknown.
     Dtype {
-        /// The given name.
+        /// The given name of a type.
         given: String,
     },
 
@@ -96,9 +96,9 @@ pub enum Error {
 
     /// The processor path is unknown or not available.
     Isa {
-        /// The requested path.
+        /// The requested processor path.
         given: String,
-        /// The problem and the available paths.
+        /// The problem and the available processor paths.
         problem: String,
     },
 }

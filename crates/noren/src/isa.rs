@@ -5,9 +5,10 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 
 /// A processor path: the instruction set for which a kernel is compiled.
 ///
-/// The fastest available path is used by default. The caller selects another one in
-/// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `neon`, `avx2`, `avx512`
-/// or `avx512bf16`). Results of different ISAs agree up to rounding; results of one ISA are equal to the bit.
+/// The fastest available path is used by default. The caller selects another path in
+/// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `neon`, `avx2`,
+/// `avx512` or `avx512bf16`). Results of different ISAs agree up to rounding; results of the same ISA have the same
+/// bits.
 ///
 /// Processors without NEON, AVX2 and AVX-512 use [`Isa::Portable`], which compilers vectorise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,8 +23,8 @@ pub enum Isa {
     /// AVX-512 (F, VL, BW, DQ): x86-64 servers since 2017.
     Avx512,
     /// AVX-512 with AVX512-BF16. On AMD processors since 2022, products of `bf16` numbers take half the time of
-    /// products of `f32` numbers on this path. On Intel processors, they take the same time, and this path is used only
-    /// if it is selected by name.
+    /// products of `f32` numbers on this processor path. On Intel processors, both kinds of products take the same
+    /// time, and this path is used only if the caller selects it by name.
     Avx512Bf16,
 }
 
@@ -40,9 +41,9 @@ impl Isa {
         AVAILABLE.get_or_init(|| Self::ALL.into_iter().filter(|l| l.detected()).collect())
     }
 
-    /// Returns the ISA of a call. `asked` is the value of [`Options::isa`](crate::Options::isa). If `asked` is `None`,
-    /// the environment variable `NOREN_ISA` selects the ISA; without this variable, the default is the fastest ISA.
-    /// `NOREN_ISA` is read once per process.
+    /// Returns the ISA of a call. `asked` is the value of [`Options::isa`](crate::Options::isa), and is returned if it
+    /// is not `None`. Otherwise the environment variable `NOREN_ISA` selects the ISA; without this variable, the
+    /// fastest ISA is used. `NOREN_ISA` is read once per process.
     ///
     /// # Errors
     /// Returns an error if this processor lacks the ISA or if the name in `NOREN_ISA` is unknown.
@@ -82,8 +83,8 @@ impl Isa {
         })
     }
 
-    /// Returns whether this processor has the instructions of this path. Only then may the vector operations of the
-    /// path in `kernel/simd` be called.
+    /// Returns whether this processor has the instructions of this processor path. The vector operations of the path
+    /// (in `kernel/simd`) may be called only if the result is true.
     pub(crate) fn detected(self) -> bool {
         match self {
             Isa::Portable => true,
@@ -113,8 +114,8 @@ impl Isa {
     }
 }
 
-/// Returns whether one instruction that multiplies pairs of `bf16` numbers takes as long as one that multiplies `f32`
-/// numbers. This is true on AMD processors; on Intel processors, the instruction for pairs takes twice as long.
+/// Returns whether an instruction that multiplies pairs of `bf16` numbers is as fast as an instruction that multiplies
+/// `f32` numbers. Returns true on AMD processors. On Intel processors, the instruction for pairs takes twice as long.
 fn fast_pairs() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,7 +1,7 @@
 //! Exact masked attention on CPUs: forward, backward and decoding, in `f32`, `bf16` and `f16`.
 //!
-//! A mask defines which query may read which key, in the language of [`noren_mask`]. This crate makes a block-sparse plan of the
-//! mask and computes attention only where cells are allowed, on strided arrays that it reads in place.
+//! A mask defines which query may read which key, in the language of [`noren_mask`]. This crate makes a block-sparse
+//! plan of the mask and computes attention only where cells are allowed, on strided arrays that it reads in place.
 //!
 //! # In one call
 //!
@@ -16,9 +16,9 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
-//! Arrays are slices with a shape, [`View`]s with any strides, or arrays of the crate `ndarray` (feature `ndarray`). All arrays of a
-//! call hold the same [`Element`]: `f32`, [`bf16`] or [`f16`](struct@f16). `noren_candle::attend` takes tensors of candle, with
-//! gradients.
+//! Arrays are slices with a shape, [`View`]s with any strides, or arrays of the crate `ndarray` (feature `ndarray`).
+//! All arrays of a call hold the same [`Element`]: `f32`, [`bf16`] or [`f16`](struct@f16). `noren_candle::attend` takes
+//! tensors of candle, with gradients.
 //!
 //! # Masks
 //!
@@ -35,8 +35,8 @@
 //!
 //! # Facts, scores and options
 //!
-//! [`Attend`] is the builder for all other settings. [`Facts`] are the data that a mask needs. Score modifiers are part of the text
-//! or set by methods:
+//! [`Attend`] is the builder for all other settings. [`Facts`] are the data that a mask needs, such as the lengths of
+//! documents. Score modifiers are written in the text of the mask or set by methods:
 //!
 //! ```
 //! use noren::{Attend, Facts};
@@ -58,8 +58,9 @@
 //!
 //! # Plans
 //!
-//! A mask with sizes and facts becomes a [`Plan`], which is small at any length. `attend` makes a plan in each call, and [`Attend`]
-//! keeps the plan of the last shape. A plan that you make can be used by many layers, threads and calls:
+//! A mask with sizes and facts becomes a [`Plan`] of the tiles to compute, which takes little memory at any length.
+//! `attend` makes a plan in each call, and [`Attend`] stores the plan of the last shape. You can also make a plan and
+//! use it in many layers, threads and calls:
 //!
 //! ```
 //! use noren::{Facts, Inputs, Options, Shape, View, attend, attention, atoms::causal};
@@ -76,12 +77,13 @@
 //!
 //! # Sequences of different lengths
 //!
-//! The module [`varlen`] computes packed sequences (`cu_seqlens`) and padded batches with lengths, with the arguments of flash-attention's
-//! varlen function. It keeps the plan of each length.
+//! The module [`varlen`] computes packed sequences (`cu_seqlens`) and padded batches with lengths, with the arguments
+//! of flash-attention's varlen function. The module stores plans and uses them again for sequences of the same length.
 //!
 //! # Decoding
 //!
-//! A [`KvCache`] holds keys and values in the form that the kernels read. A step appends new tokens and computes their attention:
+//! A [`KvCache`] holds keys and values in the memory layout of the kernels. A decoding step appends new tokens and
+//! computes the attention of their queries:
 //!
 //! ```
 //! use noren::{Attend, KvCache, KvShape};
@@ -98,8 +100,8 @@
 //!
 //! # Errors
 //!
-//! [`Error`] is the only error type: `?` converts errors of parsing and binding. Each message has the given values, what was
-//! expected and how to fix it. Each variant can be matched:
+//! [`Error`] is the only error type: `?` converts the errors of parsing and binding a mask into it. Each message names
+//! the given value, the expected value and how to fix the problem. Each variant can be matched:
 //!
 //! ```
 //! use noren::{Error, attend};
@@ -116,11 +118,11 @@
 //!
 //! For every element type, on each [`Isa`] (processor path):
 //!
-//! * *No leak.* The content of keys, values and biases that a query may not read, NaN and infinities included, changes no bit of
-//!   the query's result.
-//! * *Reproducible bits.* The result of a query does not depend on threads, other batch rows, padding on either side, or whether
-//!   its document was packed with others. Decoding token by token gives the same bits as one pass over the sequence. [`Reorder`]
-//!   lists the plans for which the last bits may differ, and how to prevent it.
+//! * *No leak.* The content of keys, values and biases that a query may not read, NaN and infinities included, changes
+//!   no bit of the query's result.
+//! * *Reproducible bits.* The result of a query does not depend on threads, other batch rows, padding on either side,
+//!   or other documents in the same batch row. Decoding token by token gives the same bits as one pass over the
+//!   sequence. [`Reorder`] lists the plans for which the last bits may differ, and how to prevent it.
 //! * *A query that may read no key* gets the output 0 and the log-sum-exp minus infinity.
 //! * *Cost by allowed cells.* Time grows with the allowed cells, memory with the length.
 //!

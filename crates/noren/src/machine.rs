@@ -1,4 +1,4 @@
-//! Measured limits of this processor, with which the speed of a kernel is compared.
+//! Measurements of the limits of this processor, for comparison with the speed of a kernel.
 //!
 //! A [`Probe`] is one limit: multiplying and adding in registers, powers of two, the softmax of a row, or reading
 //! memory of a given size. [`Probe::measure`] runs a probe on some threads for a given time; [`Probe::all`] lists the
@@ -14,8 +14,8 @@
 //! println!("{:.1} GFLOP/s", rate.median / 1e9);
 //! ```
 //!
-//! Threads are not bound to processor cores, and other programs that run at the same time use part of the processor. A
-//! rate is therefore the rate of this process at this time; compare it with measurements of the same process.
+//! Threads are not bound to processor cores, and other programs that run at the same time use part of the processor.
+//! Therefore a rate holds for this process at this time; compare it only with other measurements of the same process.
 
 mod memory;
 mod stage;
@@ -33,7 +33,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Probe {
     /// `a * b + c` in `f32`, with all operands in registers. Each lane counts as two operations. On [`Isa::Portable`],
-    /// multiplication and addition are separate instructions.
+    /// the multiplication and the addition are separate instructions.
     Fma(Isa),
     /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Each lane counts
     /// as four operations.
@@ -63,9 +63,10 @@ pub enum Unit {
 }
 
 impl Probe {
-    /// Returns all probes of this processor. First comes each arithmetic probe for each ISA. Two ISAs that differ only
-    /// in products of `bf16` have the same probes, which are listed once. Then comes a probe that reads memory for each
-    /// level of `memory`; its number of bytes is for `threads` threads together.
+    /// Returns all probes of this processor. The arithmetic probes are first, each probe for each ISA.
+    /// [`Isa::Avx512Bf16`] has only the probe [`Bf16Dot`](Self::Bf16Dot), because its other operations are those of
+    /// [`Isa::Avx512`]. Then follows one probe that reads memory for each level of `memory`. Its number of bytes is for
+    /// `threads` threads together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
@@ -92,9 +93,9 @@ impl Probe {
         }
     }
 
-    /// Runs the probe on `threads` threads (at least one) for about `time`, and returns the measured rate. The run
-    /// takes a little less than `time`, or longer if one pass over memory takes longer. Returns `None` if the processor
-    /// cannot run the probe.
+    /// Runs the probe on `threads` threads (at least one) for about `time`, and returns the measured rate. If a few
+    /// repetitions of the work take longer than `time`, the measurement also takes longer. Returns `None` if the
+    /// processor cannot run the probe.
     pub fn measure(&self, threads: usize, time: Duration) -> Option<Rate> {
         let threads = threads.max(1);
         let best = *Isa::available().last()?; // the ISA with the widest loads
@@ -152,7 +153,7 @@ pub fn has_amx() -> bool {
     false
 }
 
-/// Returns the name of the processor if the system reports one, else its architecture.
+/// Returns the name of the processor if the system reports a name, otherwise the processor architecture.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name") || line.starts_with("Model"));

@@ -4,11 +4,12 @@ use crate::{Dropout, Error, Isa, View};
 use noren_mask::{Score, Shape};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Soft weights below this number count as 0, because their products with softmax weights would be outside the range of
-/// `f32`.
+/// Attention treats soft weights below this number as 0, because their products with softmax weights could be below the
+/// range of `f32`.
 pub(crate) const LEAST_WEIGHT: f64 = f64::from_bits((1023 - 100) << 52); // 2^-100
 
-/// Scores below this number count as minus infinity, because in base 2 they would be outside the range of `f32`.
+/// Attention treats scores below this number as minus infinity. In base 2 (times `log2(e)`), such scores are below
+/// -1e38, near the end of the range of `f32`.
 pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 
 /// Scale, score modifiers, threads and processor path. The default is plain attention.
@@ -23,118 +24,126 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options<'a> {
-    /// The factor of `q . k` (default: `1 / sqrt(head_dim)`). Its absolute value is at most 1e30.
+    /// The factor by which the dot products `q . k` are multiplied (default: `1 / sqrt(head_dim)`). Its absolute value
+    /// is at most 1e30.
     pub scale: Option<f32>,
     /// The softcap `cap`, from 1e-30 to 1e30: each score becomes `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// The biases. All entries are added to the scores. A score below -6.9e37 (for example, the lowest finite number of
-    /// a type) counts as minus infinity. A query that has only such scores reads no key: its output is 0, not the mean
-    /// of all values.
+    /// The biases. All entries are added to the scores. A score below -6.9e37 is treated as minus infinity; a bias with
+    /// the lowest finite number of `f32` or `bf16` gives such scores. A query that has only such scores reads no key:
+    /// its output is 0, not the mean of all values.
     pub bias: Vec<Bias<'a>>,
-    /// Weights in `[0, 1]` that multiply `exp(score)`. Each dimension is 1 or equal to that of `[batch, heads, q_len,
-    /// kv_len]`. A weight of 0, or below 2^-100, means that the cell is not allowed.
+    /// The soft weights, from 0 to 1, by which `exp(score)` is multiplied. Each dimension of the array is 1 or equal to
+    /// the same dimension of `[batch, heads, q_len, kv_len]`. If the weight of a cell is 0 or below 2^-100, the cell is
+    /// not allowed.
     pub soft: Option<View<'a>>,
-    /// The sinks: for each query head, a logit that is added to the softmax's denominator only. For a row without an
-    /// allowed key, the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
+    /// The sinks: one logit for each query head. The exponential of the logit is added only to the softmax denominator.
+    /// For a row without an allowed key, the output is 0 and the log-sum-exp is minus infinity, with or without a sink.
     pub sinks: Option<&'a [f32]>,
     /// The dropout of probabilities after the softmax, for training.
     pub dropout: Option<Dropout>,
-    /// For the backward pass: whether the given output and log-sum-exps cover more keys than the plan allows, because
-    /// other calls compute the gradients of the rest. If true, the backward pass uses the given output and log-sum-exps
-    /// for every row, and it also computes the gradient of a row with a single key. If false, it computes some of these
-    /// values again, with higher precision.
+    /// For the backward pass: whether the given output and log-sum-exps belong to more keys than the plan allows,
+    /// because other calls compute the gradients of the other keys. If true, the backward pass uses the given output
+    /// and log-sum-exps for every row, and a row with a single key in the plan can have a gradient other than 0. If
+    /// false, the backward pass computes these values again for some rows, with higher precision.
     pub partial: bool,
-    /// The number of threads, from 1 to the number of threads of the current rayon pool (default: all threads of the
-    /// pool). No result depends on the number of threads.
+    /// The maximum number of threads, at least 1 (default: all threads of the current rayon pool). The call uses no
+    /// more threads than the pool has. No result depends on the number of threads.
     pub threads: Option<usize>,
     /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,
-    /// A flag that cancels the call: soon after another thread sets it (Ctrl-C, a deadline), the call returns
-    /// [`Error::Cancelled`]. The outputs are then incomplete.
+    /// A flag that cancels the call. If another thread sets the flag to true (for example, after Ctrl-C or at a
+    /// deadline), the call soon returns [`Error::Cancelled`], and its outputs are incomplete.
     pub cancel: Option<&'a AtomicBool>,
 }
 
-/// The maximum number of values in a row of queries, keys or values. Memory for a few such rows can always be
-/// allocated.
+/// The maximum number of values in a row of queries, keys or values. With this limit, memory for a few rows can always
+/// be allocated.
 pub(crate) const MOST_DIM: usize = 1 << 24;
 
 /// A bias that is added to scores.
 #[derive(Clone, Debug)]
 pub enum Bias<'a> {
-    /// An array of biases. Each dimension is 1 or equal to that of the scores, `[batch, heads, q_len, kv_len]`.
+    /// An array of biases. Each dimension is 1 or equal to the same dimension of the scores, `[batch, heads, q_len,
+    /// kv_len]`.
     Dense(View<'a>),
-    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`. The bias of a cell is the table entry with
-    /// index `clamp(k - q, -reach, reach) + reach`, where `q` and `k` are the positions of the query and the key.
+    /// A table of biases for distances, `[1, heads or 1, 1, 2 * reach + 1]`, where `reach` is the largest distance that
+    /// has its own entry. The bias of a cell is the table entry with index `clamp(k - q, -reach, reach) + reach`, where
+    /// `q` and `k` are the positions of the query and the key.
     Relative {
         /// The table of biases, `[1, heads or 1, 1, 2 * reach + 1]`.
         table: View<'a>,
     },
-    /// `-slope * |q - k|`, one slope for each query head, where `q` and `k` are positions (ALiBi, Press et al. 2021).
+    /// The slopes of ALiBi (Press et al. 2021), one for each query head. The bias of a cell is `-slope * |q - k|`,
+    /// where `q` and `k` are the positions of the query and the key.
     Alibi(Vec<f32>),
 }
 
-/// Setters, one for each option. A setter of an optional value also takes an `Option`.
+/// Setters, one for each option. All setters except `bias`, `sinks`, `partial` and `cancel` also accept an `Option`;
+/// `None` sets the default.
 impl<'a> Options<'a> {
     /// Returns the default options: plain attention without score modifiers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets [`scale`](field@Self::scale).
+    /// Sets the factor by which the dot products `q . k` are multiplied ([`scale`](field@Self::scale)).
     pub fn scale(mut self, scale: impl Into<Option<f32>>) -> Self {
         self.scale = scale.into();
         self
     }
 
-    /// Sets [`softcap`](field@Self::softcap).
+    /// Sets the softcap, with which each score becomes `cap * tanh(score / cap)` ([`softcap`](field@Self::softcap)).
     pub fn softcap(mut self, cap: impl Into<Option<f32>>) -> Self {
         self.softcap = cap.into();
         self
     }
 
-    /// Appends a bias to [`bias`](field@Self::bias).
+    /// Appends a bias, which is added to the scores, to [`bias`](field@Self::bias).
     pub fn bias(mut self, bias: Bias<'a>) -> Self {
         self.bias.push(bias);
         self
     }
 
-    /// Sets [`soft`](field@Self::soft).
+    /// Sets the soft weights, which multiply `exp(score)` ([`soft`](field@Self::soft)).
     pub fn soft(mut self, weights: impl Into<Option<View<'a>>>) -> Self {
         self.soft = weights.into();
         self
     }
 
-    /// Sets [`sinks`](field@Self::sinks).
+    /// Sets the sinks: one logit for each query head, whose exponential is added to the softmax denominator
+    /// ([`sinks`](field@Self::sinks)).
     pub fn sinks(mut self, sinks: &'a [f32]) -> Self {
         self.sinks = Some(sinks);
         self
     }
 
-    /// Sets [`dropout`](field@Self::dropout).
+    /// Sets the dropout of probabilities after the softmax ([`dropout`](field@Self::dropout)).
     pub fn dropout(mut self, dropout: impl Into<Option<Dropout>>) -> Self {
         self.dropout = dropout.into();
         self
     }
 
-    /// Sets [`partial`](field@Self::partial).
+    /// Sets whether the output and log-sum-exps that the backward pass receives belong to more keys than the plan
+    /// allows ([`partial`](field@Self::partial)).
     pub fn partial(mut self, partial: bool) -> Self {
         self.partial = partial;
         self
     }
 
-    /// Sets [`threads`](field@Self::threads).
+    /// Sets the number of threads of the computation ([`threads`](field@Self::threads)).
     pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Self {
         self.threads = threads.into();
         self
     }
 
-    /// Sets [`isa`](field@Self::isa).
+    /// Sets the processor path of the computation ([`isa`](field@Self::isa)).
     pub fn isa(mut self, isa: impl Into<Option<Isa>>) -> Self {
         self.isa = isa.into();
         self
     }
 
-    /// Sets [`cancel`](field@Self::cancel).
+    /// Sets the flag that another thread sets to true to cancel the call ([`cancel`](field@Self::cancel)).
     pub fn cancel(mut self, flag: &'a AtomicBool) -> Self {
         self.cancel = Some(flag);
         self
@@ -144,8 +153,9 @@ impl<'a> Options<'a> {
 impl<'a> Options<'a> {
     /// Returns the options for `scores`, the score modifiers of a [`Spec`](noren_mask::Spec), over `heads` query heads.
     ///
-    /// `array(score, name)` returns the array that a score modifier names. A bias has the shape of [`Bias::Dense`] or
-    /// [`Bias::Relative`], soft weights have that of [`soft`](Self::soft), and sinks are `[1, 1, 1, heads]`.
+    /// The caller's function `array(score, name)` returns the array for the score modifier `score`, which refers to it
+    /// by the name `name`. A bias has the shape of [`Bias::Dense`] or [`Bias::Relative`], soft weights have the shape
+    /// of [`soft`](Self::soft), and sinks are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// use noren::{Error, Options, Spec, View};
@@ -170,8 +180,8 @@ impl<'a> Options<'a> {
         Options::new().with_scores(scores, heads, array)
     }
 
-    /// Adds the options that [`for_scores`](Self::for_scores) returns for `scores` to these options. A softcap, soft
-    /// weights or sinks must be either in `scores` or in these options, not in both.
+    /// Adds the options that [`for_scores`](Self::for_scores) returns for `scores` to these options. If `scores` has a
+    /// softcap, soft weights or sinks, these options must not already have the same modifier.
     ///
     /// # Errors
     /// Returns the errors of [`for_scores`](Self::for_scores).
@@ -218,11 +228,15 @@ impl<'a> Options<'a> {
                     options.bias.push(Bias::Alibi(slopes.into_iter().map(|s| s as f32).collect()));
                     false
                 }
-                _ => return Err(refuse("the kernels do not support this score modifier").into()),
+                _ => {
+                    return Err(
+                        refuse("the kernels do not support this score modifier: remove it from the mask").into()
+                    );
+                }
             };
             if taken {
                 return Err(refuse(
-                    "at most one score of each kind is possible, but the mask and the options together have two scores of this kind: remove one of the two scores",
+                    "the mask and the options together have two score modifiers of this kind, but at most one is possible: remove one of the two",
                 )
                 .into());
             }
@@ -249,7 +263,7 @@ impl<'a> Options<'a> {
             return refuse("dropout", p.to_string(), "give a probability from 0.0 to less than 1.0, or omit dropout");
         }
         if self.threads == Some(0) {
-            return refuse("threads", "0".into(), "give at least 1, or omit the option to use all threads");
+            return refuse("threads", "0".into(), "give at least 1 thread, or omit the option to use all threads");
         }
         let heads = shape.head_count();
         let per_head = |name, len: usize| match len == heads {
@@ -276,7 +290,7 @@ impl<'a> Options<'a> {
                     [1, h, 1, width] if (h == 1 || h == heads) && width % 2 == 1 => {}
                     given => {
                         let expected = format!(
-                            "the table must have the shape [1, {heads} or 1, 1, 2 * reach + 1], with an odd last dimension"
+                            "the table of a relative bias must have the shape [1, {heads} or 1, 1, 2 * reach + 1], where reach is the largest distance with its own entry"
                         );
                         return Err(Error::Shape { name: "relative bias table", given: given.to_vec(), expected });
                     }
@@ -286,7 +300,7 @@ impl<'a> Options<'a> {
         if let Some(soft) = &self.soft {
             check_broadcast("soft weights", soft, shape)?;
             if let Some(weight) = soft.find(|w| !(0.0..=1.0).contains(&w)) {
-                return refuse("a soft weight", weight.to_string(), "give weights from 0 to 1");
+                return refuse("a soft weight", weight.to_string(), "give soft weights from 0 to 1");
             }
         }
         let Some(sinks) = self.sinks else { return Ok(()) };
@@ -316,8 +330,8 @@ fn check_broadcast(name: &'static str, view: &View<'_>, shape: &Shape) -> Result
     }
 }
 
-/// The cancellation state of a call. After the call has seen that the caller's flag is set, the call stays cancelled,
-/// even if the flag is cleared later.
+/// The cancellation state of a call. If the call has once read the caller's flag as true, the call stays cancelled,
+/// even if the flag is set to false later.
 pub(crate) struct Cancel<'a> {
     flag: Option<&'a AtomicBool>,
     seen: AtomicBool,

@@ -1,8 +1,8 @@
-//! Attention in `f64`, written to be easy to read. The forward and backward passes in this module are the definition
-//! with which all kernels are compared in tests.
+//! Attention in `f64`, written to be easy to read. The forward and backward passes in this module are the definition of
+//! attention: tests compare all kernels with them.
 //!
-//! This code is slow and simple: it computes one row of scores at a time and tests every cell. Arrays may have any
-//! [`Element`] type; results are contiguous.
+//! This code is slow and simple: the code computes one row of scores at a time and tests every cell. Arrays may have
+//! any [`Element`] type; results are contiguous.
 //!
 //! ```
 //! use noren::{Facts, Inputs, Options, Shape, View, atoms, reference};
@@ -23,15 +23,15 @@ use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 
-/// The cells `[batch, head, query row, key]` that a mask allows. A [`Plan`], a [`BoundMask`] and a pair of functions
-/// ([`FromFns`]) define these cells.
+/// The cells `[batch, head, query row, key]` that a mask allows. [`Plan`], [`BoundMask`] and [`FromFns`] (a pair of
+/// functions) implement this trait.
 pub trait Cells {
     /// Returns the sizes that the arrays must have, or `None` if any sizes are accepted.
     fn shape(&self) -> Option<&Shape>;
     /// Returns whether the query of cell `[batch, head, query row, key]` may read its key.
     fn allowed(&self, cell: [usize; 4]) -> bool;
-    /// Returns the position of the key minus that of the query, for cell `[batch, head, query row, key]`. ALiBi and
-    /// relative biases use this distance.
+    /// Returns the position of the key minus the position of the query, for the cell `[batch, head, query row, key]`.
+    /// ALiBi and relative biases use this distance.
     fn distance(&self, cell: [usize; 4]) -> i64;
 }
 
@@ -49,7 +49,8 @@ impl Cells for BoundMask {
     }
 }
 
-/// The cells that the definition of the plan's mask allows; the tiles of the plan are not used.
+/// The cells that the mask of the plan allows. They are computed from the definition of the mask; the tiles of the plan
+/// are not used.
 impl Cells for Plan {
     fn shape(&self) -> Option<&Shape> {
         Cells::shape(self.bound())
@@ -64,12 +65,12 @@ impl Cells for Plan {
     }
 }
 
-/// The [`Cells`] of a mask that two functions define.
+/// The allowed cells of a mask, defined by two functions.
 pub struct FromFns<A, D> {
     /// The function that returns whether the query of cell `[batch, head, query row, key]` may read its key.
     pub allowed: A,
-    /// The function that returns the position of the key minus that of the query, for cell `[batch, head, query row,
-    /// key]`.
+    /// The function that returns the position of the key minus the position of the query, for the cell `[batch, head,
+    /// query row, key]`.
     pub distance: D,
 }
 
@@ -91,7 +92,7 @@ impl<A: Fn([usize; 4]) -> bool, D: Fn([usize; 4]) -> i64> Cells for FromFns<A, D
 /// q_len]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Forward {
-    /// The output.
+    /// The output, `[batch, heads, q_len, v_dim]`.
     pub out: Vec<f64>,
     /// The natural logarithm of each row's softmax denominator; minus infinity for a row that reads no key.
     pub lse: Vec<f64>,
@@ -101,19 +102,19 @@ pub struct Forward {
 /// belongs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
-    /// The gradient of the queries.
+    /// The gradient of the queries, with the shape of the queries.
     pub dq: Vec<f64>,
-    /// The gradient of the keys.
+    /// The gradient of the keys, with the shape of the keys.
     pub dk: Vec<f64>,
-    /// The gradient of the values.
+    /// The gradient of the values, with the shape of the values.
     pub dv: Vec<f64>,
-    /// The gradient of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`. The sum over the
-    /// dimensions that a bias broadcasts is the gradient of the bias.
+    /// The gradient of the scores after scale, softcap and bias, `[batch, heads, q_len, kv_len]`. The gradient of a
+    /// bias array is the sum of this gradient over the dimensions in which the bias array has size 1.
     pub dscores: Vec<f64>,
     /// The gradients of [`Options::bias`], one for each entry, with the shape of the entry. The gradient of an ALiBi
     /// entry is an empty list.
     pub dbias: Vec<Vec<f64>>,
-    /// The gradient of the soft weights, with their shape; empty without soft weights.
+    /// The gradient of the soft weights, with the shape of the soft weights; empty if there are no soft weights.
     pub dsoft: Vec<f64>,
     /// The gradient of the sinks, one value for each query head.
     pub dsinks: Vec<f64>,
@@ -126,11 +127,12 @@ pub struct Row {
     pub out: Vec<f64>,
     /// The natural logarithm of the softmax denominator; minus infinity if the row reads no key.
     pub lse: f64,
-    /// The factor by which the value of each key is multiplied, `[kv_len]`; 0 if the key is not allowed.
+    /// For each key, the factor by which the value of the key is multiplied, dropout included; 0 if the key is not
+    /// allowed.
     pub weights: Vec<f64>,
 }
 
-/// Computes masked attention, [`attention`](crate::attention()), by its definition.
+/// Computes the result of [`attention`](crate::attention()) (masked attention) by its definition.
 ///
 /// # Errors
 /// Returns an error if the shapes of the inputs do not fit each other or the mask, or if an option is invalid.
@@ -152,8 +154,8 @@ pub fn forward<T: Element>(
 /// Computes only the row `[batch, head, query row]` of [`forward`].
 ///
 /// # Panics
-/// May panic if arrays, options and row do not fit the cells. Nothing is checked, because calls for many rows should be
-/// fast.
+/// May panic if arrays, options and row do not fit the cells. The function does not check them, so that calls for many
+/// rows are fast.
 pub fn row<T: Element>(
     inputs: &Inputs<'_, T>,
     cells: &impl Cells,
@@ -169,7 +171,61 @@ pub fn row<T: Element>(
     Row { out: (0..v_dim).map(output).collect(), lse: row.lse, weights }
 }
 
-/// Computes the gradients of `sum(out * dout)` by their definition, where `dout` has the shape of the output.
+/// Returns the scores `[kv_len]` of the row `[batch, head, query row]`, after scale, softcap and bias and before the
+/// mask. Keys that the mask hides also have scores.
+///
+/// ```
+/// use noren::{Facts, Inputs, Options, Shape, View, atoms, reference};
+///
+/// let plan = atoms::causal().bind(&Shape::square(3), &Facts::new())?.plan();
+/// let x = View::new(&[1f32, 2.0, 3.0], [1, 1, 3, 1])?;
+/// let scores = reference::scores(&Inputs { q: x, k: x, v: x }, &plan, &Options::default(), [0, 0, 1]);
+/// assert_eq!(scores, [2.0, 4.0, 6.0]);
+/// # Ok::<(), noren::Error>(())
+/// ```
+///
+/// # Panics
+/// May panic if arrays, options and row do not fit the cells, as [`row`] does.
+pub fn scores<T: Element>(
+    inputs: &Inputs<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+    cell: [usize; 3],
+) -> Vec<f64> {
+    (0..inputs.k.shape()[2]).map(|j| score(inputs, cells, options, cell, j).0).collect()
+}
+
+/// Returns the score of key `j` in the row `[batch, head, query row]`, after scale, softcap and bias, and the
+/// derivative of the softcap at this score.
+fn score<T: Element>(
+    Inputs { q, k, .. }: &Inputs<'_, T>,
+    cells: &impl Cells,
+    options: &Options<'_>,
+    [b, h, i]: [usize; 3],
+    j: usize,
+) -> (f64, f64) {
+    let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
+    let dot = |d| at(q, [b, h, i, d]) * at(k, [b, h * kv_heads / heads, j, d]);
+    let (mut x, mut slope) = ((0..head_dim).map(dot).sum::<f64>() * options.scale_for(head_dim), 1.0);
+    if let Some(cap) = options.softcap.map(f64::from) {
+        let tanh = (x / cap).tanh();
+        (x, slope) = (cap * tanh, 1.0 - tanh * tanh);
+    }
+    for bias in &options.bias {
+        x += match bias {
+            Bias::Dense(view) => at(&view.broadcast([batch, heads, q_len, kv_len]).unwrap(), [b, h, i, j]),
+            Bias::Alibi(slopes) => -f64::from(slopes[h]) * cells.distance([b, h, i, j]).abs() as f64,
+            Bias::Relative { table } => {
+                let reach = table.shape()[3] as i64 / 2;
+                let entry = cells.distance([b, h, i, j]).clamp(-reach, reach) + reach;
+                at(table, [0, h.min(table.shape()[1] - 1), 0, entry as usize])
+            }
+        };
+    }
+    (x, slope)
+}
+
+/// Computes the gradients of `sum(out * dout)` by their definition. `dout` has the shape of the output.
 ///
 /// # Errors
 /// Returns the errors of [`forward`], and [`Error::Shape`] if `dout` does not have the shape of the output.
@@ -241,7 +297,8 @@ pub fn backward<T: Element>(
     Ok(grad)
 }
 
-/// Returns the shape of the output, or an error if the arrays or the options do not fit each other or the cells.
+/// Returns the shape of the output, or an error if the arrays and options do not fit each other or do not fit the
+/// cells.
 fn fit<T: Element>(inputs: &Inputs<'_, T>, cells: &impl Cells, options: &Options<'_>) -> Result<[usize; 4], Error> {
     let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
     let own = || Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
@@ -265,41 +322,27 @@ struct Softmax {
 
 impl Softmax {
     fn new<T: Element>(
-        Inputs { q, k, .. }: &Inputs<'_, T>,
+        inputs: &Inputs<'_, T>,
         cells: &impl Cells,
         options: &Options<'_>,
         [b, h, i]: [usize; 3],
     ) -> Softmax {
-        let ([_, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
+        let Inputs { q, k, .. } = inputs;
+        let ([_, heads, q_len, _], [.., kv_len, _]) = (q.shape(), k.shape());
         let broadcast =
             |view: &View<'_>, j| at(&view.broadcast([q.shape()[0], heads, q_len, kv_len]).unwrap(), [b, h, i, j]);
         let soft = |j| options.soft.as_ref().map_or(1.0, |soft| broadcast(soft, j));
         let allowed: Vec<bool> = (0..kv_len).map(|j| cells.allowed([b, h, i, j]) && soft(j) >= LEAST_WEIGHT).collect();
-        let (mut score, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
+        let (mut scores, mut cap_slope) = (vec![f64::NEG_INFINITY; kv_len], vec![1.0; kv_len]);
         for j in (0..kv_len).filter(|j| allowed[*j]) {
-            let dot = |d| at(q, [b, h, i, d]) * at(k, [b, h * kv_heads / heads, j, d]);
-            let mut x = (0..head_dim).map(dot).sum::<f64>() * options.scale_for(head_dim);
-            if let Some(cap) = options.softcap.map(f64::from) {
-                let tanh = (x / cap).tanh();
-                (x, cap_slope[j]) = (cap * tanh, 1.0 - tanh * tanh);
-            }
-            for bias in &options.bias {
-                x += match bias {
-                    Bias::Dense(view) => broadcast(view, j),
-                    Bias::Alibi(slopes) => -f64::from(slopes[h]) * cells.distance([b, h, i, j]).abs() as f64,
-                    Bias::Relative { table } => {
-                        let reach = table.shape()[3] as i64 / 2;
-                        let entry = cells.distance([b, h, i, j]).clamp(-reach, reach) + reach;
-                        at(table, [0, h.min(table.shape()[1] - 1), 0, entry as usize])
-                    }
-                };
-            }
+            let (x, slope) = score(inputs, cells, options, [b, h, i], j);
+            cap_slope[j] = slope;
             // NaN stays NaN
-            score[j] = if x < LOWEST_SCORE { f64::NEG_INFINITY } else { x };
+            scores[j] = if x < LOWEST_SCORE { f64::NEG_INFINITY } else { x };
         }
         let sink = options.sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[h]));
         let larger = |a: f64, b: &f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(*b) };
-        let top = score.iter().fold(f64::NEG_INFINITY, larger);
+        let top = scores.iter().fold(f64::NEG_INFINITY, larger);
         if top == f64::NEG_INFINITY {
             // An empty row reads no value, not even an infinite one
             let allowed = vec![false; kv_len];
@@ -314,7 +357,7 @@ impl Softmax {
         }
         let top = top.max(sink);
         let weight: Vec<f64> =
-            (0..kv_len).map(|j| if allowed[j] { soft(j) * (score[j] - top).exp() } else { 0.0 }).collect();
+            (0..kv_len).map(|j| if allowed[j] { soft(j) * (scores[j] - top).exp() } else { 0.0 }).collect();
         let total = weight.iter().sum::<f64>() + (sink - top).exp();
         let p = weight.iter().map(|w| w / total).collect();
         let stays = |j| {
@@ -335,8 +378,8 @@ fn bias_shape(bias: &Bias<'_>) -> [usize; 4] {
     }
 }
 
-/// Returns the index in a contiguous array of shape `shape` of the element that belongs to `cell`. In a dimension of
-/// size 1, all cells share one element.
+/// Returns the index of the element for `cell` in a contiguous array of shape `shape`. In a dimension of size 1, all
+/// cells share one element.
 fn place(shape: [usize; 4], cell: [usize; 4]) -> usize {
     shape.iter().zip(cell).fold(0, |place, (n, i)| place * n + if *n == 1 { 0 } else { i })
 }

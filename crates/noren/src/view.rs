@@ -29,16 +29,16 @@ pub struct View<'a, T = f32> {
 
 /// A strided view of values that can be written, `[batch, heads, length, head_dim]`.
 ///
-/// No two elements are at the same place in memory: constructors return an error if the strides let two elements
-/// overlap.
+/// Each element has a separate place in memory: constructors return an error if the strides may place two elements at
+/// the same index.
 #[derive(Debug)]
 pub struct ViewMut<'a, T = f32> {
     data: &'a mut [T],
     layout: Layout,
 }
 
-/// The places of a view's elements in its memory: shape, strides and the index of the first element. Constructors of
-/// views have checked that all elements are inside the memory.
+/// The places of a view's elements in memory: shape, strides and the index of element `[0, 0, 0, 0]`. Constructors of
+/// views check that all elements are inside the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: [usize; 4],
@@ -55,15 +55,17 @@ impl Layout {
         Layout { shape, strides, offset: 0 }
     }
 
-    /// Returns the layout, or an error if a dimension is 0 or an element is outside a memory of `len` values.
+    /// Returns the layout, or an error if a dimension is 0 or an element is outside the memory. `len` is the number of
+    /// values in the memory.
     fn check(self, len: usize) -> Result<Layout, Error> {
         if self.shape.contains(&0) {
             return Err(self.error(len, "a dimension of the shape is 0: give at least 1 for each dimension"));
         }
         let (mut low, mut high) = (self.offset as i128, self.offset as i128);
         for (&n, &stride) in self.shape.iter().zip(&self.strides) {
-            let reach = (n as i128 - 1) * stride as i128;
-            *(if reach < 0 { &mut low } else { &mut high }) += reach;
+            let end = if stride < 0 { &mut low } else { &mut high };
+            // one dimension fits into 128 bits, but the sum over several may not
+            *end = end.saturating_add((n as i128 - 1) * stride as i128);
         }
         if low < 0 || high >= len as i128 {
             let problem = format!(
@@ -77,9 +79,10 @@ impl Layout {
     /// Returns the layout, or an error if two elements may be at the same place in memory. `len` is the number of
     /// values in the memory.
     ///
-    /// The stride of each dimension must exceed the distance from the first to the last element over all dimensions
-    /// with smaller strides. For example, the shape `[1, 1, 3, 4]` with stride 1 in the last dimension needs a stride
-    /// of at least 4 in the third. Every layout that results from slicing and transposing a dense array is accepted.
+    /// The stride of each dimension must be larger than the distance in memory between the first and the last element
+    /// of the dimensions with smaller strides together. For example, in the shape `[1, 1, 3, 4]` with stride 1 in the
+    /// last dimension, the third dimension needs a stride of at least 4. Every layout that results from slicing and
+    /// transposing a dense array is accepted.
     fn check_disjoint(self, len: usize) -> Result<Layout, Error> {
         let mut dims: Vec<(usize, usize)> = (self.strides.iter().zip(&self.shape))
             .filter(|(_, n)| **n > 1)
@@ -178,8 +181,8 @@ impl<'a, T: Element> View<'a, T> {
         self.data[self.layout.index(at)]
     }
 
-    /// Returns a view of shape `shape` in which dimensions of 1 are repeated. Returns `None` if a dimension other than
-    /// 1 differs from `shape`.
+    /// Returns a view of shape `shape` in which dimensions of size 1 are repeated. Returns `None` if a dimension has
+    /// another size than 1 and differs from `shape`.
     pub fn broadcast(&self, shape: [usize; 4]) -> Option<View<'a, T>> {
         let mut layout = self.layout;
         for ((stride, given), asked) in layout.strides.iter_mut().zip(layout.shape).zip(shape) {
@@ -193,14 +196,14 @@ impl<'a, T: Element> View<'a, T> {
         Some(View { data: self.data, layout })
     }
 
-    /// Returns a view of the rows `rows` of the batch row `batch`, `[1, heads, rows, head_dim]`. Panics if these rows are
-    /// not inside the shape, or if there are none.
+    /// Returns a view of the rows `rows` of the batch row `batch`, `[1, heads, rows, head_dim]`. Panics if these rows
+    /// are not inside the shape, or if there are none.
     pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> View<'a, T> {
         View { data: self.data, layout: self.layout.narrow(batch, rows) }
     }
 
-    /// Writes the values with indices `from..from + into.len()` in row `i` of batch row `b` and head `h` to `into`, as
-    /// `f32`.
+    /// Copies the values with the indices `from..from + into.len()` of row `i` in batch row `b` and head `h` to `into`,
+    /// as `f32`.
     #[inline(always)]
     pub(crate) fn copy_row(&self, [b, h, i]: [usize; 3], from: usize, into: &mut [f32]) {
         let start = self.layout.index([b, h, i, from]);
@@ -214,8 +217,8 @@ impl<'a, T: Element> View<'a, T> {
         }
     }
 
-    /// Returns row `i` of batch row `b` and head `h` without a copy. Returns `None` if its values are not `f32` or not
-    /// adjacent.
+    /// Returns row `i` of batch row `b` and head `h` without a copy. Returns `None` if the values of the row are not
+    /// `f32` or not adjacent.
     #[inline(always)]
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
         let start = self.layout.index([b, h, i, 0]);
@@ -234,8 +237,8 @@ impl<'a, T: Element> View<'a, T> {
         })
     }
 
-    /// Returns all rows of batch row `b` and head `h` from row `first` on without a copy. Returns `None` if they are
-    /// not `f32`, or not adjacent without gaps.
+    /// Returns all rows of batch row `b` and head `h` from row `first` on without a copy. Returns `None` if these rows
+    /// are not `f32` or not contiguous.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         let [.., rows, width] = self.layout.shape;
@@ -244,7 +247,7 @@ impl<'a, T: Element> View<'a, T> {
         dense.then(|| as_f32(&self.data[start..start + (rows - first) * width])).flatten()
     }
 
-    /// Returns the memory, and the layout of the view's elements in this memory.
+    /// Returns the memory of the view, and the layout of the elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a [T], Layout) {
         (self.data, self.layout)
     }
@@ -255,7 +258,7 @@ impl<'a, T: Element> View<'a, T> {
     }
 }
 
-/// Returns `values` as `f32` without a copy, or `None` if they have another type.
+/// Returns `values` as `f32` without a copy, or `None` if `T` is another type.
 #[inline(always)]
 fn as_f32<T: Element>(values: &[T]) -> Option<&[f32]> {
     match T::erased(values) {
@@ -312,12 +315,12 @@ impl<'a, T: Element> ViewMut<'a, T> {
         View { data: self.data, layout: self.layout }
     }
 
-    /// Returns another view of the same array, which borrows this view while it is used.
+    /// Returns another view of the same array. The new view borrows this view, which can be used again afterwards.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
         ViewMut { data: self.data, layout: self.layout }
     }
 
-    /// Returns the memory, and the layout of the view's elements in this memory.
+    /// Returns the memory of the view, and the layout of the elements in this memory.
     pub(crate) fn into_parts(self) -> (&'a mut [T], Layout) {
         (self.data, self.layout)
     }
@@ -335,6 +338,11 @@ mod tests {
             ([1, 1, 3, 4], [0, 0, -4, 1], 7),
             ([1, 1, 3, 4], [0, 0, isize::MAX, 1], 0),
             ([usize::MAX, 1, 1, 1], [isize::MAX, 0, 0, 0], 0),
+            // sums of distances that do not fit into 128 bits
+            ([usize::MAX, usize::MAX, 1, 1], [isize::MAX, isize::MAX, 0, 0], 0),
+            ([usize::MAX; 4], [isize::MAX; 4], usize::MAX),
+            ([usize::MAX; 4], [isize::MIN; 4], usize::MAX),
+            ([usize::MAX; 4], [isize::MIN, isize::MAX, isize::MIN, isize::MAX], 5),
             ([1, 1, 0, 4], [0, 0, 4, 1], 0),
         ] {
             let error = View::strided(&data, shape, strides, offset).unwrap_err().to_string();

@@ -5,11 +5,12 @@ use crate::{Element, Error, Inputs, Options, reference};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// Returns the attention probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. A probability
-/// is the factor by which a value is multiplied, dropout included; it is 0 for cells that the plan does not allow.
+/// Returns the attention probabilities `[rows, kv_len]` of the query rows `rows` in one batch row and head. A
+/// probability is the factor by which attention multiplies the value of a key, dropout included; it is 0 for cells that
+/// the plan does not allow.
 ///
-/// Each row is computed in `f64` and rounded once. This is slow: use it to draw some heads and rows, not for all of
-/// them. [`attention`](crate::attention()) never stores this array.
+/// Each row is computed in `f64` and rounded once, which is slow: use this function for some heads and rows, for
+/// example to draw them. [`attention`](crate::attention()) never stores this array.
 ///
 /// ```
 /// use noren::{Facts, Inputs, Options, Shape, View, atoms, attention_weights};
@@ -32,17 +33,17 @@ pub fn attention_weights<T: Element>(
     rows: Range<usize>,
 ) -> Result<Vec<f32>, Error> {
     let [batches, heads, q_len, _] = check(inputs, plan.shape(), options)?;
-    for (name, given, end) in [
-        ("batch", batch.saturating_add(1), batches),
-        ("head", head.saturating_add(1), heads),
-        ("rows", rows.end, q_len),
+    for (name, given, end, what) in [
+        ("batch", batch.saturating_add(1), batches, "batch rows"),
+        ("head", head.saturating_add(1), heads, "heads"),
+        ("rows", rows.end, q_len, "query rows"),
     ] {
         if given > end {
             let given = if name == "rows" { format!("{rows:?}") } else { (given - 1).to_string() };
             return Err(Error::Option {
                 name,
                 given,
-                problem: format!("the plan has only the indices from 0 to less than {end}"),
+                problem: format!("the plan has only {end} {what}, counted from 0"),
             });
         }
     }
@@ -61,9 +62,9 @@ mod tests {
         let x = View::new(&[1f32, 2.0], [1, 1, 2, 1]).unwrap();
         let ask = |at, rows| attention_weights(&Inputs { q: x, k: x, v: x }, &plan, &Options::default(), at, rows);
         for (at, rows, message) in [
-            ([1, 0], 0..1, "batch is 1: the plan has only the indices from 0 to less than 1"),
-            ([0, 5], 0..1, "head is 5: the plan has only the indices from 0 to less than 1"),
-            ([0, 0], 1..3, "rows is 1..3: the plan has only the indices from 0 to less than 2"),
+            ([1, 0], 0..1, "batch is 1: the plan has only 1 batch rows, counted from 0"),
+            ([0, 5], 0..1, "head is 5: the plan has only 1 heads, counted from 0"),
+            ([0, 0], 1..3, "rows is 1..3: the plan has only 2 query rows, counted from 0"),
         ] {
             assert_eq!(ask(at, rows).unwrap_err().to_string(), message);
         }

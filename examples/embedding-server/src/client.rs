@@ -1,4 +1,4 @@
-//! A client of one request for each connection, over a socket of this machine.
+//! Sends requests to a server and reads the responses. Each request uses a new TCP connection.
 
 use crate::http::Request;
 use std::io::{Error, Result};
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer of the server.
+/// An HTTP response of the server.
 #[derive(Debug)]
 pub struct Response {
-    /// The status, such as 200.
+    /// The HTTP status code, such as 200.
     pub status: u16,
     /// The header lines, without the status line.
     pub head: String,
@@ -17,7 +17,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Sends texts to `/embed` and returns the answer.
+/// Sends texts to `/embed` and returns the response.
 ///
 /// # Errors
 /// Returns an error if the connection fails, or if the answer is not HTTP.
@@ -26,7 +26,7 @@ pub async fn embed(address: SocketAddr, texts: Vec<String>) -> Result<Response> 
     send(address, "POST", "/embed", &body).await
 }
 
-/// Sends a request with a JSON body and returns the answer.
+/// Sends a request with a JSON body and returns the response.
 ///
 /// # Errors
 /// Returns an error if the connection fails, or if the answer is not HTTP.

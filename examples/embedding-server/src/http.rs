@@ -9,7 +9,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use noren_candle::embed::Embedder;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 
 /// The maximum number of bytes of a request's body.
@@ -18,7 +20,8 @@ pub const MOST_BYTES: usize = 1 << 20;
 /// The maximum number of texts of a request.
 pub const MOST_TEXTS: usize = 256;
 
-/// The maximum number of requests that are read, tokenized or waiting at the same time. Each takes memory for its body.
+/// The maximum number of requests that are read, tokenized or waiting at the same time. Each request takes memory for its
+/// body.
 pub const MOST_REQUESTS: usize = 1024;
 
 /// The body of a request to `/embed`.
@@ -29,18 +32,18 @@ pub struct Request {
     pub texts: Vec<String>,
 }
 
-/// The body of an answer of `/embed`.
+/// The body of a response of `/embed`.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 pub struct Answer {
     /// One vector for each text, in the order of the texts.
     pub vectors: Vec<Vec<f32>>,
-    /// The number of tokens of each text that the model read.
+    /// For each text, the number of tokens that the model has read.
     pub tokens: Vec<usize>,
-    /// The number of tokens of each text that were cut off, because the text is longer than the model reads.
+    /// For each text, the number of tokens that were cut off because the text is longer than the model reads.
     pub cut: Vec<usize>,
 }
 
-/// An answer with the status of an error; its body is `{"error": message}`.
+/// A response with the status code of an error. Its body is `{"error": message}`.
 #[derive(Debug)]
 struct Failure(StatusCode, String);
 
@@ -68,6 +71,18 @@ struct Service {
     requests: Arc<Semaphore>,
 }
 
+/// Listens on an address. Up to [`MOST_REQUESTS`] connections may wait until they are accepted; with the 128 of
+/// [`TcpListener::bind`], a burst of clients loses connections.
+///
+/// # Errors
+/// Returns an error if the address is in use or does not belong to this machine.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(cfg!(unix))?;
+    socket.bind(address)?;
+    socket.listen(MOST_REQUESTS as u32)
+}
+
 /// Returns the routes of a server. `embedder` tokenizes the texts, and `queue` computes them with the same model.
 pub fn routes(embedder: Arc<Embedder>, queue: Queue) -> Router {
     let service = Service { embedder, queue, requests: Arc::new(Semaphore::new(MOST_REQUESTS)) };
@@ -79,7 +94,7 @@ pub fn routes(embedder: Arc<Embedder>, queue: Queue) -> Router {
         .with_state(service)
 }
 
-/// Refuses a request, before its body is read, if too many requests are in work.
+/// Refuses a request, before its body is read, if too many requests are being processed.
 async fn admit(
     State(service): State<Service>,
     request: axum::extract::Request,
@@ -88,8 +103,9 @@ async fn admit(
     match service.requests.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => {
-            let problem =
-                format!("the server is overloaded: {MOST_REQUESTS} requests are in work. Send the request again later");
+            let problem = format!(
+                "the server is overloaded: {MOST_REQUESTS} requests are being processed. Send the request again later"
+            );
             Failure(StatusCode::SERVICE_UNAVAILABLE, problem).into_response()
         }
     }

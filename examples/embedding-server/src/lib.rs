@@ -1,6 +1,6 @@
 //! An HTTP server of text embeddings. It packs the texts of waiting requests one after another, without padding, until
-//! a number of tokens is reached, and computes them in one pass of the model. The vector of a text has the same bits
-//! whatever texts it is computed with.
+//! a number of tokens is reached, and computes them in one pass of the model. The vector of a text has the same bits,
+//! no matter which other texts are in the pass.
 //!
 //! ```text
 //! cargo run --release -p noren-embedding-server -- --model DIR

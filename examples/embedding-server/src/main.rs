@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use noren_candle::embed::Embedder;
-use noren_embedding_server::http::routes;
+use noren_embedding_server::http::{listen, routes};
 use noren_embedding_server::measure::{self, Load};
 use noren_embedding_server::queue::{Batching, Limits, Queue};
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ struct Arguments {
     /// Address and port to listen on
     #[arg(long, default_value = "127.0.0.1:8080")]
     address: SocketAddr,
-    /// Maximum number of tokens of a pass of the model
+    /// Maximum number of tokens that the model reads in one pass
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
     batch_tokens: u32,
-    /// Maximum number of tokens that wait; further requests are refused with the status 503
+    /// Maximum number of tokens of waiting requests; a request above this limit gets the status 503
     #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..))]
     waiting_tokens: u32,
     /// Instead of serving, send requests from N parallel clients to servers with packed and with padded batches, and
@@ -48,11 +48,11 @@ async fn serve(embedder: Arc<Embedder>, arguments: &Arguments) -> Result<(), Box
         batching: Batching::Packed,
     };
     let (queue, thread) = Queue::start(Arc::clone(&embedder), limits);
-    let listener = tokio::net::TcpListener::bind(arguments.address).await?;
+    let listener = listen(arguments.address)?;
     println!("listening on http://{}: POST /embed, GET /health; Ctrl-C ends the server", listener.local_addr()?);
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
-        println!("finishing the requests in work ...");
+        println!("the server stops after the requests that it has received are answered ...");
     };
     axum::serve(listener, routes(embedder, queue.clone())).with_graceful_shutdown(stop).await?;
     queue.close();

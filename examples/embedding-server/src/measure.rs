@@ -1,32 +1,32 @@
-//! Latencies of many parallel clients, with packed and with padded batches.
+//! Measures the latencies of many parallel clients, with packed and with padded batches.
 
 use crate::client;
-use crate::http::routes;
+use crate::http::{listen, routes};
 use crate::queue::{Batching, Limits, Queue};
 use noren_candle::embed::Embedder;
 use std::io::{Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// The work of a measurement.
+/// The requests that a measurement sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients, which send requests at the same time.
     pub clients: usize,
     /// The number of requests that each client sends, one after another.
     pub requests: usize,
-    /// The maximum number of words of a text. The lengths are spread evenly on a logarithmic scale from 3 words.
+    /// The maximum number of words of a text. The lengths of texts, from 3 words to this number, are spread evenly on a
+    /// logarithmic scale.
     pub words: usize,
 }
 
 /// The latencies of one run, sorted.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// The time of each request from the connection to the end of the answer, in ascending order.
+    /// The time of each request, from the connection to the end of the response, in ascending order.
     pub sorted: Vec<Duration>,
-    /// The time of all requests together.
+    /// The time from the start of the first request to the end of the last response.
     pub total: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Latencies {
 pub async fn run(embedder: &Arc<Embedder>, batching: Batching, batch_tokens: usize, load: Load) -> Result<Latencies> {
     let limits = Limits { batch_tokens, waiting_tokens: usize::MAX / 2, batching };
     let (queue, thread) = Queue::start(Arc::clone(embedder), limits);
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let listener = listen(([127, 0, 0, 1], 0).into())?;
     let address = listener.local_addr()?;
     let server = tokio::spawn(axum::serve(listener, routes(Arc::clone(embedder), queue.clone())).into_future());
     let start = Instant::now();
@@ -81,7 +81,7 @@ pub async fn run(embedder: &Arc<Embedder>, batching: Batching, batch_tokens: usi
     Ok(Latencies { sorted, total })
 }
 
-/// Returns the text number `number`: words of a fixed list, from 3 to `most` words.
+/// Returns a text of 3 to `most` words from a fixed list. `number` selects the text.
 pub fn text(number: usize, most: usize) -> String {
     const WORDS: [&str; 12] =
         ["the", "mask", "of", "a", "query", "reads", "keys", "in", "its", "document", "and", "no"];

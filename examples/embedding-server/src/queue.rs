@@ -61,7 +61,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Counts since the start of a queue.
+/// The numbers of tokens, requests and batches of a queue since its start.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Counts {
     /// The number of tokens that wait now.
@@ -110,7 +110,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits for requests and returns those of the next batch. Returns `None` if the queue is closed and empty.
+    /// Waits for requests, and removes and returns the requests of the next batch. Returns `None` if the queue is closed and
+    /// empty.
     fn next(&self) -> Option<Vec<Job>> {
         let mut state = self.state();
         loop {
@@ -127,7 +128,8 @@ impl Shared {
 }
 
 impl State {
-    /// Removes the oldest requests whose texts fit one batch, and all requests before them whose clients have left.
+    /// Removes the oldest requests from the queue, as many as fit in one batch, and returns them. Requests whose clients
+    /// have closed the connection are removed too, but not returned.
     fn take(&mut self, limits: &Limits) -> Vec<Job> {
         let (mut jobs, mut used): (Vec<Job>, _) = (Vec::new(), Used::default());
         while let Some(job) = self.jobs.front() {
@@ -195,8 +197,8 @@ impl Queue {
         (queue, thread)
     }
 
-    /// Adds a request to the queue. The receiver gets the vectors; if it is dropped before the request is computed, the
-    /// request is removed.
+    /// Adds a request to the queue. The returned receiver gets the vectors. If the receiver is dropped before the request is
+    /// computed, the request is removed.
     ///
     /// # Errors
     /// Returns an error if too many tokens wait, or if the queue is closed.
@@ -226,7 +228,7 @@ impl Queue {
         self.shared.close();
     }
 
-    /// Returns the counts since the start.
+    /// Returns the numbers of tokens, requests and batches of this queue since its start.
     pub fn counts(&self) -> Counts {
         self.shared.state().counts
     }

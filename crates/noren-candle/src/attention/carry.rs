@@ -9,15 +9,16 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use std::sync::{Arc, Mutex};
 
-/// The place in which the backward pass of attention stores the gradient of one tensor; `None` until then.
+/// The place in which the backward pass of attention stores the gradient of one tensor; `None` before the gradient is
+/// stored.
 pub(crate) type Slot = Arc<Mutex<Option<Tensor>>>;
 
 /// The operation of candle that returns a copy of its first argument. Its backward pass returns the tensor in the
 /// [`Slot`] as the gradient of its second argument.
 struct Carry(Slot);
 
-/// Returns a copy of `values`, which candle records as a function of `values` and `tensor`. The backward pass of candle
-/// therefore also computes the gradient of `tensor`, which is taken from `slot`.
+/// Returns a copy of `values`. candle records the copy as a function of `values` and `tensor`. The backward pass of
+/// candle therefore also computes the gradient of `tensor`, which it takes from `slot`.
 pub(crate) fn carry(values: &Tensor, tensor: &Tensor, slot: &Slot) -> Result<Tensor> {
     values.apply_op2(tensor, Carry(slot.clone()))
 }

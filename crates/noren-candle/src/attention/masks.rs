@@ -59,9 +59,9 @@ fn cells<T: candle_core::WithDType>(mask: &BoundMask, device: &Device, value: im
     Ok(Tensor::from_vec(all, (batch, heads, q_len, kv_len), device)?)
 }
 
-/// Converts a mask tensor to an array for the atom `dense(name)`. A value other than 0 allows the cell. The shape is
-/// `[q_len, kv_len]`, `[batch, heads, q_len, kv_len]` or `[batch * heads, q_len, kv_len]`. In the last shape, the heads
-/// of a batch row are consecutive.
+/// Converts a mask tensor to an array for the elementary mask (atom) `dense(name)`. A value other than 0 allows the
+/// cell. The shape is `[q_len, kv_len]`, `[batch, heads, q_len, kv_len]` or `[batch * heads, q_len, kv_len]`. In the
+/// last shape, the heads of a batch row are consecutive.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -89,8 +89,8 @@ pub fn array_from_drop(tensor: &Tensor, heads: usize) -> Result<Array> {
     Ok(Array::drop(&shape, &cells)?)
 }
 
-/// Converts a mask tensor as [`array_from_keep`] does, from numbers that are added to scores: 0 allows the cell; minus
-/// infinity, or the lowest number of the type, hides the cell.
+/// Converts a mask tensor as [`array_from_keep`] does, except that the tensor has numbers that are added to scores: 0
+/// allows the cell; minus infinity, or the lowest number of the type, hides the cell.
 ///
 /// # Errors
 /// Returns the errors of [`array_from_keep`], and an error for any other number, because the tensor would be a bias and
@@ -100,8 +100,8 @@ pub fn array_from_additive(tensor: &Tensor, heads: usize) -> Result<Array> {
     Ok(Array::additive(&shape, &tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?)?)
 }
 
-/// Returns facts about padding from a tensor `[batch, length]`, in which a value other than 0 marks a non-padding token
-/// (Hugging Face's `attention_mask`).
+/// Returns the padding as [`Facts`] (data to which a mask is bound). `tensor` is `[batch, length]`, such as Hugging
+/// Face's `attention_mask`. A value other than 0 marks a non-padding token.
 ///
 /// # Errors
 /// Returns an error if the tensor does not have two dimensions.
@@ -109,7 +109,8 @@ pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
     Ok(Facts::padding_from_keep(&keep_rows(tensor)?)?)
 }
 
-/// Returns the rows of a padding tensor `[batch, length]`: true for a non-padding token, whose value is not 0.
+/// Returns the rows of a padding tensor `[batch, length]` as flags: true for a value other than 0, which marks a
+/// non-padding token.
 pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
     if tensor.rank() != 2 {
         return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));

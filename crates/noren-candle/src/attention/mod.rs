@@ -27,9 +27,9 @@ use storage::{Kind, with_views};
 /// is copied. The result is `[batch, heads, q_len, v_dim]`, a view of memory with the order
 /// `[batch, q_len, heads, v_dim]`. `transpose(1, 2)` and a reshape therefore join the heads without a copy.
 ///
-/// Gradients flow to `q`, `k` and `v`, and to the tensors of `options` that need a gradient. The forward pass keeps one
-/// number for each row (the log-sum-exp), and never a matrix of weights. The guarantees of [`noren::attention()`] hold
-/// here, with the same bits.
+/// Gradients flow to `q`, `k` and `v`, and to the tensors of `options` that need a gradient. For the backward pass, the
+/// forward pass keeps one number for each row (the log-sum-exp), but no matrix of weights. The guarantees of
+/// [`noren::attention()`] hold, and the results have the same bits.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -97,6 +97,50 @@ impl Kind for WeightsOf<'_> {
             }
         }
         Ok(all)
+    }
+}
+
+/// Returns the scores of one batch row and head before the mask is applied, as `[query][key]`, for the first `len`
+/// queries and the first `len` keys.
+pub(crate) fn attention_scores(
+    [q, k]: [&Tensor; 2],
+    plan: &Plan,
+    options: &Options,
+    [batch, head]: [usize; 2],
+    len: usize,
+) -> Result<Vec<Vec<f64>>> {
+    let (batches, heads, q_len, _) = q.dims4()?;
+    for (name, given, end, what) in [("batch", batch, batches, "batch rows"), ("head", head, heads, "heads")] {
+        if given >= end {
+            let expected = format!("the attention has only {end} {what}, counted from 0");
+            return Err(Error::Input { name: name.into(), given: given.to_string(), expected });
+        }
+    }
+    let owned = options.own()?;
+    with_views([q, k, k], ScoresOf { plan, options: &owned, place: [batch, head], len: [len.min(q_len), len] })?
+}
+
+/// Computes [`noren::reference::scores`] for the batch row and head in `place`: the first `len[0]` queries and the
+/// first `len[1]` keys. The computation is generic over the number type of the tensors.
+struct ScoresOf<'a> {
+    plan: &'a Plan,
+    options: &'a options::Owned,
+    place: [usize; 2],
+    len: [usize; 2],
+}
+
+impl Kind for ScoresOf<'_> {
+    type Result = Result<Vec<Vec<f64>>>;
+
+    fn call<T: storage::Stored>(self, [q, k, v]: [noren::View<'_, T>; 3]) -> Self::Result {
+        let (inputs, options) = (noren::Inputs { q, k, v }, self.options.borrow()?);
+        let ([batch, head], [queries, keys]) = (self.place, self.len);
+        let row = |i| {
+            let mut scores = noren::reference::scores(&inputs, self.plan, &options, [batch, head, i]);
+            scores.truncate(keys);
+            scores
+        };
+        Ok((0..queries).map(row).collect())
     }
 }
 

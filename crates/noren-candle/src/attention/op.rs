@@ -65,7 +65,7 @@ impl AttentionOp {
     }
 }
 
-/// Returns a view of `memory` with the shape `[batch, heads, length, width]`, which is `shape`. The numbers in `memory`
+/// Returns a view of `memory` with the shape `shape`, which is `[batch, heads, length, width]`. The numbers in `memory`
 /// have the order `[batch, length, heads, width]`.
 fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
     let [_, heads, len, width] = shape.map(|n| n as isize);
@@ -132,8 +132,9 @@ impl Kind for Backward<'_> {
     fn call<T: Stored>(self, [q, k, v]: [View<'_, T>; 3]) -> Self::Result {
         let Backward { op, out, dout, device } = self;
         let ((out, out_layout), (dout, dout_layout)) = (out.storage_and_layout(), dout.storage_and_layout());
-        let lse =
-            op.lse.get().ok_or_else(|| Error::input("attention", "not computed", "call the forward pass first"))?;
+        let lse = op.lse.get().ok_or_else(|| {
+            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
+        })?;
         let saved = Saved { out: view(cpu(&out)?, out_layout)?, lse, dout: view(cpu(&dout)?, dout_layout)? };
 
         let of = |view: &View<'_, T>| vec![T::from_f32(0.0); view.shape().iter().product()];
@@ -174,8 +175,8 @@ impl Extra {
         }
     }
 
-    /// Returns `plain`, which has buffers for the gradients of queries, keys and values, with the buffers of `self`
-    /// added. The backward pass writes all gradients to these buffers.
+    /// Adds the buffers of `self` to `plain`, which has the buffers for the gradients of queries, keys and values. The
+    /// backward pass writes all gradients to these buffers.
     fn gradients<'a, T: Stored>(&'a mut self, plain: GradientsMut<'a, T>) -> Result<GradientsMut<'a, T>> {
         let place = |array: &'a mut Option<([usize; 4], Vec<f32>)>| {
             array.as_mut().map(|(shape, memory)| ViewMut::new(memory, *shape)).transpose()
@@ -188,8 +189,8 @@ impl Extra {
         })
     }
 
-    /// Stores each gradient in the field of `op` that is its place (a `Slot`). The backward pass of `Carry` later takes
-    /// the gradient from this place.
+    /// Stores each gradient in the [`Slot`] (place for one gradient) that `op` has for it. The backward pass of the
+    /// operation that [`carry`] adds later returns the gradient from this place to candle.
     fn leave(self, op: &AttentionOp, device: &Device) -> Result<()> {
         let leave = |slot: &Option<Slot>, memory: Option<Vec<f32>>| -> Result<()> {
             let (Some(slot), Some(memory)) = (slot, memory) else { return Ok(()) };

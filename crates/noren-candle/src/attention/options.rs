@@ -4,11 +4,11 @@ use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
 use noren::{Dropout, Isa, View};
 
-/// Scale, score modifiers, threads and processor path of [`attention`](crate::attention()). The default is plain
-/// attention.
+/// Scale, score modifiers, threads and processor instructions of [`attention`](crate::attention()). The default is
+/// plain attention.
 ///
-/// [`noren::Options`] describes each modifier and their order. In this struct, arrays are tensors of any float type.
-/// Gradients flow to the tensors that need them.
+/// [`noren::Options`] describes the score modifiers, and the order in which they are applied. In this struct, arrays
+/// are tensors of any float type. Gradients flow to the tensors that need a gradient.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The factor by which `q . k` is multiplied [default: `1 / sqrt(head_dim)`].
@@ -26,7 +26,7 @@ pub struct Options {
     pub dropout: Option<Dropout>,
     /// Number of threads [default: the size of the rayon pool]. The results do not depend on the number.
     pub threads: Option<usize>,
-    /// The processor path [default: the fastest available].
+    /// The set of processor instructions that the computation uses, such as AVX-512 [default: the fastest available].
     pub isa: Option<Isa>,
 }
 

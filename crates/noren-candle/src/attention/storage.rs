@@ -31,10 +31,10 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// A function of three tensors of one number type. It is generic over this type, so that one definition serves `f32`,
-/// `bf16` and `f16`.
+/// A function of three tensors with the same number type. The function is generic over this type, so that one
+/// definition serves `f32`, `bf16` and `f16`.
 pub(crate) trait Kind {
-    /// The result of the function.
+    /// The type of the function's result.
     type Result;
     /// Calls the function with the three tensors.
     fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
@@ -78,7 +78,11 @@ pub(crate) fn view<'a, T: Stored>(storage: &'a CpuStorage, layout: &Layout) -> R
     };
     let four = |of: &[usize]| <[usize; 4]>::try_from(of);
     let (Ok(shape), Ok(strides)) = (four(layout.dims()), four(layout.stride())) else {
-        return Err(Error::input("a tensor's shape", format!("{:?}", layout.dims()), "four dimensions are needed"));
+        return Err(Error::input(
+            "the tensor shape",
+            format!("{:?}", layout.dims()),
+            "give a tensor with four dimensions",
+        ));
     };
     Ok(View::strided(values, shape, strides.map(|s| s as isize), layout.start_offset())?)
 }

@@ -1,4 +1,5 @@
-//! Makes the trials for the checks of `noren_flow::audit`, for models that read tokens.
+//! Makes trials (comparisons of two calls of a model) for the checks that `noren_flow::audit` lists, for models that
+//! read tokens.
 
 use super::lab::{Input, Lab, Place, Trial, Trials, broken};
 use super::scan;
@@ -7,8 +8,8 @@ use crate::model::Batch;
 use noren::Side;
 use noren_flow::audit::{CHECKS, Change, Check, PADS};
 
-/// Returns the checks of the catalogue that this audit can run, in the order of the report. Each check comes with the
-/// function that makes its trials.
+/// Returns the checks in the list of `noren_flow::audit` that this audit can run, in the order of the report. Each
+/// check comes with the function that makes its trials (comparisons of two calls of the model).
 pub(super) fn battery() -> impl Iterator<Item = (&'static Check, fn(&Lab<'_>) -> Trials)> {
     CHECKS.iter().filter_map(|check| Some((check, maker(check.name)?)))
 }
@@ -37,8 +38,8 @@ fn stay(at: impl IntoIterator<Item = usize>) -> Vec<(Place, Place)> {
     at.into_iter().map(|at| ((0, at), (0, at))).collect()
 }
 
-/// Returns the trials of a check that only changes tokens. The catalogue defines the changed tokens and the compared
-/// outputs.
+/// Returns the trials (comparisons of two calls of the model) of a check that only changes tokens. The check with the
+/// name `check` in `noren_flow::audit` defines the changed tokens and the compared outputs.
 fn changed(lab: &Lab<'_>, check: &str) -> Trials {
     let changes = match lab.changes(check) {
         Ok(changes) => changes,
@@ -83,7 +84,7 @@ fn padding(lab: &Lab<'_>, side: Side) -> Trials {
     let padding = if lab.crosses() { "the encoder's padding" } else { "padding" };
     let trials = (0..2).map(|kind| {
         let text = lab.padded(&base.text.ids()[0], side, kind)?;
-        let what = format!("{PADS} padding tokens of id {}", lab.pad(kind));
+        let what = format!("{PADS} padding tokens of id {} are added", lab.pad(kind));
         let (base, other) = (base.clone(), Input { text, decoder: base.decoder.clone() });
         let broken = broken(check, 0, &[padding]);
         Ok(Trial { what, base, other, pairs: shifted(lab, side), broken, moved: false, given: None })
@@ -156,7 +157,7 @@ fn batch(lab: &Lab<'_>) -> Trials {
                     None => None,
                 };
                 let pairs = (0..lab.length).map(|at| ((0, at), (row, at + by))).collect();
-                let what = format!("a text, first alone and then in row {row} of a batch with texts of {mates} tokens");
+                let what = format!("a text runs alone, and then in row {row} of a batch with texts of {mates} tokens");
                 let other = Input { text, decoder };
                 let (base, broken) = (alone.clone(), broken.clone());
                 trials.push(Trial { what, base, other, pairs, broken, moved: false, given: None });
@@ -173,24 +174,25 @@ fn documents(lab: &Lab<'_>) -> Trials {
     let first = lab.length / 3;
     let texts = [lab.tokens(first, 3), lab.tokens(lab.length - first, 4)];
     let packed = Input::of(Batch::packed(&texts)?);
-    let broken = broken("documents", 0, &[""]);
+    let broken = broken("documents", 0, &["one document"]);
     let mut trials = Vec::new();
     for (i, rest) in [(0, first..lab.length), (1, 0..first)] {
         let mut changed = texts.clone();
         changed[i] = lab.changed(&texts[i], &(0..texts[i].len()).collect::<Vec<_>>());
-        let (what, base, broken) = (format!("document {} changed", i + 1), packed.clone(), broken.clone());
+        let (what, base, broken) = (format!("document {} is changed", i + 1), packed.clone(), broken.clone());
         let other = Input::of(Batch::packed(&changed)?);
         trials.push(Trial { what, base, other, pairs: stay(rest), broken, moved: false, given: None });
     }
     let base = Input::of(Batch::new(vec![texts[1].clone()])?);
     let pairs = (0..texts[1].len()).map(|at| ((0, at), (0, at + first))).collect();
-    let what = "the second document, first alone and then packed after the first document".into();
+    let what = "the second document runs alone, and then packed after the first document".into();
     trials.push(Trial { what, base, other: packed, pairs, broken, moved: false, given: None });
     Ok(Ok(trials))
 }
 
-/// Returns a trial that compares the logits of two computations over the same tokens. One is a generation with a cache,
-/// in which one pass reads at most `chunk` tokens of the prompt. The other is a single pass without a cache.
+/// Returns a trial that compares the logits of the same tokens in two computations. One computation is a generation
+/// with a cache, in which one pass reads at most `chunk` tokens of the prompt. The other computation is a single pass
+/// without a cache. `check` is the name of the check.
 fn cached(lab: &Lab<'_>, check: &str, chunk: usize) -> Trials {
     const NEW: usize = 5;
     let Some(steps) = &lab.subject.steps else {

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 /// The input tokens of one call of the model.
 #[derive(Clone)]
 pub(super) struct Input {
-    /// The tokens of the encoder, or of a model with only one stack.
+    /// The tokens that the encoder reads, or, in a model that is only an encoder or only a decoder, the tokens of the
+    /// model.
     pub(super) text: Batch,
     /// The tokens of the decoder, if the model has an encoder and a decoder.
     pub(super) decoder: Option<Batch>,
@@ -37,24 +38,24 @@ pub(super) type Rows = Vec<Vec<Vec<f32>>>;
 /// The batch row and the token index of an output, in this order.
 pub(super) type Place = (usize, usize);
 
-/// One comparison of two calls of the model, `base` and `other`. Each pair has one output of each call. The two outputs
-/// must be equal in all pairs, or must differ in all pairs.
+/// One comparison of two calls of the model, with the inputs `base` and `other`. Each of the `pairs` has one output of
+/// each call. The two outputs must be equal in all pairs, or must differ in all pairs.
 pub(super) struct Trial {
     pub(super) what: String,
     pub(super) base: Input,
     pub(super) other: Input,
     pub(super) pairs: Vec<(Place, Place)>,
     pub(super) broken: String,
-    /// True if the outputs of every pair must differ, false if they must be equal.
+    /// True if the two outputs of every pair must differ, false if they must be equal.
     pub(super) moved: bool,
-    /// The outputs that are compared with those of `base`, if they are already known; `None` if the model is called
-    /// with `other`.
+    /// Known outputs with which the outputs for `base` are compared. If `None`, the model is called with `other` to
+    /// compute them.
     pub(super) given: Option<Rows>,
 }
 
 impl Trial {
-    /// Returns the trial that calls the model with `base` and with `other`. `change`, from the catalogue of checks,
-    /// defines which outputs are compared and whether they must differ.
+    /// Returns the trial (a comparison) that calls the model with `base` and with `other`. `change`, from the list of
+    /// checks, defines which outputs are compared and whether they must differ.
     pub(super) fn of(change: Change, base: Input, other: Input) -> Trial {
         let Change { what, broken, compared, moves, .. } = change;
         let pairs = compared.into_iter().map(|place| (place, place)).collect();
@@ -70,12 +71,12 @@ impl Trial {
 }
 
 /// Returns a sentence that explains a failure of the check with the name `check`. `which` is the index of the sentence
-/// among the sentences of this check. The texts in `about` replace the placeholders `{}` of the sentence.
+/// among the sentences of this check, from 0. The texts in `about` replace the placeholders `{}` of the sentence.
 pub(super) fn broken(check: &str, which: usize, about: &[&str]) -> String {
     Check::named(check).map_or_else(String::new, |check| check.sentence(which, about))
 }
 
-/// The trials of a check, or the reason why the check does not apply.
+/// The trials of a check (comparisons of two calls of the model), or the reason why the check does not apply.
 pub(super) type Trials = Result<std::result::Result<Vec<Trial>, String>>;
 
 /// The tested model with its declared masks, and the inputs on which each output may depend.
@@ -88,7 +89,7 @@ pub(super) struct Lab<'a> {
     /// The pairs (output token, input token) for which the output may depend on the input through all layers, as a
     /// mask.
     pub(super) reach: Keep,
-    /// The pairs (query, key) that the mask of every layer allows in at least one head, as a mask.
+    /// The pairs (query, key) that every layer allows in at least one of its heads, as a mask.
     pub(super) direct: Keep,
     main: Declared,
     crosses: bool,
@@ -111,12 +112,11 @@ impl<'a> Lab<'a> {
         let limit = subject.positions.map_or(usize::MAX, |most| most.saturating_sub(PADS));
         if length.unwrap_or(12) > limit || limit < 12 || length.is_some_and(|length| length < 12) {
             let given = format!("{} tokens", length.unwrap_or(12));
-            let and_at_most = if limit == usize::MAX { String::new() } else { format!(" and at most {limit}") };
-            return Err(Error::input(
-                "the length of the audited texts",
-                given,
-                format!("give at least 12{and_at_most} tokens, because {PADS} tokens of padding are added"),
-            ));
+            let expected = match limit {
+                usize::MAX => format!("give at least 12 tokens, because {PADS} tokens of padding are added"),
+                _ => format!("give at least 12 and at most {limit} tokens, because {PADS} tokens of padding are added"),
+            };
+            return Err(Error::input("`length`", given, expected));
         }
         let mut lab = Lab {
             subject,
@@ -157,7 +157,7 @@ impl<'a> Lab<'a> {
         (0..self.main.layers).map(bind).collect()
     }
 
-    /// Returns the maximum number of different masks that the heads of one layer declare.
+    /// Returns the number of different masks among the heads of a layer: the maximum over all layers.
     pub(super) fn heads(&self) -> Result<usize> {
         let distinct = |layer: &BoundMask| {
             let plan = layer.plan();
@@ -174,16 +174,16 @@ impl<'a> Lab<'a> {
         }))
     }
 
-    /// Returns the changes of tokens that the check `check` of the catalogue makes to test a model, or the reason why
-    /// the check does not apply.
+    /// Returns the changes of tokens by which the check with the name `check` tests a model, or the reason why the
+    /// check does not apply.
     pub(super) fn changes(&self, check: &str) -> std::result::Result<Vec<Change>, &'static str> {
         let reach = |q: usize, k: usize| self.reach.get([0, 0, q, k]);
         let direct = |q: usize, k: usize| self.direct.get([0, 0, q, k]);
         Reads { length: self.length, reach: &reach, direct: &direct }.changes(check)
     }
 
-    /// Returns the largest difference of outputs that counts as rounding, as a fraction of the largest output. It
-    /// applies to two calls with different numbers of rows or tokens.
+    /// Returns the largest difference of outputs that counts as rounding, as a fraction of the largest output. This
+    /// limit applies only to two calls with different numbers of rows or tokens.
     pub(super) fn rounding(&self) -> f32 {
         let width = self.features.max(self.length + PADS);
         let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
@@ -271,8 +271,8 @@ impl<'a> Lab<'a> {
         Ok(self.call(input, None)?.to_dtype(DType::F32)?.to_vec3()?)
     }
 
-    /// Returns the place where the two calls of a trial first differ: the name of the last attention before the
-    /// difference, or "the embeddings". Returns `None` if the calls record no attention or different numbers of
+    /// Returns the place where the two calls that `trial` compares first differ: the name of the last attention before
+    /// the difference, or "the embeddings". Returns `None` if the calls record no attention or different numbers of
     /// attentions, or if the trial does not run its second call.
     pub(super) fn place(&self, trial: &Trial) -> Result<Option<String>> {
         if trial.given.is_some() {

@@ -1,4 +1,5 @@
-//! Makes trials that change every token of a text, and trials of every text length up to the tested length.
+//! Makes trials (comparisons of two calls of the model) that change every token of a text, and trials of every text
+//! length up to the tested length.
 
 use super::lab::{Input, Lab, Trial, Trials, broken};
 use crate::model::Batch;
@@ -30,9 +31,10 @@ pub(super) fn reach(lab: &Lab<'_>) -> Trials {
     Ok(if trials.is_empty() { Err("every output may read every token".into()) } else { Ok(trials) })
 }
 
-/// Returns trials for texts of every length below the tested length. They compare the outputs of a text alone with the
-/// outputs of the same text with padding. If no token reads a later token, they also compare the outputs of a text alone
-/// with the outputs of the longest text, which begins with the same tokens.
+/// Returns trials (comparisons of two calls of the model) for texts of every length below the tested length. The trials
+/// compare the outputs of a text alone with the outputs of the same text with padding. If no token reads a later token,
+/// other trials compare the outputs of a text alone with the outputs of the longest text, which begins with the same
+/// tokens.
 pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
     let full = lab.input(0)?;
     let begins = (0..lab.length).all(|q| (q + 1..lab.length).all(|k| !lab.reach.get([0, 0, q, k])));
@@ -43,7 +45,7 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
             let base = lab.with_main(&full, cut(full.main())?);
             let (what, other) = (
                 format!(
-                    "a text of {n} tokens, first alone and then at the beginning of a text of {} tokens",
+                    "a text of {n} tokens runs alone, and then as the beginning of a text of {} tokens",
                     lab.length
                 ),
                 full.clone(),
@@ -61,7 +63,7 @@ pub(super) fn lengths(lab: &Lab<'_>) -> Trials {
         };
         let other = Input { text, decoder: full.decoder.clone() };
         let what =
-            format!("a text of {n} tokens, first alone and then padded on the {side:?} to {} tokens", lab.length)
+            format!("a text of {n} tokens runs alone, and then with padding on the {side:?} to {} tokens", lab.length)
                 .to_lowercase();
         let broken = broken("lengths", 1, &[if side == Side::Left { "left" } else { "right" }, &n.to_string()]);
         trials.push(of_length(places, what, [base, other], broken, by));

@@ -5,9 +5,9 @@ use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Head, Model, Output, Trace};
 use candle_core::Tensor;
 
-/// A function that runs the tested model. Arguments: the tokens of the encoder or of the only stack, the tokens of the
-/// decoder if the model has an encoder and a decoder, and a [`Trace`] in which the model records each attention.
-/// Returns outputs `[rows, length, features]`.
+/// A function that runs the tested model. Arguments: the tokens of the encoder, or of the only stack of a model; the
+/// tokens of the decoder, if the model has both; and a [`Trace`] in which the model records each attention. Returns
+/// outputs `[rows, length, features]`.
 pub(super) type Run<'a> = Box<dyn Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a>;
 
 /// A function that generates text with the tested model. Arguments: the prompt, the number of new tokens, and the
@@ -62,13 +62,14 @@ impl<'a> Subject<'a> {
         Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
     }
 
-    /// Returns this subject with `masks` as its declared masks.
+    /// Returns this subject (the tested model) with `masks` as its declared masks.
     #[must_use]
     pub fn declared(self, masks: Vec<Declared>) -> Self {
         Subject { masks, ..self }
     }
 
-    /// Returns this subject with `most` as the maximum number of tokens of a text that the model accepts.
+    /// Returns this subject (the tested model) with `most` as the maximum number of tokens of a text that the model
+    /// accepts.
     #[must_use]
     pub fn positions(self, most: usize) -> Self {
         Subject { positions: Some(most), ..self }

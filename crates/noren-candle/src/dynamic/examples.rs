@@ -1,5 +1,5 @@
 //! Four generators of masks: [`ByToken`] hides given tokens, [`DomainVocabulary`] separates domains, [`Sensitivity`]
-//! applies levels, and [`TopBlocks`] selects keys by estimated scores.
+//! hides tokens of higher clearance levels, and [`TopBlocks`] selects keys by estimated scores.
 
 use super::{DynamicCall, DynamicMask, MaskGenerator};
 use crate::error::{Error, Result};
@@ -47,8 +47,8 @@ impl MaskGenerator for DomainVocabulary {
     }
 }
 
-/// A generator for tokens with levels. A token reads tokens of its own level and of lower levels. A token with a level
-/// above `clearance` is read only by itself.
+/// A generator for tokens with clearance levels. A token reads tokens of its own level and of lower levels. A token
+/// with a level above `clearance` is read only by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Sensitivity {
     /// The level of each token id [default: 0].
@@ -158,7 +158,7 @@ fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
     (0..width).map(of).collect()
 }
 
-/// Returns for each batch row the indices of the tokens for whose id `wanted` is true. Each index is one [`Span`].
+/// Returns for each batch row the indices of the tokens whose id satisfies `wanted`. Each index is one [`Span`].
 fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
     let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
     call.tokens.iter().map(row).collect()

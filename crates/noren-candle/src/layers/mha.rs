@@ -122,8 +122,8 @@ pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     Ok(x.reshape((batch, len, heads, width / heads))?.transpose(1, 2)?)
 }
 
-/// Joins the heads of `x` `[batch, heads, length, width]`. The result is `[batch, length, heads * width]`. If `x` is a
-/// result of [`attention`], the result shares its memory.
+/// Joins the heads of `x` `[batch, heads, length, width]` to a tensor `[batch, length, heads * width]`. If `x` was
+/// returned by [`attention`], the tensor shares the memory of `x`.
 pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
     let (batch, heads, len, width) = x.dims4()?;
     Ok(x.transpose(1, 2)?.reshape((batch, len, heads * width))?)

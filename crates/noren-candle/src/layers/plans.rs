@@ -60,7 +60,11 @@ impl LayerPlans {
     pub(crate) fn of(&self, layers: usize) -> Result<&[Arc<Plan>]> {
         if self.plans.len() != layers {
             let expected = format!("this stack of the model has {layers} layers: give one plan for each layer");
-            return Err(crate::Error::input("the number of plans", self.plans.len(), expected));
+            return Err(crate::Error::input(
+                "the list `plans`",
+                format!("{} entries long", self.plans.len()),
+                expected,
+            ));
         }
         Ok(&self.plans)
     }

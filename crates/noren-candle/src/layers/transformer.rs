@@ -18,8 +18,8 @@ pub struct LayerConfig {
     pub feedforward: usize,
     /// The activation of the feed-forward part.
     pub activation: Activation,
-    /// True if each sublayer (attention or feed-forward part) has its norm before it, false if it has its norm after
-    /// it.
+    /// True if a norm is applied before each sublayer (attention or feed-forward part), false if the norm is applied
+    /// after each sublayer.
     pub norm_first: bool,
     /// The number that norms add to the variance to prevent a division by 0.
     pub eps: f64,
@@ -57,7 +57,7 @@ struct Around {
 
 impl Around {
     /// Returns the sum of `x` and the result of the sublayer `part`, after dropout of this result. If `norm_first` is
-    /// true, `norm` is applied to the input of `part`; otherwise, it is applied to the sum.
+    /// true, `norm` is applied to the input of `part`; otherwise, `norm` is applied to the sum.
     fn part(
         self,
         x: &Tensor,
@@ -230,9 +230,8 @@ impl TransformerDecoder {
         Ok(TransformerDecoder { layers: (0..layers).map(layer).collect::<Result<_>>()? })
     }
 
-    /// Applies all layers to `x` `[batch, length, embed_dim]`. `plans` holds one plan for each layer, for its
-    /// self-attention. `cross` holds one plan for each layer, for its attention over `memory`
-    /// `[batch, memory_length, embed_dim]`.
+    /// Applies all layers to `x` `[batch, length, embed_dim]`. `plans` holds the plan of the self-attention for each
+    /// layer. `cross` holds the plan of the attention over `memory` `[batch, memory_length, embed_dim]` for each layer.
     ///
     /// # Errors
     /// Returns an error for shapes that do not fit the plans, and if a number of plans is not the number of layers.

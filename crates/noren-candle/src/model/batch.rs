@@ -1,4 +1,4 @@
-//! [`Batch`]: the input tokens of one call of a model, their padding, and the facts about them.
+//! [`Batch`]: the input tokens of one call of a model, with their padding and the data that masks need, such as labels.
 
 use crate::attention::keep_rows;
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ pub struct Batch {
     facts: Facts,
     /// The lengths of packed texts in tokens; `None` if texts are not packed.
     documents: Option<Vec<usize>>,
-    /// The tokens that are left out of the pooled state of a text, as (row, index in the row); sorted.
+    /// The tokens that are left out of the mean over a text, as (row, index in the row); sorted.
     unpooled: Vec<(usize, usize)>,
 }
 
@@ -145,7 +145,7 @@ impl Batch {
         })
     }
 
-    /// Adds a mask, which is intersected with the model's mask and with masks that were added before.
+    /// Adds a mask. The model's mask, this mask and all masks that were added before are intersected.
     #[must_use]
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = Some(match self.mask {
@@ -155,9 +155,9 @@ impl Batch {
         self
     }
 
-    /// Sets the facts that masks need: labels, levels, arrays. Facts that were set before are replaced. Facts about
-    /// padding and packed documents are added automatically. Facts that do not fit cause an error when a mask is bound
-    /// to them.
+    /// Sets the facts that masks need: labels, clearance levels, arrays. Facts that were set before are replaced. Facts
+    /// about padding and packed documents are added automatically. Facts that do not fit cause an error when a mask is
+    /// bound to them.
     #[must_use]
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = match &self.documents {
@@ -181,9 +181,9 @@ impl Batch {
         Ok(self)
     }
 
-    /// Leaves tokens out of the pooled state of their text, if this state is a mean over all tokens (a classifier of
-    /// ModernBERT). `tokens` holds (row, index in the row) of each token. Other tokens can still read these tokens,
-    /// unless a mask forbids it.
+    /// Leaves tokens out of the mean over the tokens of their text, from which a ModernBERT with mean pooling predicts
+    /// classes. `tokens` holds (row, index in the row) of each token. Other tokens can still read these tokens, unless a
+    /// mask forbids it.
     #[must_use]
     pub fn unpooled(mut self, tokens: impl IntoIterator<Item = (usize, usize)>) -> Self {
         self.unpooled = tokens.into_iter().collect();
@@ -251,8 +251,8 @@ impl Batch {
         self.ids.iter().zip(&self.keep).map(real).collect()
     }
 
-    /// Returns the non-padding tokens of each text: of each row, or of each packed text. Each token is given as (row,
-    /// index in the row).
+    /// Returns the non-padding tokens of each text. If texts are not packed, each row is one text. Each token is given
+    /// as (row, index in the row).
     pub fn texts(&self) -> Vec<Vec<(usize, usize)>> {
         if let Some(lengths) = &self.documents {
             let starts = lengths.iter().scan(0, |at, n| Some(std::mem::replace(at, *at + n)));
@@ -263,14 +263,14 @@ impl Batch {
     }
 
     /// Returns the first non-padding token of each row, or the first token of each packed text, as (row, index in the
-    /// row). A row without a non-padding token has its first token.
+    /// row). For a row that has only padding, returns the first token of the row.
     pub fn first_tokens(&self) -> Vec<(usize, usize)> {
         let texts = self.texts().into_iter().enumerate();
         texts.map(|(row, text)| text.first().copied().unwrap_or((row, 0))).collect()
     }
 
-    /// Returns the last non-padding token of each text that is not the padding token `pad`, as (row, index in the row).
-    /// A text that contains only padding tokens has its first token.
+    /// Returns for each text the last non-padding token with another id than `pad`, as (row, index in the row). For a
+    /// text without such a token, returns the first token of the text.
     pub fn last_tokens(&self, pad: Option<u32>) -> Vec<(usize, usize)> {
         let last = |text: &Vec<(usize, usize)>| {
             text.iter().rev().find(|(row, i)| Some(self.ids[*row][*i]) != pad).or(text.first()).copied()
@@ -278,7 +278,7 @@ impl Batch {
         self.texts().iter().enumerate().map(|(row, text)| last(text).unwrap_or((row, 0))).collect()
     }
 
-    /// Returns the tokens of each text that a mean over its tokens includes: all non-padding tokens except those of
+    /// Returns for each text the tokens over which a mean is taken: all non-padding tokens except those of
     /// [`unpooled`](Self::unpooled). Each token is given as (row, index in the row).
     pub fn pooled_tokens(&self) -> Vec<Vec<(usize, usize)>> {
         let mut texts = self.texts();
@@ -293,13 +293,15 @@ impl Batch {
         Mask::all(parts.into_iter().flatten())
     }
 
-    /// Returns the mask of this batch without padding: the masks that were added with [`mask`](Self::mask), and
-    /// `documents` for packed texts; `None` if there is no mask.
+    /// Returns the mask of this batch, except padding: the intersection of the masks that were added with
+    /// [`mask`](Self::mask) and, for packed texts, of `documents`. Returns `None` if no mask was added and texts are
+    /// not packed.
     pub fn own_mask(&self) -> Option<&Mask> {
         self.mask.as_ref()
     }
 
-    /// Returns the facts that were set with [`facts`](Self::facts), together with the padding of this batch.
+    /// Returns the facts (data for masks, such as labels and clearance levels) that were set with
+    /// [`facts`](Self::facts), together with the padding of this batch.
     ///
     /// # Errors
     /// Returns the errors of noren. A valid batch causes no error.

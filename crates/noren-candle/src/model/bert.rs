@@ -193,8 +193,8 @@ impl Bert {
         Ok(x)
     }
 
-    /// Returns the pooled state of each text, `[texts, hidden]`, which is computed from the state of its first token;
-    /// `None` if the model has no pooler.
+    /// Returns the pooled state of each text, `[texts, hidden]`; `None` if the model has no pooler. The pooler reads
+    /// the state of the first token of the text.
     pub(crate) fn pooled(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
         let Some(pooler) = &self.pooler else { return Ok(None) };
         Ok(Some(pooler.forward(&rows_at(hidden, &batch.first_tokens())?)?.tanh()?))

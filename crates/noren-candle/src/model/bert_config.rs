@@ -6,13 +6,14 @@ use crate::error::{Error, Result};
 use crate::nn::Activation;
 use noren::{Spec, atoms};
 
-/// The family of an encoder with learned positions. Families differ in the names of parameters, in positions and in
-/// heads.
+/// The family of an encoder with learned positions. Families differ in the names of parameters, in positions, in
+/// segments, and in the output heads (`Head`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BertFamily {
     /// BERT.
     Bert,
-    /// RoBERTa, XLM-RoBERTa and CamemBERT, which have the same form. Positions are counted from `padding + 1`.
+    /// RoBERTa, XLM-RoBERTa and CamemBERT, which have the same layers. The first token of a text has the position
+    /// `padding + 1`.
     Roberta,
     /// DistilBERT, which has no segments and no pooler.
     DistilBert,
@@ -21,7 +22,7 @@ pub enum BertFamily {
 /// The configuration of a BERT, RoBERTa or DistilBERT.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BertConfig {
-    /// The family.
+    /// The family of the model: BERT, RoBERTa or DistilBERT.
     pub family: BertFamily,
     /// Number of tokens of the vocabulary.
     pub vocab: usize,
@@ -46,7 +47,7 @@ pub struct BertConfig {
     /// Probabilities of dropout in training, as (probability for embeddings and for the results of attention and
     /// feed-forward parts, probability for attention weights).
     pub dropout: (f32, f32),
-    /// The head of the model.
+    /// The output head: the layers after the last transformer layer, which predict tokens or classes.
     pub head: Head,
 }
 
@@ -76,8 +77,8 @@ impl BertConfig {
         }
     }
 
-    /// Returns the maximum number of tokens of a text. In a RoBERTa, it is smaller than the position table by
-    /// `padding + 1`.
+    /// Returns the maximum number of tokens of a text. For a RoBERTa, this is the number of rows of the position table
+    /// minus `padding + 1`.
     pub fn most_tokens(&self) -> usize {
         self.positions.saturating_sub(self.first_position() as usize)
     }
@@ -105,12 +106,15 @@ impl BertConfig {
         };
         if config.layers > 4096 || !config.hidden.is_multiple_of(config.heads) {
             let given = format!("{} layers of {} heads with a width of {}", config.layers, config.heads, config.hidden);
-            return Err(Error::config("the size", given, "the width must be a multiple of the number of heads"));
+            return Err(Error::config(
+                "the size",
+                given,
+                "give at most 4096 layers and a width that is a multiple of the number of heads",
+            ));
         }
         if config.most_tokens() == 0 {
             let given = config.positions;
-            let expected =
-                format!("more than {} are needed: positions begin after pad_token_id", config.first_position());
+            let expected = format!("give a number above {}, the position of the first token", config.first_position());
             return Err(Error::config("max_position_embeddings", given, expected));
         }
         Ok(config)

@@ -33,7 +33,8 @@ pub(super) enum BertHead {
 }
 
 impl BertHead {
-    /// Makes the head of the configuration, with parameters from `vb`. `words` is the embedding table of tokens.
+    /// Makes the head that the configuration names, with parameters from `vb`. `words` is the embedding table of
+    /// tokens.
     pub(super) fn new(config: &BertConfig, words: &Tensor, vb: &VarBuilder<'_>) -> Result<Self> {
         let hidden = config.hidden;
         let dense = |name: &str| Linear::load(hidden, hidden, true, &vb.pp(name));

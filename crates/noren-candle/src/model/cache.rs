@@ -1,4 +1,4 @@
-//! [`StackCache`]: the key-value caches of all layers of a stack, which hold keys and values from one step of a
+//! [`StackCache`]: the key-value caches of all layers of a stack. The caches hold keys and values from one step of a
 //! generation to the next.
 
 use crate::attention::storage::{Stored, cpu, view};
@@ -31,18 +31,20 @@ struct Layer {
     like: usize,
 }
 
-/// The number of new tokens of each sequence in a decoding step, and the layout of their queries, keys and values.
+/// The number of new tokens of each sequence in a decoding step, and the layout of the queries, keys and values of
+/// these tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Every sequence has this number of new tokens. The layout is `[sequences, heads, new, head_dim]`.
     Each(usize),
     /// The sequences have different numbers of new tokens and are packed one after another. The list holds the index of
-    /// each sequence's first token, and the total number at the end. For example, `[0, 3, 4]` stands for 3 tokens and 1
-    /// token. The layout is `[1, heads, total, head_dim]`.
+    /// each sequence's first token, and the total number at the end. For example, `[0, 3, 4]` means that the first
+    /// sequence has 3 tokens and the second sequence has 1 token. The layout is `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
-/// The sizes of a stack and of its caches.
+/// The sizes of a stack (all layers with one kind of attention, such as a decoder's self-attention) and of its
+/// key-value caches.
 #[derive(Clone, Debug)]
 pub(crate) struct StackShape {
     pub(crate) sequences: usize,
@@ -58,7 +60,7 @@ pub(crate) struct StackShape {
 }
 
 impl StackCache {
-    /// Makes the empty caches of a stack whose mask is `mask`.
+    /// Makes the empty key-value caches of a stack (all layers with one kind of attention) whose mask is `mask`.
     pub(crate) fn new(mask: &Mask, facts: Facts, shape: &StackShape) -> Result<Self> {
         let mut layers: Vec<Layer> = Vec::with_capacity(shape.layers);
         for layer in 0..shape.layers {

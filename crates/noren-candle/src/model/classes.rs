@@ -4,7 +4,7 @@ use super::raw::Raw;
 use crate::error::{Error, Result};
 use candle_nn::VarBuilder;
 
-/// The head of a model, after its last layer.
+/// The output head of a model: the layers after its last transformer layer, which predict tokens or classes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Head {
     /// No head. The outputs are the hidden states, and the pooled state if the checkpoint has a pooler.
@@ -26,9 +26,10 @@ pub enum Head {
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Classes {
-    /// The name of each class, in the order of the logits (`id2label`; without it, `LABEL_0`, `LABEL_1`, ...).
+    /// The name of each class, in the order of the logits. The names are those of `id2label`, or `LABEL_0`, `LABEL_1`,
+    /// ... if `id2label` is missing.
     pub names: Vec<String>,
-    /// The meaning of the logits.
+    /// The meaning of the logits, from which the scores of the classes are computed.
     pub problem: Problem,
 }
 
@@ -37,15 +38,16 @@ pub struct Classes {
 pub enum Problem {
     /// Exactly one class applies. The scores are a softmax over the logits: probabilities with the sum 1.
     SingleLabel,
-    /// Any number of classes apply. The score of a class is the sigmoid of its logit: its own probability.
+    /// Any number of classes apply. The score of a class is the sigmoid of the logit of this class: a probability that
+    /// does not depend on other classes.
     MultiLabel,
     /// The logits are values and not probabilities. The scores are the logits.
     Regression,
 }
 
 impl Head {
-    /// Reads the head from the name of an architecture. `family` is the beginning of the names of this family, such as
-    /// `Roberta` of `RobertaForMaskedLM`. If `architecture` is `None`, the model has no head.
+    /// Reads the head from the name of an architecture. `family` is the prefix of the names of a family of models, such
+    /// as `Roberta` in `RobertaForMaskedLM`. If `architecture` is `None`, the model has no head.
     pub(crate) fn read(raw: &Raw<'_>, family: &str, architecture: Option<&str>) -> Result<Head> {
         let Some(name) = architecture else { return Ok(Head::None) };
         match name.strip_prefix(family) {
@@ -124,7 +126,8 @@ impl Classes {
         // Other problems of the shape are reported when the head is loaded.
         match vb.get_unchecked("weight")?.dims() {
             [rows, width] if *width == inputs && *rows != self.count() => {
-                let expected = format!("the weights of the head have {rows}: name each class of the head in id2label");
+                let expected =
+                    format!("the weights of the head have {rows} classes: name each class of the head in id2label");
                 Err(Error::config("id2label (or num_labels)", format!("{} classes", self.count()), expected))
             }
             _ => Ok(()),

@@ -25,8 +25,8 @@ pub struct Decoder {
     head: Option<Linear>,
 }
 
-/// One layer of a decoder: attention and a feed-forward part, with a norm before each of them and, in some families of
-/// models, also a norm after each of them.
+/// One layer of a decoder: attention and a feed-forward part, with a norm before each. In some families of models, each
+/// also has a norm after it.
 #[derive(Clone, Debug)]
 struct Block {
     norms: [Norm; 2],
@@ -43,7 +43,8 @@ struct Outer {
     layers: &'static str,
     attention: &'static str,
     norm: &'static str,
-    /// The names of the norms before attention, after it, before the feed-forward part, and after it, in this order.
+    /// The names of four norms, in this order: before attention, after attention, before the feed-forward part, after
+    /// the feed-forward part.
     norms: [&'static str; 4],
 }
 
@@ -187,13 +188,14 @@ impl Decoder {
         self.head.as_ref().filter(|_| self.config.head == Head::LanguageModel).ok_or_else(|| {
             let expected =
                 "a causal language model is needed: a model whose architectures end in ForCausalLM or LMHeadModel";
-            Error::input("the model", "without a language model's output layer", expected)
+            Error::input("the model", "no language model", expected)
         })
     }
 
-    /// Returns the logits of the head for the hidden states `hidden` `[batch, length, hidden]`: of the next token at
-    /// each position, of the classes of each token, or of the classes of each text, from the state of its last token;
-    /// `None` if the model has no head.
+    /// Returns the logits that the head computes from the hidden states `hidden` `[batch, length, hidden]`; `None` if
+    /// the model has no head. A language model has logits of the next token at each position, and a token classifier
+    /// has logits of the classes of each token. A text classifier has logits of the classes of each text, computed from
+    /// the state of its last token.
     pub(crate) fn head_logits(&self, hidden: &Tensor, batch: &Batch) -> Result<Option<Tensor>> {
         let Some(head) = &self.head else { return Ok(None) };
         Ok(Some(match self.config.head {

@@ -63,13 +63,14 @@ pub struct DecoderConfig {
     pub scale_by_layer: bool,
     /// The softcap of scores; `None` for no softcap.
     pub softcap: Option<f32>,
-    /// Whether each head has a learned logit that is added to the denominator of the softmax (gpt-oss).
+    /// Whether each head has a sink (gpt-oss): a learned logit whose exponential is added to the denominator of the
+    /// softmax.
     pub sinks: bool,
     /// The factor by which embeddings are multiplied; `None` for 1.
     pub embedding_scale: Option<f64>,
     /// The softcap of logits; `None` for no softcap.
     pub logit_softcap: Option<f64>,
-    /// The head of the model.
+    /// The output head: the layers after the last transformer layer, which predict tokens or classes.
     pub head: Head,
     /// Whether the output layer of a language model uses the embedding table as its weight.
     pub tied: bool,
@@ -301,7 +302,7 @@ struct Habits {
     head_dim: Option<usize>,
     window: Option<usize>,
     theta: f64,
-    /// Scores are divided by the square root of this number; `None` for the square root of `head_dim`.
+    /// The number by whose square root scores are divided; `None` for `head_dim`.
     scale_of: Option<f64>,
     /// The softcaps of scores and of logits, in this order; `None` for no softcaps.
     softcaps: Option<[f64; 2]>,
@@ -338,7 +339,7 @@ impl Habits {
     }
 }
 
-/// The families of which classifiers are supported.
+/// The values of `model_type` for which classifiers are supported.
 const CLASSIFIERS: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
 
 /// Reads the head from the name of an architecture [default: a language model].
@@ -357,7 +358,7 @@ fn head(raw: &Raw<'_>, family: &str, architecture: Option<&str>) -> Result<Head>
         Some(name) => {
             let classifiers = if classifies { ", ForSequenceClassification, ForTokenClassification" } else { "" };
             let expected = format!(
-                "for the model_type {family}, the name must end in ForCausalLM, LMHeadModel{classifiers} or Model"
+                "for the model_type {family}, the name of the architecture must end in ForCausalLM, LMHeadModel{classifiers} or Model"
             );
             Err(Error::config("architectures", format!("{name:?}"), expected))
         }
@@ -373,8 +374,8 @@ fn layers(raw: &Raw<'_>, key: &str) -> Result<usize> {
     }
 }
 
-/// Returns the rotary position embeddings of layers that read all earlier tokens, and those of layers with a window;
-/// `None` for the second if all layers have the same.
+/// Returns two rotary position embeddings: those of layers that read all earlier tokens, and those of layers with a
+/// window. The second is `None` if layers with a window use the first.
 fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Result<(Rope, Option<Rope>)> {
     let by_kind = raw.object("rope_parameters")?;
     let kind = |name: &str| by_kind.as_ref().and_then(|kinds| kinds.object(name).transpose()).transpose();
@@ -389,8 +390,8 @@ fn ropes(raw: &Raw<'_>, family: &str, habits: &Habits, positions: usize) -> Resu
     Ok((rope, window))
 }
 
-/// Returns the window of each layer, from the list `layer_types` in the configuration, or else by the rule of the
-/// family.
+/// Returns the window of each layer. The list `layer_types` in the configuration defines the windows. Without this
+/// list, a rule of the family of models defines them.
 fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Result<Vec<Option<usize>>> {
     let used = !family.starts_with("qwen") || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };

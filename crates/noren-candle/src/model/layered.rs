@@ -1,9 +1,9 @@
-//! [`layered_mask`]: the mask of a stack whose layers have different windows.
+//! [`layered_mask`]: one mask for all layers of a model in which layers have different windows.
 
 use noren::noren_mask::{Mask, Selector, atoms};
 
-/// Returns the mask of all layers as one expression. `windows` holds the window of each layer in tokens (`None` for a
-/// layer without a window), and `of` returns the mask of a layer from its window.
+/// Returns the mask of all layers as one expression. `windows` holds the window of each layer in tokens; `None` for a
+/// layer without a window. `of` returns the mask of a layer for its window.
 pub(crate) fn layered_mask(windows: &[Option<usize>], of: impl Fn(Option<usize>) -> Mask) -> Mask {
     let mut kinds = windows.iter().fold(Vec::new(), |mut kinds, window| {
         if !kinds.contains(window) {
@@ -22,8 +22,8 @@ pub(crate) fn layered_mask(windows: &[Option<usize>], of: impl Fn(Option<usize>)
 }
 
 /// Returns the selector of all layers whose window is `kind`, for the expression `layers(...)`. `kind` is in tokens;
-/// `None` stands for layers without a window. The selector is "every n" if the distances between these layers are equal
-/// up to the last layer, otherwise a list of layers.
+/// `None` stands for layers without a window. The selector is `every n` if every n-th layer has this window, from the
+/// first such layer to the end of the model. Otherwise, the selector is a list of layers.
 fn layers_of(windows: &[Option<usize>], kind: Option<usize>) -> Selector {
     let at: Vec<u64> = (0..).zip(windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
     let step = if at.len() > 1 { at[1] - at[0] } else { windows.len() as u64 };

@@ -54,7 +54,7 @@ impl Config {
             }
             other => {
                 let expected =
-                    format!("give modernbert, t5 or one of {}, {}", ENCODERS.join(", "), DECODERS.join(", "));
+                    format!("give a supported type: modernbert, t5, {}, {}", ENCODERS.join(", "), DECODERS.join(", "));
                 Err(Error::config("model_type", format!("{other:?}"), expected))
             }
         }
@@ -116,7 +116,7 @@ impl Model {
     }
 }
 
-/// Returns the text of candle's error without its backtrace.
+/// Returns the first line of the text of `error`, without a colon at the end. candle adds a backtrace after this line.
 fn first_line(error: &candle_core::Error) -> String {
     noren::noren_mask::text::first_line(&error.to_string()).trim_end_matches(':').to_owned()
 }
@@ -193,8 +193,8 @@ fn current_name(name: &str) -> String {
     name.to_owned()
 }
 
-/// Returns the files of a checkpoint, sorted. Each file comes with the names of the tensors that the index assigns to
-/// it; `None` if the checkpoint is a single file without an index.
+/// Returns the files of a checkpoint, sorted, each with the names of the tensors that the index assigns to the file.
+/// The names are `None` if the checkpoint is the single file `model.safetensors`.
 fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
     if single.exists() {

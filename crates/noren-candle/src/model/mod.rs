@@ -142,7 +142,8 @@ pub struct Declared {
     pub layers: usize,
     /// Numbers of query heads and of key-value heads, in this order.
     pub heads: [usize; 2],
-    /// The mask and the score modifiers, which may differ by layer. Padding is hidden in addition to this mask.
+    /// The mask and the score modifiers, which may differ by layer. A call also hides padding, which this mask does not
+    /// contain.
     pub spec: Spec,
 }
 
@@ -216,7 +217,8 @@ impl Model {
         })
     }
 
-    /// Replaces the mask of `stack`. The score modifiers of the stack do not change.
+    /// Replaces the mask of `stack` (encoder, decoder, or a decoder's attention over an encoder). The score modifiers
+    /// of the stack do not change.
     ///
     /// # Errors
     /// Returns an error if the model has no such stack.
@@ -228,9 +230,9 @@ impl Model {
             (Model::T5(model), stack) => &mut model.declared[stack as usize],
             _ => {
                 return Err(Error::input(
-                    "the stack that the mask is for",
+                    "the given stack",
                     stack.name(),
-                    "the model has no stack with this name",
+                    "the model has no stack with this name: give a stack that `masks` lists",
                 ));
             }
         };
@@ -338,7 +340,7 @@ impl Model {
             Some(id) => Err(Error::input(
                 "a token id",
                 id,
-                format!("the vocabulary has {vocab} tokens, counted from 0: were the tokens made for another model?"),
+                format!("the vocabulary has {vocab} tokens, counted from 0: use the tokenizer of this model"),
             )),
             None => Ok(()),
         }
@@ -348,8 +350,8 @@ impl Model {
     pub(crate) fn check_len(&self, len: usize) -> Result<()> {
         match self.positions().filter(|most| len > *most) {
             Some(most) => Err(Error::input(
-                "the length of a text",
-                format!("{len} tokens"),
+                "the text",
+                format!("{len} tokens long"),
                 format!("the model has {most} positions: cut the text"),
             )),
             None => Ok(()),
@@ -366,7 +368,7 @@ fn run_decoder(model: &Decoder, batch: &Batch, call: Call<'_>) -> Result<Tensor>
 }
 
 /// Returns the data that all attentions in one call of an encoder share. `declared` is the encoder's mask, and `heads`
-/// its number of attention heads.
+/// the number of attention heads of the encoder.
 fn encoder_pass<'a>(declared: &Spec, heads: usize, batch: &'a Batch, call: Call<'a>) -> Result<Pass<'a>> {
     let (mut pass, generator) = Pass::new(call);
     let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads);

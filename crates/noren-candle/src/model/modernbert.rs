@@ -37,7 +37,8 @@ struct Block {
     projections: [Linear; 3],
     out: Linear,
     mlp_norm: Norm,
-    /// The layer whose result passes through the activation, the gate, and the layer after both, in this order.
+    /// The linear layers of the feed-forward part: the layer whose result passes through the activation, the gate that
+    /// multiplies this result, and the output layer, in this order.
     mlp: [Linear; 3],
 }
 
@@ -181,8 +182,8 @@ fn add(linear: &Linear, read: &Tensor, x: &Tensor, drop: (Mode, f32)) -> Result<
 
 impl ModernHead {
     /// Returns the head that the configuration names, with parameters from `vb`; `None` for an encoder without a head.
-    /// `words` is the embedding table of tokens, which is also the weight of the masked-LM head unless the checkpoint has
-    /// a separate weight.
+    /// `words` is the embedding table of tokens. The masked-LM head uses `words` as its weight, unless the checkpoint
+    /// has a separate weight.
     fn new(config: &ModernBertConfig, words: &Tensor, vb: &VarBuilder<'_>) -> Result<Option<Self>> {
         let ModernBertConfig { hidden, vocab, biases, .. } = *config;
         let classes = |classes: &Classes| {

@@ -35,7 +35,7 @@ pub struct ModernBertConfig {
     /// Probabilities of dropout in training: for embeddings, for attention weights and the results of attention, and
     /// for the hidden layer of the feed-forward part, in this order.
     pub dropout: [f32; 3],
-    /// The head of the model.
+    /// The output head: the layers after the last transformer layer, which predict tokens or classes.
     pub head: Head,
     /// The activation of the head.
     pub head_activation: Activation,
@@ -88,7 +88,13 @@ impl ModernBertConfig {
         let pooling = match raw.text_or("classifier_pooling", "cls")? {
             "cls" => ClassifierPooling::First,
             "mean" => ClassifierPooling::Mean,
-            other => return Err(Error::config("classifier_pooling", format!("{other:?}"), "give cls or mean")),
+            other => {
+                return Err(Error::config(
+                    "classifier_pooling",
+                    format!("{other:?}"),
+                    "give cls (the first token) or mean (all tokens)",
+                ));
+            }
         };
         Ok(ModernBertConfig {
             vocab: raw.count("vocab_size")?,
@@ -148,7 +154,7 @@ fn ropes(raw: &Raw<'_>, positions: usize) -> Result<[Rope; 2]> {
     let by_kind = raw.object("rope_parameters")?.unwrap_or(Raw(&none));
     if let Some(key) = ["rope_type", "rope_theta"].into_iter().find(|key| by_kind.get(key).is_some()) {
         let expected = "give one object for full_attention and one for sliding_attention";
-        return Err(Error::config("rope_parameters", format!("an object with {key}"), expected));
+        return Err(Error::config("rope_parameters", format!("an object with the key {key}"), expected));
     }
     let scaling = raw.object("rope_scaling")?.unwrap_or(Raw(&none));
     let rope = |kind: &str, theta: f64| match by_kind.object(kind)? {
@@ -194,13 +200,14 @@ mod tests {
     fn unknown_options_are_refused_by_name() {
         let message = |more| read(more).unwrap_err().to_string();
         assert!(
-            message(json!({"classifier_pooling": "max"})).contains("classifier_pooling is \"max\": give cls or mean")
+            message(json!({"classifier_pooling": "max"}))
+                .contains("classifier_pooling is \"max\": give cls (the first token) or mean (all tokens)")
         );
         assert!(message(json!({"layer_types": ["full_attention"]})).contains("layer_types is for 1 layers"));
         assert!(message(json!({"layer_types": "full_attention"})).contains("layer_types is no list"));
         assert!(message(json!({"hidden_activation": "mish"})).contains("\"mish\""));
         let flat = json!({"rope_parameters": {"rope_theta": 1e4}});
-        assert!(message(flat).contains("rope_parameters is an object with rope_theta"));
+        assert!(message(flat).contains("rope_parameters is an object with the key rope_theta"));
         assert!(message(json!({"hidden_size": 15})).contains("the width of a head"));
     }
 }

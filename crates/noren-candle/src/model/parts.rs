@@ -214,7 +214,7 @@ impl Mixture {
     }
 
     /// Returns `(up + 1) * gate * sigmoid(alpha * gate)`. The columns of `gate_up` belong alternately to `gate` and
-    /// `up`, whose values are first limited as [`Experts::limit`] defines.
+    /// `up`, in this order. The values of both are first limited as [`Experts::limit`] defines.
     fn gate(&self, gate_up: &Tensor) -> Result<Tensor> {
         let Experts { alpha, limit, .. } = self.settings;
         let (rows, width) = gate_up.dims2()?;

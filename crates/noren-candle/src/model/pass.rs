@@ -2,37 +2,37 @@
 
 use super::batch::Batch;
 use super::cache::StackCache;
-use crate::attention::{Options, attention, attention_weights};
+use crate::attention::{Options, attention, attention_scores, attention_weights};
 use crate::dynamic::{DynamicCall, MaskGenerator};
 use crate::error::Result;
 use crate::nn::Mode;
 use crate::stack::Stack;
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
 
-/// The options of one call of a model: the mode, a record of queries and keys for inspection, and a generator of masks.
+/// The options of one call of a model: the mode, a record of queries, keys and values for inspection, and a generator of masks.
 #[derive(Default)]
 pub struct Call<'a> {
     /// The mode of the call: inference, or training with dropout.
     pub mode: Mode,
-    /// A record of queries and keys, for inspection; `None` for no record.
+    /// A record of queries, keys and values, for inspection; `None` for no record.
     pub trace: Option<&'a mut Trace>,
     /// A generator of masks. Its masks are intersected with the model's masks; `None` for the model's masks only.
     pub generator: Option<&'a dyn MaskGenerator>,
 }
 
-/// A record of the queries and keys in some or all layers of one call of a model. Attention weights can be computed
-/// from them after the call.
+/// A record of the queries, keys and values in some or all layers of one call of a model. Attention weights can be
+/// computed from the record after the call.
 ///
-/// The record shares the tensors of the call. It therefore keeps them in memory, but takes almost no time.
+/// The record shares the tensors of the call. It therefore keeps these tensors in memory, but copies nothing.
 #[derive(Default, Debug)]
 pub struct Trace {
     layers: Option<Vec<usize>>,
     records: Vec<Record>,
 }
 
-/// The record of one attention: its plan, queries and keys.
+/// The record of one attention: its plan, queries, keys and values.
 #[derive(Debug)]
 pub struct Record {
     /// The stack to which the attention belongs: encoder, decoder, or a decoder's attention over an encoder.
@@ -43,8 +43,10 @@ pub struct Record {
     pub plan: Arc<Plan>,
     /// The queries, `[batch, heads, q_len, head_dim]`, after rotary position embeddings if the model has them.
     pub queries: Tensor,
-    /// The keys, `[batch, kv_heads, kv_len, head_dim]`.
+    /// The keys, `[batch, kv_heads, kv_len, head_dim]`, after rotary position embeddings if the model has them.
     pub keys: Tensor,
+    /// The values, `[batch, kv_heads, kv_len, v_dim]`.
+    pub values: Tensor,
     options: Options,
 }
 
@@ -55,6 +57,25 @@ impl Record {
     /// Returns the errors of noren. No error is expected, because the same attention was computed before.
     pub fn weights(&self) -> Result<Tensor> {
         attention_weights(&self.queries, &self.keys, &self.plan, &self.options)
+    }
+
+    /// Returns the scores of one batch row and head, after scale, softcap and bias and before the mask, as
+    /// `[queries][keys]`. Only the first `len` queries and the first `len` keys are returned.
+    ///
+    /// # Errors
+    /// Returns an error if the record has no such batch row or head.
+    pub fn scores(&self, [batch, head]: [usize; 2], len: usize) -> Result<Vec<Vec<f64>>> {
+        attention_scores([&self.queries, &self.keys], &self.plan, &self.options, [batch, head], len)
+    }
+
+    /// Returns the sink of a head, a logit whose exponential is added only to the denominator of the softmax; `None` if
+    /// the attention has no sinks.
+    ///
+    /// # Errors
+    /// Returns an error if the record has no such head.
+    pub fn sink(&self, head: usize) -> Result<Option<f32>> {
+        let sinks = self.options.sinks.as_ref();
+        Ok(sinks.map(|sinks| sinks.get(head)?.to_dtype(DType::F32)?.to_scalar()).transpose()?)
     }
 }
 
@@ -87,8 +108,8 @@ pub(crate) struct Pass<'a> {
     ways: Vec<(Stack, Way<'a>)>,
 }
 
-/// The source of plans and keys for the attentions of a stack. With a planner, queries read only keys of the same call.
-/// With a cache, they also read keys of earlier calls.
+/// The source of plans and keys for the layers of one kind of attention: self-attention or cross-attention. With a
+/// planner, queries read only keys of the same call. With a cache, they also read keys of earlier calls.
 #[allow(clippy::large_enum_variant)] // a call has two or three
 enum Way<'a> {
     Planned(Planner<'a>),
@@ -131,9 +152,9 @@ impl<'a> Pass<'a> {
             Way::Planned(planner) => {
                 let plan = planner.plan(layer, q, k, &options)?;
                 if let Some(trace) = self.trace.as_mut().filter(|trace| trace.wants(layer)) {
-                    let (queries, keys) = (q.detach(), k.detach());
+                    let (queries, keys, values) = (q.detach(), k.detach(), v.detach());
                     let options = Options { dropout: None, ..options.clone() };
-                    trace.records.push(Record { stack, layer, plan: plan.clone(), queries, keys, options });
+                    trace.records.push(Record { stack, layer, plan: plan.clone(), queries, keys, values, options });
                 }
                 attention(q, k, v, &plan, &options)
             }
@@ -141,8 +162,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// A planner, which makes the attention plan of each layer of a stack. Layers with equal masks and facts share one
-/// plan.
+/// A planner, which makes the attention plan of each layer of a stack (all layers with one kind of attention). Layers
+/// with equal masks and equal facts (data to which a mask is bound) share one plan.
 pub(crate) struct Planner<'a> {
     stack: Stack,
     mask: Mask,
@@ -167,7 +188,7 @@ impl<'a> Planner<'a> {
         Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
     }
 
-    /// Makes a planner for a decoder's attention over the tokens of its encoder, which are `memory`.
+    /// Makes a planner for a decoder's attention over the encoder's tokens, which `memory` holds.
     pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
         Self::new(Stack::Cross, declared, memory, shape, None)
     }

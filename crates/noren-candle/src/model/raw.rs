@@ -72,8 +72,8 @@ impl<'a> Raw<'a> {
     pub(crate) fn text(&self, key: &str) -> Result<&'a str> {
         match self.get(key) {
             Some(Value::String(text)) => Ok(text),
-            Some(value) => Err(Error::config(key, value, "a text is needed")),
-            None => Err(Error::config(key, "missing", "a text is needed")),
+            Some(value) => Err(Error::config(key, value, "the value must be a string")),
+            None => Err(Error::config(key, "missing", "give a string as the value of this key")),
         }
     }
 

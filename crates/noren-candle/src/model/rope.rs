@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
 use std::f64::consts::TAU;
 
-/// The settings of rotary position embeddings, which rotate pairs of dimensions of queries and keys by angles
+/// The settings of rotary position embeddings. The embeddings rotate pairs of dimensions of queries and keys by angles
 /// proportional to the position.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rope {
@@ -49,8 +49,8 @@ pub enum RopeScaling {
         slow: f64,
         /// The maximum length of texts in the original training, in tokens.
         original: f64,
-        /// True if the limits `fast` and `slow` are rounded: each is converted to the index of a pair of dimensions,
-        /// and this index is rounded to a whole number.
+        /// Whether the limits `fast` and `slow` are rounded. Each limit is converted to the index of a pair of
+        /// dimensions; if `truncate` is true, this index is rounded to a whole number.
         truncate: bool,
         /// The factor by which cosines and sines are multiplied.
         attention: f64,
@@ -109,7 +109,7 @@ impl Rope {
                 attention: yarn_attention(parameters, factor()?)?,
             },
             other => {
-                let expected = "give default, dynamic, linear, llama3 or yarn";
+                let expected = "give a supported kind of scaling: default, dynamic, linear, llama3 or yarn";
                 return Err(Error::config("rope_type", format!("{other:?}"), expected));
             }
         };
@@ -230,6 +230,9 @@ mod tests {
     fn unknown_scalings_are_refused() {
         let json: serde_json::Value = serde_json::json!({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}});
         let error = Rope::read(&Raw(json.as_object().unwrap()), 1e4, 128).unwrap_err().to_string();
-        assert_eq!(error, "config.json: rope_type is \"longrope\": give default, dynamic, linear, llama3 or yarn");
+        assert_eq!(
+            error,
+            "config.json: rope_type is \"longrope\": give a supported kind of scaling: default, dynamic, linear, llama3 or yarn"
+        );
     }
 }

@@ -146,8 +146,8 @@ struct Part {
     out: Linear,
 }
 
-/// For every layer of the decoder, the `[keys, values]` that its attention over the encoder reads. They are computed
-/// from the encoder's output.
+/// For every decoder layer, the `[keys, values]` of the attention over the encoder. They are computed from the
+/// encoder's output.
 pub(crate) type CrossKeys = Vec<[Tensor; 2]>;
 
 impl T5 {
@@ -283,8 +283,9 @@ impl T5Stack {
         mode.at(u64::MAX).dropout(&self.norm.forward(&x)?, dropout)
     }
 
-    /// Returns the bias of each distance from `-most_distance` to `most_distance`, `[heads, 2 * most_distance + 1]`, as
-    /// [`Bias::Relative`] requires it. `both_sides` is true for the encoder, whose queries also read later keys.
+    /// Returns the bias of each distance from `-most_distance` to `most_distance` as the table that [`Bias::Relative`]
+    /// needs, `[heads, 2 * most_distance + 1]`. `both_sides` is true for the encoder, whose queries also read later
+    /// keys.
     fn relative(&self, config: &T5Config, both_sides: bool, device: &Device) -> Result<Tensor> {
         let reach = config.most_distance as i64;
         let buckets: Vec<u32> = (-reach..=reach)
@@ -294,9 +295,9 @@ impl T5Stack {
     }
 }
 
-/// Returns the index of the bucket for a distance, which is the position of the key minus that of the query (Raffel et
-/// al. 2020). Each small distance has its own bucket. Larger distances, up to `most`, share buckets on a logarithmic
-/// scale. If `both_sides` is true, half of the buckets are for keys after the query. If it is false, all keys after the
+/// Returns the index of the bucket for `distance`, the position of the key minus the position of the query (Raffel et
+/// al. 2020). Each small distance has a separate bucket. Larger distances, up to `most`, share buckets on a logarithmic
+/// scale. If `both_sides` is true, half of the buckets are for keys after the query. Otherwise, all keys after the
 /// query share the bucket of distance 0. For example, with 32 buckets for both sides and `most` 128, the distance -7
 /// has bucket 7, and the distance 7 has bucket 23.
 fn bucket(distance: i64, both_sides: bool, buckets: usize, most: usize) -> u32 {

@@ -5,7 +5,8 @@ use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
 
-/// The operations that are applied to the matrix product `x W^T` of a linear layer, in the order of these fields.
+/// The operations that are applied to the matrix product `x W^T` of a linear layer, in this order: bias, activation,
+/// residual, norm.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Finish<'a> {
     pub(super) bias: Option<&'a [f32]>,

@@ -24,7 +24,8 @@ pub struct Linear {
     packed: Option<Arc<Packed>>,
 }
 
-/// The operations that [`Linear`] applies after the matrix product and the bias, in the order of these fields.
+/// The operations that [`Linear`] applies after the matrix product and the bias, in this order: activation, residual,
+/// norm.
 #[derive(Clone, Copy, Default)]
 struct Then<'a> {
     activation: Option<Activation>,
@@ -54,7 +55,7 @@ impl Linear {
     }
 
     /// Makes a layer from the parameters `weight` and `bias` of `vb`. The weight is stored as `[in, out]` (GPT-2's
-    /// `Conv1D`).
+    /// `Conv1D`). If `vb` belongs to a `VarMap`, missing parameters are created as in GPT-2.
     ///
     /// # Errors
     /// Returns an error if a tensor in `vb` is missing or has another shape.
@@ -74,9 +75,9 @@ impl Linear {
         Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
     }
 
-    /// Stores a second copy of the weight in another layout, which makes inputs of many rows faster if no gradient is
-    /// needed. Nothing is stored for types other than `f32`, for processors without AVX-512, and if the number of
-    /// outputs is not a multiple of 64. If the weight is changed afterwards, it must be packed again.
+    /// Stores a second copy of the weight in another layout. This copy makes inputs of many rows faster if no gradient
+    /// is needed. Nothing is stored for types other than `f32`, for processors without AVX-512, and if the number of
+    /// outputs is not a multiple of 64. If the weight is changed afterwards, call this function again.
     ///
     /// # Errors
     /// Returns the errors of candle. A valid weight causes no error.
@@ -157,7 +158,7 @@ impl Linear {
         let (outputs, inputs) = self.weight.dims2()?;
         if x.dims().last() != Some(&inputs) {
             return Err(Error::tensor(
-                "the input of a linear layer",
+                "linear layer input",
                 x,
                 format!("the last dimension must be {inputs}, the number of inputs of the layer"),
             ));
@@ -168,7 +169,7 @@ impl Linear {
         }
         if let Some(residual) = then.residual.filter(|residual| residual.dims() != shape) {
             return Err(Error::tensor(
-                "the residual tensor that is added to the output of a linear layer",
+                "linear layer residual",
                 residual,
                 format!("the output of the layer is {shape:?}: give a residual of this shape"),
             ));
@@ -222,8 +223,8 @@ impl Linear {
     }
 }
 
-/// Returns the smallest number of input rows for which the crate `gemm` gives each row the same bits as together with
-/// more rows. For fewer rows, `gemm` may use another kernel or another order of additions.
+/// Returns a minimum number of input rows. With at least this number, the crate `gemm` gives a row the same bits among
+/// any number of rows. With fewer rows, `gemm` may use another kernel or another order of additions.
 fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// The maximum number of elements of a small result. `gemm` has a separate kernel for small results, and another
     /// for results with a single row.
@@ -232,8 +233,8 @@ fn least_rows(outputs: usize, inputs: usize) -> usize {
     /// has more than `DEPTH` input features, `gemm` adds its products in other groups than for larger results, so the
     /// rounding differs.
     const NARROW: usize = 64;
-    /// The maximum number of input features for which `gemm` adds the products of an output in the same groups for
-    /// results of any size.
+    /// The maximum number of input features for which `gemm` adds the products for an output in the same groups,
+    /// whatever the size of the result is.
     const DEPTH: usize = 512;
     let general = (SMALL / outputs.max(1) + 1).max(2);
     if outputs <= NARROW && inputs > DEPTH { general.max(NARROW + 1) } else { general }

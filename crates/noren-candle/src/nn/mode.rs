@@ -29,8 +29,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns this mode with another seed, which is computed from this seed and from the number `site`. Each place of
-    /// a model that drops values has a different `site`, so that each place drops other values. `Mode::Inference` is
+    /// Returns this mode with another seed, which is computed from the seed of this mode and from the number `site`.
+    /// Give each dropout in a model a different `site`, so that each dropout drops other values. `Mode::Inference` is
     /// returned unchanged.
     pub fn at(self, site: u64) -> Mode {
         match self {

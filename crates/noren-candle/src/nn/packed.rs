@@ -13,9 +13,9 @@ const PANEL: usize = 64;
 /// of the 32 AVX-512 registers. For each input feature, 10 loads (6 numbers of `x`, 4 vectors of weights) are enough
 /// for 24 vector multiplications.
 const ROWS: usize = 6;
-/// Maximum number of input features that are multiplied at a time. Their products with the weights are added for all
-/// rows of `x`; then the next features follow. The weights of a panel for these features, and the features of all rows,
-/// stay in the second-level cache of the processor.
+/// Maximum number of input features that are processed at a time. The products of these features with the weights are
+/// added for all rows of `x` before the next features are processed. The weights of a panel for these features, and the
+/// features of all rows, stay in the second-level cache of the processor.
 const DEPTH: usize = 384;
 /// Number of rows of `x` that a thread processes at a time.
 pub(super) const BLOCK: usize = 96;
@@ -52,9 +52,9 @@ impl Packed {
         self.by_blocks(x, self.inputs, |first, x, out| self.block(x, out, then, first))
     }
 
-    /// Returns an array `[rows, outputs]`, which `work` computes on all threads in groups of up to `BLOCK` rows. `x`
-    /// has `width` numbers for each row. `work` gets the index of the group's first row, the rows of `x` for the group,
-    /// and the memory for its results. It must write all of this memory and return it.
+    /// Returns an array `[rows, outputs]`. `work` computes the rows on all threads, in groups of up to `BLOCK` rows.
+    /// `x` has `width` numbers for each row. `work` gets the index of the group's first row, the rows of `x` for the
+    /// group, and the memory for the results of the group. `work` must write all of this memory and return it.
     pub(super) fn by_blocks(
         &self,
         x: &[f32],
@@ -78,7 +78,8 @@ impl Packed {
     }
 
     /// Writes `x W^T` to `out`, where `W` is this weight, applies the operations of `then`, and returns `out`. `x` has
-    /// some rows of the layer's input; `first` is the index of the first of them in the layer's input.
+    /// some consecutive rows of the layer's input; `first` is the index of the first of these rows in the layer's
+    /// input.
     pub(super) fn block<'a>(
         &self,
         x: &[f32],

@@ -1,4 +1,4 @@
-//! Helper functions for operations that have no gradients: these operations process the rows of tensors on all threads.
+//! Helper functions for operations without gradients, which process the rows of tensors on all threads.
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Tensor};
@@ -17,5 +17,5 @@ pub(super) fn rows_at_a_time(width: usize) -> usize {
 
 /// Returns an error if the width of a layer is 0.
 pub(super) fn check_width(width: usize) -> Result<()> {
-    if width == 0 { Err(Error::input("the width of the last dimension", 0, "give a width above 0")) } else { Ok(()) }
+    if width == 0 { Err(Error::input("the last dimension", 0, "give a width above 0")) } else { Ok(()) }
 }

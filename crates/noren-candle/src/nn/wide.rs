@@ -98,8 +98,8 @@ wide! {
     }
 }
 
-/// Returns `e^x`, accurate to the last bits. An `x` outside of the range from -87 to 88 is replaced by the nearest end
-/// of the range.
+/// Returns `e^x`, of which only the last bits may be wrong. If `x` is outside of the range from -87 to 88, the nearest
+/// end of the range is used instead.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number

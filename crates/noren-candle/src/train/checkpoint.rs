@@ -64,7 +64,7 @@ impl Checkpoint {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
         let said = header.metadata().as_ref().and_then(|all| all.get(KEY));
-        let said = said.ok_or_else(|| broken("its metadata have no state of training".into()))?;
+        let said = said.ok_or_else(|| broken("the metadata of the file have no state of training".into()))?;
         let checkpoint = serde_json::from_str(said).map_err(|e| broken(e.to_string()))?;
         weights.restore(|name, shape| {
             let tensor = tensors.tensor(name).map_err(|_| broken(format!("{name} is missing")))?;

@@ -39,7 +39,7 @@ pub struct TrainConfig {
     /// The maximum learning rate.
     #[serde(default = "default_learning_rate")]
     pub learning_rate: f64,
-    /// Number of steps at the beginning in which the learning rate rises from 0 to its maximum [default: 50, or all
+    /// Number of steps at the beginning in which the learning rate rises linearly to its maximum [default: 50, or all
     /// steps if there are fewer]. In the following steps, the learning rate falls along a cosine.
     pub warmup: Option<u64>,
     /// The learning rate at the end of the training, as a fraction of `learning_rate`, from 0 to 1.
@@ -52,8 +52,8 @@ pub struct TrainConfig {
     /// The decay rates of the running averages of gradients and of squared gradients, in this order (AdamW's betas).
     #[serde(default = "default_betas")]
     pub betas: [f64; 2],
-    /// The maximum norm of the gradients of all parameters together. If their norm is larger, all gradients are scaled
-    /// down, so that the norm has this value.
+    /// The maximum norm of the gradients of all parameters together. Gradients with a larger norm are scaled down to
+    /// this norm.
     #[serde(default = "default_clip")]
     pub clip: f64,
     /// The seed of all random choices: initial weights, order of rows, dropout, and the choice of tokens that masked LM
@@ -176,7 +176,7 @@ impl TrainConfig {
             return Err(Error::config(
                 "warmup",
                 warmup,
-                format!("give at most the {} steps of the training", self.steps),
+                format!("give at most {}, the number of steps of the training", self.steps),
             ));
         }
         if !(0.0..=1.0).contains(&self.floor) {

@@ -103,7 +103,7 @@ impl History {
     }
 }
 
-/// Moves the labels of loss curves down where they would overlap, and returns them from top to bottom. A label is
+/// Moves the labels of loss curves down if they would overlap, and returns the labels from top to bottom. A label is
 /// (vertical position in pixels, text, color).
 fn apart(mut labels: Vec<(f64, String, &str)>) -> Vec<(f64, String, &str)> {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -22,8 +22,9 @@ pub(super) struct Learner {
     dtype: DType,
     /// The model for causal LM. It has its own mask, such as `causal`.
     model: Model,
-    /// The model for masked LM. It has the same parameters, but its own mask allows all cells, so that only the mask of
-    /// the objective applies. A masked token is therefore predicted from the tokens before and after it.
+    /// The model for masked LM. It has the same parameters, but its own mask allows all cells, so that only the
+    /// attention mask of the training objective applies. A masked token is therefore predicted from the tokens before
+    /// and after it.
     both_ways: Model,
 }
 
@@ -48,7 +49,8 @@ impl Learner {
             Some("bfloat16") => DType::BF16,
             Some("float16") => DType::F16,
             Some(other) => {
-                let expected = "give float32, bfloat16 or float16, in which weights are stored";
+                let expected =
+                    "give float32, bfloat16 or float16: the type in which the weights of the trained model are stored";
                 return Err(Error::config("dtype", format!("{other:?}"), expected));
             }
         };

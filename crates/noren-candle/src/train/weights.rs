@@ -85,7 +85,7 @@ impl Weights {
         let norm = self.parts.values().map(squares).sum::<f64>().sqrt();
         if !norm.is_finite() {
             let advice = "training diverged: give a lower learning_rate or a longer warmup";
-            return Err(Error::input("the norm of all gradients", norm, advice));
+            return Err(Error::input("the gradient norm", norm, advice));
         }
         let scale = (step.clip / norm.max(step.clip)) as f32;
         for part in self.parts.values_mut() {

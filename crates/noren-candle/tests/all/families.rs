@@ -191,7 +191,7 @@ fn labels_are_those_of_the_configuration_and_must_fit_the_head() {
         let message = changed(name, json!({"id2label": {"0": "a"}})).unwrap_err().to_string();
         let rows = if name.ends_with("tokens") { 4 } else { 3 };
         let expected = format!(
-            "config.json: id2label (or num_labels) is 1 classes: the weights of the head have {rows}: name each class"
+            "config.json: id2label (or num_labels) is 1 classes: the weights of the head have {rows} classes: name each class"
         );
         assert!(message.starts_with(&expected), "{name}: {message}");
         // Without names, the number of classes is num_labels, and the names are numbered.
@@ -220,10 +220,16 @@ fn unknown_architectures_and_options_are_refused_by_name() {
     assert!(message("roberta", json!({"is_decoder": true})).contains("is_decoder is true"));
     let relative = json!({"position_embedding_type": "relative_key"});
     assert!(message("xlm_roberta_topics", relative).contains("position_embedding_type is relative_key"));
-    assert!(message("roberta", json!({"max_position_embeddings": 2})).contains("more than 2 are needed"));
+    assert!(
+        message("roberta", json!({"max_position_embeddings": 2}))
+            .contains("give a number above 2, the position of the first token")
+    );
     assert!(message("roberta", json!({"pad_token_id": -1})).contains("pad_token_id is -1"));
     assert!(message("distilbert", json!({"activation": "mish"})).contains("mish"));
-    assert!(message("modernbert", json!({"classifier_pooling": "last"})).contains("give cls or mean"));
+    assert!(
+        message("modernbert", json!({"classifier_pooling": "last"}))
+            .contains("give cls (the first token) or mean (all tokens)")
+    );
     let gemma = json!({"model_type": "gemma2", "architectures": ["Gemma2ForSequenceClassification"]});
     assert!(message("llama_classifier", gemma).contains("\"Gemma2ForSequenceClassification\""));
 }
@@ -235,7 +241,7 @@ fn texts_that_do_not_fit_are_refused() {
     assert_eq!(model.positions(), Some(64));
     assert!(model.forward(&Batch::new(vec![vec![5; 64]]).unwrap()).is_ok());
     let message = model.forward(&Batch::new(vec![vec![5; 65]]).unwrap()).unwrap_err().to_string();
-    assert!(message.contains("65 tokens: the model has 64 positions"), "{message}");
+    assert!(message.contains("65 tokens long: the model has 64 positions"), "{message}");
     let (model, _) = load("distilbert");
     let typed = |kind| Batch::new(vec![vec![5, 6]]).unwrap().token_types(vec![vec![0, kind]]).unwrap();
     assert!(model.forward(&typed(0)).is_ok());

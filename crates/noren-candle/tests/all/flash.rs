@@ -228,7 +228,7 @@ fn wrong_arguments_are_refused_by_name() -> Result<()> {
     refused(varlen(&q, &kv, &kv, &list(&[0, 5])?, &lens, 8), "cu_seqlens_k is a list of 3 values");
     refused(varlen(&q, &kv, &kv, &list(&[0])?, &list(&[0])?, 8), "at least 2 values");
     refused(varlen(&q, &kv, &kv, &list(&[0, 9])?, &list(&[0, 8])?, 9), "cu_seqlens_q is up to 9: q has only 8 tokens");
-    refused(varlen(&q, &kv, &kv, &list(&[0, 6, 5])?, &lens, 8), "the values must not fall");
+    refused(varlen(&q, &kv, &kv, &list(&[0, 6, 5])?, &lens, 8), "no value may be smaller");
     refused(varlen(&q, &kv, &kv, &list(&[0, u32::MAX])?, &list(&[0, 8])?, 8), "cu_seqlens_q is 4294967295");
     refused(varlen(&q, &kv, &kv, &slopes, &lens, 8), "seqlens_q is of F32");
     refused(varlen(&q, &kv, &kv, &lens, &lens, 4), "max_seqlen_q is 4: the longest sequence has 5 tokens");
@@ -239,6 +239,27 @@ fn wrong_arguments_are_refused_by_name() -> Result<()> {
     let capped =
         |cap| flash_attn_varlen_alibi_windowed_softcap(&q, &kv, &kv, None, &lens, &lens, 5, 5, SCALE, None, None, cap);
     refused(capped(f32::NAN), "softcap is NaN");
+    refused(flash_attn_varlen(&q, &kv, &kv, &lens, &lens, 5, 5, f32::NAN, true), "scale is NaN");
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    for (heads, kv_heads, head_size, text) in [
+        (4, 0, 16, "k has 0"),
+        (0, 2, 16, "q has 0 heads"),
+        (0, 0, 16, "q has 0 heads"),
+        (4, 2, 0, "the head size is 0"),
+    ] {
+        let (q, kv) = (zeros(&[8, heads, head_size])?, zeros(&[8, kv_heads, head_size])?);
+        refused(varlen(&q, &kv, &kv, &lens, &lens, 5), text);
+    }
+    let none = zeros(&[0, 8, 2, 16])?;
+    refused(flash_attn(&none, &none, &none, SCALE, true), "the batch is empty");
+    let vast = zeros(&[1, 8, 2, 16])?.expand((1 << 55, 8, 2, 16))?;
+    refused(flash_attn(&vast, &vast, &vast, SCALE, true), "would not fit into memory");
+    for limit in [0, 7, usize::MAX / 2, usize::MAX] {
+        let windowed = flash_attn_varlen_windowed(&q, &kv, &kv, &lens, &lens, 5, 5, SCALE, Some(limit), Some(limit))?;
+        if limit > 0 {
+            assert_eq!(windowed.to_vec3::<f32>()?, varlen_full(&q, &kv, &lens)?.to_vec3::<f32>()?, "{limit}");
+        }
+    }
     assert_eq!(capped(0.0)?.to_vec3::<f32>()?, varlen_full(&q, &kv, &lens)?.to_vec3::<f32>()?);
     refused(
         flash_attn(&of(&[2, 8, 4, 16])?, &of(&[1, 8, 2, 16])?, &of(&[1, 8, 2, 16])?, SCALE, true),

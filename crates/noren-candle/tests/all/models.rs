@@ -174,7 +174,7 @@ fn texts_and_files_that_do_not_fit_are_refused() {
     let case = case("bert");
     let message = |batch: Batch| case.model.forward(&batch).unwrap_err().to_string();
     assert!(message(Batch::new(vec![vec![5, 131]]).unwrap()).contains("a token id is 131: the vocabulary has 131"));
-    assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens: the model has 128 positions"));
+    assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens long: the model has 128 positions"));
     let error = Model::load("nowhere/at/all").unwrap_err().to_string();
     assert_eq!(error, "nowhere/at/all: there is no such folder: give a folder with config.json and model.safetensors");
 }

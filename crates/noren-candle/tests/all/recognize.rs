@@ -226,5 +226,5 @@ fn what_is_no_detector_is_refused() {
     let names =
         |name: &str| (0..7).map(|at| (at.to_string(), json!(format!("{name}{at}")))).collect::<Map<_, _>>().into();
     assert!(change(names("LABEL_")).contains("a detector needs the class O"));
-    assert!(change(json!({"0": "O"})).contains("the weights of the head have 7"));
+    assert!(change(json!({"0": "O"})).contains("the weights of the head have 7 classes"));
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 pub(crate) struct AttendArgs {
     /// Safetensors file with q, k, v and the tensors that scores name [default: an example in this program]
     pub(super) input: Option<PathBuf>,
-    /// Mask and scores, for example 'causal & padding + softcap(5)' [default: full; padding in the example]
+    /// Mask and score modifiers, for example 'causal & padding + softcap(5)' [default: full, or padding for the
+    /// example]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) mask: Option<String>,
     /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
@@ -22,13 +23,13 @@ pub(crate) struct AttendArgs {
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
     pub(super) side: Option<SideArg>,
-    /// Index of the layer whose mask is used, if the mask has layers(...)
+    /// Index of the layer whose mask is used, for a mask that contains layers(...)
     #[arg(long, value_name = "L")]
     pub(super) layer: Option<u64>,
     /// Position of the first query: one number, or one number per batch row; required if q and k differ in length
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) query_offset: Vec<i64>,
-    /// Factor of the products q . k [default: 1 / sqrt(head_dim)]
+    /// Factor by which each product q . k is multiplied [default: 1 / sqrt(head_dim)]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub(super) scale: Option<f32>,
     /// Write out [batch, heads, q_len, v_dim] and lse [batch, heads, q_len] to this safetensors file

@@ -42,7 +42,7 @@ struct ExampleReport {
     stored: Option<Check>,
 }
 
-/// The embedded example of `noren attend`, with everything that its report on a terminal shows.
+/// The embedded example of `noren attend`, with the data for its report on a terminal.
 struct Example<'a> {
     job: &'a Job<'a>,
     sentences: &'a [Sentence],
@@ -106,7 +106,7 @@ impl Example<'_> {
         let lengths = format!("{q_len} queries × {kv_len} keys, head_dim {}", dims.head_dim);
         line(screen, "shape", format!("batch {batch}, heads {heads}, {lengths}"))?;
         report.print_cost(screen)?;
-        for (check, what) in checks.into_iter().zip(["the model's own output", "the 64-bit reference"]) {
+        for (check, what) in checks.into_iter().zip(["the stored output of the model", "the 64-bit reference"]) {
             if let Some(check) = check {
                 print_check(screen, "verified", what, check)?;
             }
@@ -156,7 +156,7 @@ impl Example<'_> {
             "{} {}  {}",
             paint(STRONG, "mask"),
             report.spec,
-            paint(DIM, "one picture for each sentence: a dot if the query (row) may read the key (column)")
+            paint(DIM, "one picture for each sentence, with a dot for each query (row) that may read a key (column)")
         ))?;
         for line in beside(&panels, screen.width) {
             screen.line(line)?;

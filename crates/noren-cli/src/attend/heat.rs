@@ -7,12 +7,12 @@ use anstyle::{Ansi256Color, Style};
 const RAMP: [u8; 9] = [234, 17, 18, 19, 25, 31, 37, 43, 50];
 /// Shades for terminals without colour, from probability 0 to probability 1.
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
-/// The minimum attention probability of a key that the text beside the heat map names.
+/// The minimum attention probability of a key to be mentioned in the text beside the heat map.
 const NOTABLE: f32 = 0.15;
 /// Width of the space for the text beside the heat map, in columns.
 const WORDS: usize = 34;
 
-/// The heat map of one sentence and head.
+/// A heat map of the attention probabilities of one sentence and head.
 pub(crate) struct Heat<'a> {
     /// The text of each non-padding token.
     pub(crate) tokens: &'a [String],
@@ -77,16 +77,18 @@ impl Heat<'_> {
         shade.to_string().repeat(width)
     }
 
-    /// Returns the text beside the line of one query in the heat map: the keys that the query reads with the highest
-    /// probabilities. `row` has the probability of each key.
+    /// Returns the text beside the line of one query in the heat map: up to two keys that the query reads with the
+    /// highest probabilities, if these are at least [`NOTABLE`]. `row` has the probability of each key.
     fn words(&self, row: &[f32]) -> String {
         let mut order: Vec<usize> = (0..self.tokens.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
         let notable: Vec<usize> = order.iter().copied().filter(|k| row[*k] >= NOTABLE).take(2).collect();
         if notable.is_empty() {
             return match order.first() {
-                Some(&k) if row[k] > 0.0 => paint(DIM, format!("spread out, most on {}", cut(&self.tokens[k], 12))),
-                _ => paint(DIM, "reads none of these keys"),
+                Some(&k) if row[k] > 0.0 => {
+                    paint(DIM, format!("attention is spread out; the highest is on {}", cut(&self.tokens[k], 12)))
+                }
+                _ => paint(DIM, "the query reads no key of the sentence"),
             };
         }
         let words = notable.into_iter().enumerate().map(|(i, k)| {

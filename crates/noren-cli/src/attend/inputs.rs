@@ -7,7 +7,7 @@ use noren_mask::{Score, Spec};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-/// The arrays `q`, `k` and `v`, and the tensors that the score modifiers of a spec name.
+/// The arrays `q`, `k` and `v`, and the tensors to which the score modifiers of a spec refer.
 pub(crate) struct Inputs {
     q: Tensor,
     k: Tensor,
@@ -28,8 +28,8 @@ pub(crate) struct Dims {
 }
 
 impl Inputs {
-    /// Reads `q`, `k`, `v` and the tensors that the score modifiers of the spec name. Other tensors in the file are not
-    /// read.
+    /// Reads the tensors `q`, `k`, `v` and the tensors to which the score modifiers of `spec` refer. Other tensors in
+    /// the file are not read.
     pub(crate) fn read<R: Read + Seek>(file: &mut TensorFile<R>, spec: &Spec) -> Result<Self> {
         let [q, k, v] = [file.read("q")?, file.read("k")?, file.read("v")?];
         let mut tables = BTreeMap::new();
@@ -70,8 +70,7 @@ impl Inputs {
         };
         if !d.heads.is_multiple_of(d.kv_heads) {
             return Err(Failure::new(format!(
-                "q has {} heads and k has {}: the number of heads of q must be a multiple of that of k, so that each key-value head serves \
-                 equally many query heads",
+                "`q` has {} heads and `k` has {} heads: the number of heads of `q` must be a multiple of the number of heads of `k`",
                 d.heads, d.kv_heads
             )));
         }
@@ -109,8 +108,8 @@ impl Inputs {
         tensors.map(|t| 4 * t.data.len() as u64).sum()
     }
 
-    /// Returns a four-dimensional view of the tensor whose name is in the score modifier `score`; `None` if `score` has
-    /// no tensor name, or if the tensor is missing.
+    /// Returns a four-dimensional view of the tensor that the score modifier `score` names, such as `b0` in `bias(b0)`.
+    /// Returns `None` if `score` names no tensor, or if the tensor is missing.
     pub(crate) fn table(&self, score: &Score) -> Result<Option<View<'_>>> {
         let Some((name, tensor)) = table_name(score).and_then(|name| self.tables.get_key_value(name)) else {
             return Ok(None);

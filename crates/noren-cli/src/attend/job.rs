@@ -22,7 +22,8 @@ pub(crate) struct Job<'a> {
     pool: rayon::ThreadPool,
 }
 
-/// The result of one attention computation: the output, and the time, the ISA and the number of threads.
+/// The result of one attention computation: the output, the time, the instruction set (ISA) that the kernels used, and
+/// the number of threads.
 pub(crate) struct Done {
     pub(crate) output: Attention,
     pub(crate) time: Duration,
@@ -40,8 +41,8 @@ impl Done {
 }
 
 impl<'a> Job<'a> {
-    /// Creates an attention computation: binds the mask of the spec to the shapes of the arrays, and finds the tensors
-    /// that the score modifiers of the spec name.
+    /// Creates an attention computation for the mask and score modifiers of `spec`: binds the mask to the shapes of the
+    /// arrays, and finds the tensors to which the score modifiers refer.
     pub(crate) fn new(inputs: &'a Inputs, spec: &'a Spec, facts: &Facts, args: &AttendArgs) -> Result<Self> {
         Self::with_blocks(inputs, spec, facts, args, &PlanOptions::default())
     }
@@ -95,9 +96,11 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     })
 }
 
-/// Returns the kernel options that apply the score modifiers of a spec.
+/// Returns the kernel options that apply the score modifiers of the mask `spec`.
 fn options<'a>(inputs: &'a Inputs, spec: &Spec) -> Result<Options<'a>> {
     Options::for_scores(&spec.scores, inputs.dims().heads, |score, _| {
-        inputs.table(score)?.ok_or_else(|| Failure::new(format!("`{score}`: the file has no such tensor")))
+        inputs
+            .table(score)?
+            .ok_or_else(|| Failure::new(format!("the score `{score}` reads a tensor that is not in the file")))
     })
 }

@@ -1,4 +1,4 @@
-//! `noren attend`: computes masked attention over tensors in a file, or over the example in the program.
+//! `noren attend`: computes masked attention over tensors in a file, or over a built-in example.
 
 mod args;
 mod example;

@@ -20,9 +20,9 @@ pub(crate) struct Report {
     gflops_on_allowed: f64,
     isa: String,
     threads: usize,
-    /// The fraction of cells that are in tiles without an allowed cell. No kernel computes these tiles.
+    /// The fraction of cells that are in tiles without an allowed cell, from 0 to 1. No kernel computes these tiles.
     skipped_cells: f64,
-    /// The fraction of tiles without an allowed cell, which no kernel computes.
+    /// The fraction of tiles without an allowed cell, from 0 to 1. No kernel computes these tiles.
     skipped_tiles: f64,
     /// Memory of the input arrays, in bytes.
     input_bytes: u64,
@@ -82,7 +82,11 @@ impl Report {
         }
         match &self.output {
             Some(path) => line(screen, "written", path),
-            None => line(screen, "written", "nothing: add -o FILE.safetensors to store out and lse"),
+            None => line(
+                screen,
+                "written",
+                "no file: add -o FILE.safetensors to store the output (out) and its log-sum-exp (lse)",
+            ),
         }
     }
 
@@ -105,7 +109,7 @@ impl Report {
     }
 }
 
-/// Prints one line with a label and its text.
+/// Prints one line of the report: a label, such as `shape`, and the text beside the label.
 pub(crate) fn line(screen: &mut Screen, label: &str, text: impl std::fmt::Display) -> Result<()> {
     screen.line(format!("{label:<9} {text}"))
 }
@@ -120,8 +124,9 @@ pub(crate) fn print_check(screen: &mut Screen, label: &str, what: &str, check: &
     line(screen, label, format!("{verdict}: {}", differences(what, check)))
 }
 
-/// Formats the differences between the output and a reference, which `what` names: first the number of values that are
-/// NaN or infinite in only one of the two, then the largest differences.
+/// Formats the differences between the output and the reference `what`. First comes the number of values that are NaN
+/// or infinite in only one of the two. For all other values, the largest difference follows, then the largest ratio of
+/// a difference to the tolerance of its query row.
 fn differences(what: &str, check: &Check) -> String {
     let one_sided = match check.one_sided {
         0 => String::new(),

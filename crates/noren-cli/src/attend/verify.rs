@@ -8,8 +8,8 @@ use serde::Serialize;
 
 /// Maximum relative difference from the reference that counts as rounding, for rows without large scores.
 const TOLERANCE: f64 = 1e-5;
-/// Limit of the absolute log-sum-exp of a mask row. Up to this limit, the tolerance of the row is `TOLERANCE`; above
-/// it, the tolerance grows in proportion to the absolute log-sum-exp.
+/// Limit of the absolute log-sum-exp of a mask row. Up to this limit, the relative tolerance of the row's outputs is
+/// `TOLERANCE`; above it, this tolerance grows in proportion to the absolute log-sum-exp.
 const ORDINARY: f64 = 20.0;
 
 /// The differences between an attention output and the reference. The tolerance of each mask row depends only on the
@@ -20,7 +20,8 @@ pub(crate) struct Check {
     pub(crate) out: f64,
     /// The largest absolute difference between a log-sum-exp and its reference value.
     pub(crate) lse: f64,
-    /// The largest output value of the reference; output differences are relative to this value.
+    /// The largest absolute output value of the reference. Tolerances of output differences are fractions of this
+    /// value.
     pub(crate) scale: f64,
     /// The largest difference divided by the tolerance of its row. Values up to 1 count as rounding.
     pub(crate) worst: f64,
@@ -35,8 +36,8 @@ pub(crate) struct Check {
 struct Seen {
     out: f64,
     lse: f64,
-    /// The largest quotient, over all rows, of an output difference and the relative tolerance of its row. `Check::new`
-    /// divides this quotient by the largest reference value of all rows to compute `Check::worst`.
+    /// The maximum over all rows of (output difference / relative tolerance of the row). `Check::new` divides this
+    /// quotient by the largest reference value of all rows to compute `Check::worst`.
     worst_out: f64,
     /// The largest difference of a log-sum-exp, divided by the tolerance for the log-sum-exp of its row.
     worst_lse: f64,
@@ -45,8 +46,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Compares one row. `given` are the output values, `reference` the reference values, `lse` the pair of computed
-    /// and reference log-sum-exp, or `None` if there is no log-sum-exp to compare.
+    /// Compares one row. `given` are the output values, and `reference` the reference values. `lse` is (computed
+    /// log-sum-exp, reference log-sum-exp), or `None` if there is no log-sum-exp to compare.
     fn row(given: &[f32], reference: impl IntoIterator<Item = f64>, lse: Option<(f32, f64)>) -> Seen {
         let mut seen = Seen::default();
         let size = lse.map_or(0.0, |(_, reference)| finite(reference));
@@ -77,8 +78,9 @@ impl Seen {
         }
     }
 
-    /// Returns the absolute difference of two values, or 0 if both values are NaN or the same infinity. If the values
-    /// differ and at least one of them is not finite, adds 1 to `one_sided` and returns 0.
+    /// Returns the absolute difference of the computed value `given` and its reference value, or 0 if both values are
+    /// NaN or the same infinity. If the values differ and at least one of them is not finite, adds 1 to `one_sided` and
+    /// returns 0.
     fn difference(&mut self, given: f32, reference: f64) -> f64 {
         let given = f64::from(given);
         if given == reference || (given.is_nan() && reference.is_nan()) {

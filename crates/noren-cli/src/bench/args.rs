@@ -10,7 +10,8 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// Masks, with commas between them [default: full, causal, sliding(256), causal & documents, padding]
+    /// Masks, with commas between them [default: full, causal, sliding(256), causal & documents, padding; for decode:
+    /// causal, sliding(256)]
     #[arg(long, value_name = "LIST")]
     pub(super) masks: Option<String>,
     /// Sequence lengths; for decode, numbers of keys in the cache [default: 1024,4096]
@@ -28,7 +29,7 @@ pub(crate) struct BenchArgs {
     /// Number of query heads [default: 16, and 32 for decode]
     #[arg(long, value_name = "H")]
     pub(super) heads: Option<usize>,
-    /// Number of key-value heads [default: number of query heads, and 8 for decode]
+    /// Number of key-value heads [default: the value of --heads; without --heads 16, and 8 for decode]
     #[arg(long, value_name = "H")]
     pub(super) kv_heads: Option<usize>,
     /// Numbers of threads [default: one per processor]
@@ -37,7 +38,8 @@ pub(crate) struct BenchArgs {
     /// Time for each row of the table, in seconds; at least three runs are timed [default: 1, or 0.05 with --quick]
     #[arg(long, value_name = "SECONDS")]
     pub(super) budget: Option<f64>,
-    /// Measure for a few seconds only: full, causal and sliding(256), 1024 tokens, head_dim 64, short probes
+    /// Measure for a few seconds only: full, causal and sliding(256), 1024 tokens, head_dim 64, and the limits of the
+    /// machine in short measurements
     #[arg(long)]
     pub(super) quick: bool,
     /// Print one JSON document after all measurements
@@ -66,8 +68,8 @@ Examples:
   noren bench --threads 1,2 --budget 3 --json > bench.json";
 
 impl BenchArgs {
-    /// Returns the memory sizes for the measurements of the read bandwidth. With `--quick`, they use at most 1 GiB,
-    /// because they write all of the memory before they read it.
+    /// Returns the memory sizes for the measurements of the read bandwidth. With `--quick`, a measurement uses at most
+    /// 1 GiB, because it writes all of its memory before it reads the memory.
     pub(super) fn memory(&self) -> Memory {
         let memory = machine::memory();
         Memory { available: memory.available.min(if self.quick { 1 << 30 } else { usize::MAX }), ..memory }

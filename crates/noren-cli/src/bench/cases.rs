@@ -11,17 +11,18 @@ use std::fmt;
 const MASKS: &str = "full, causal, sliding(256), causal & documents, padding";
 /// Default masks of the operations forward and backward with `--quick`.
 const QUICK_MASKS: &str = "full, causal, sliding(256)";
-/// Default masks of the operation decode. With one query, other masks often allow the same cells as one of these masks.
+/// Default masks of the operation decode. Other masks are left out, because with one query they often allow the same
+/// cells as one of these masks.
 const DECODE_MASKS: &str = "causal, sliding(256)";
 
 /// Lengths of the documents in the facts of a case, in sixteenths of the sequence length.
 const DOCUMENTS: [usize; 8] = [1, 2, 1, 3, 4, 2, 2, 1];
 
-/// Maximum number of threads of a case.
+/// Maximum number of threads of a benchmark case.
 const MOST_THREADS: usize = 256;
-/// Maximum number of heads of a case.
+/// Maximum number of heads of a benchmark case.
 const MOST_HEADS: usize = 1 << 12;
-/// Maximum number of bytes of the arrays of a case.
+/// Maximum number of bytes of the arrays of a benchmark case.
 const MOST_BYTES: usize = 1 << 36;
 
 /// One case to measure; each case is a row of the table.
@@ -38,7 +39,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Returns one case for each combination of the options.
+    /// Returns one benchmark case for each combination of the options (operation, format, mask, length and others).
     ///
     /// # Errors
     ///
@@ -79,7 +80,7 @@ impl Case {
         Ok(cases)
     }
 
-    /// Returns an error if a size is too large, or if the mask does not fit this shape and these facts.
+    /// Returns an error if a size is 0 or too large, or if the mask does not fit the shape and the facts of this case.
     fn check(&self) -> Result<()> {
         let Case { len, dim, heads, kv_heads, threads, .. } = *self;
         for (name, value, most) in
@@ -98,7 +99,7 @@ impl Case {
         if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
             let message =
                 format!("{len} tokens with {heads} heads of head_dim {dim} need more than {} GiB", MOST_BYTES >> 30);
-            return Err(Failure::new(message).hint("give smaller values: --lens, --dims, --heads"));
+            return Err(Failure::new(message).hint("give smaller values of --lens, --dims or --heads"));
         }
         self.bind()?;
         self.options().map(drop)
@@ -112,7 +113,7 @@ impl Case {
         }
     }
 
-    /// Returns the mask bound to the shape and the facts of this case.
+    /// Returns the mask bound to the shape and the facts of this benchmark case.
     pub(super) fn bind(&self) -> Result<BoundMask> {
         let shape = Shape::cached(self.len - self.q_len(), self.q_len()).heads(self.heads).kv_heads(self.kv_heads);
         Ok(self.spec.mask.bind(&shape, &self.facts())?)
@@ -129,10 +130,12 @@ impl Case {
         Facts::new().documents(vec![documents]).lengths([self.len.div_ceil(2)])
     }
 
-    /// Returns the kernel options that apply the score modifiers of the spec.
+    /// Returns the kernel options that apply the score modifiers of this case's mask.
     pub(super) fn options(&self) -> Result<Options<'static>> {
         Options::for_scores(&self.spec.scores, self.heads, |score, name| {
-            let failure = Failure::new(format!("`{score}`: noren bench has no array {name:?} to measure with"));
+            let failure = Failure::new(format!(
+                "the score modifier `{score}` needs the array {name:?}, which noren bench does not have"
+            ));
             Err(failure.hint("give a score without an array, such as alibi or softcap(30)"))
         })
     }
@@ -144,7 +147,8 @@ impl fmt::Display for Case {
     }
 }
 
-/// Parses a list of masks that are separated by commas. Commas inside parentheses or quotes do not separate masks.
+/// Parses a list of masks that are separated by commas. Commas inside parentheses, brackets or quotes do not separate
+/// masks.
 fn masks(list: &str) -> Result<Vec<Spec>> {
     let (mut depth, mut quoted, mut start) = (0i32, false, 0);
     let mut parts = Vec::new();

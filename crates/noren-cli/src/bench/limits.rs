@@ -16,7 +16,7 @@ pub(super) struct Work {
     pub(super) bytes: f64,
 }
 
-/// The limit of the machine that determines the shortest possible time of a case.
+/// The limit of the machine (computing or memory) that determines the shortest possible time of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Bound {
@@ -70,8 +70,8 @@ impl Limits {
     }
 
     /// Returns the shortest possible time of `work` in seconds, and the limit that determines this time. Returns `None`
-    /// if the rate of a limit was not measured. Measures for about `time` how fast `threads` threads read as many bytes
-    /// as `work` has.
+    /// if the rate of a limit was not measured. For the limit of memory, measures for about `time` how fast `threads`
+    /// threads read as many bytes as `work` has.
     pub(super) fn least_seconds(
         &self,
         work: &Work,
@@ -95,8 +95,8 @@ impl Limits {
         Some(if memory > compute { (memory, Bound::Memory) } else { (compute, Bound::Compute) })
     }
 
-    /// Returns the name of a probe and the unit of its rate, such as GB/s. The name of a memory probe includes the
-    /// cache level.
+    /// Returns the name of a probe (a measurement of one limit of the machine) and the unit of its rate, such as GB/s.
+    /// The name of a memory probe includes the cache level.
     pub(super) fn describe(&self, probe: &Probe, threads: usize) -> (String, &'static str) {
         match (probe, probe.unit()) {
             (Probe::Read { bytes }, _) => {

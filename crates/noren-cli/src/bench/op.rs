@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An operation to measure.
+/// An operation of attention whose time `noren bench` measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Op {
     /// Forward pass over all queries of a sequence
@@ -14,7 +14,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// All operations.
+    /// All operations that `noren bench` can measure.
     pub(super) const ALL: [Op; 3] = [Op::Forward, Op::Backward, Op::Decode];
 }
 

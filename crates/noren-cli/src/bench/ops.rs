@@ -11,7 +11,7 @@ use noren::{
 use noren_mask::{Plan, PlanOptions, Stats};
 use std::time::{Duration, Instant};
 
-/// Number of query rows of a tile, which the kernels compute together.
+/// Number of query rows that the kernels compute together: the number of rows in a tile.
 const BLOCK_Q: u32 = 96;
 const LEAST_RUNS: usize = 3;
 const MOST_RUNS: usize = 1000;
@@ -24,7 +24,7 @@ pub(super) struct Measured {
     pub(super) stats: Stats,
     /// Computed cells divided by allowed cells; 0 if no cell is allowed.
     pub(super) computed_per_allowed: f64,
-    /// The minimum work of the case.
+    /// The minimum arithmetic and memory traffic of the case.
     pub(super) work: Work,
 }
 
@@ -113,8 +113,8 @@ impl Setup<'_> {
         })
     }
 
-    /// Runs `once` without timing to warm up, then repeats `once` until the time budget is used. Returns the time of
-    /// each timed run.
+    /// Runs `once` without timing to warm up, then repeats `once` until the time budget is used, at least `LEAST_RUNS`
+    /// and at most `MOST_RUNS` times. Returns the time of each timed run.
     fn time(&self, mut once: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
         once()?;
         let (mut times, begin) = (Vec::new(), Instant::now());
@@ -128,7 +128,7 @@ impl Setup<'_> {
 }
 
 impl Case {
-    /// Returns two shapes: the shape of the queries, then the shape of the keys.
+    /// Returns two shapes `[batch, heads, length, head_dim]`: the shape of the queries, then the shape of the keys.
     fn shapes(&self) -> [[usize; 4]; 2] {
         [[1, self.heads, self.q_len(), self.dim], [1, self.kv_heads, self.len, self.dim]]
     }
@@ -144,7 +144,8 @@ impl Case {
         })
     }
 
-    /// Returns the minimum work of the case. `stats` are the statistics of its plan.
+    /// Returns the minimum arithmetic and memory traffic of the case. `stats` are the statistics of the plan of the
+    /// case.
     fn work(&self, stats: &Stats) -> Work {
         let pairs = stats.allowed as f64;
         // Rows of head_dim numbers that are read or written per query, and per key.
@@ -166,12 +167,13 @@ impl Case {
     }
 }
 
-/// Returns a view with the shape `shape` of the first elements of `values`.
+/// Returns a view of the first elements of `values`, with the shape `shape`.
 fn first<T: Element>(values: &[T], shape: [usize; 4]) -> Result<View<'_, T>> {
     Ok(View::new(&values[..shape.iter().product()], shape)?)
 }
 
-/// Returns test values between -2 and 2. The sequence of values repeats only after a long period.
+/// Returns test values between -2 and 2 for an array of shape `shape`. `seed` determines the values. The sequence of
+/// values repeats only after a long period.
 fn values<T: Element>(shape: [usize; 4], seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The results of a benchmark: the limits of the machine and one row for each case.
+/// The results of a benchmark: the measured speed limits of the machine, and one row for each case.
 #[derive(Serialize)]
 pub(super) struct Report {
     noren: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Report {
     pub(super) rows: Vec<Row>,
 }
 
-/// The result of one case.
+/// The measured result of one benchmark case, as a row of the table.
 #[derive(Serialize)]
 pub(super) struct Row {
     op: String,
@@ -47,7 +47,7 @@ pub(super) struct Row {
     planning_ms: f64,
     /// Floating-point operations on allowed cells in the run with the median time, in billions per second.
     gflops: f64,
-    /// Bytes of arrays that must be read or written, divided by the median time, in billions per second.
+    /// The bytes of arrays that must be read or written, divided by the median time, in GB/s (10^9 bytes per second).
     gb_per_s: f64,
     /// The shortest possible time under the limits of the machine, in milliseconds; `None` if a limit was not measured.
     limit_ms: Option<f64>,
@@ -64,8 +64,9 @@ impl Report {
         for (name, there) in [("bf16 dot", has_dot), ("amx", machine::has_amx())] {
             match (name, there) {
                 (_, false) => not_measured.push(format!("{name}: this processor lacks these instructions")),
-                ("amx", true) => not_measured
-                    .push("amx: this processor has these instructions, but no probe measures them".to_owned()),
+                ("amx", true) => not_measured.push(
+                    "amx: this processor has these instructions, but no measurement of their speed exists".to_owned(),
+                ),
                 _ => {}
             }
         }
@@ -114,8 +115,8 @@ impl Report {
 }
 
 impl Row {
-    /// Returns the row of a measured case in the table. Measures for about `probe_time` how fast the machine reads as
-    /// many bytes as the case has.
+    /// Returns the table row of a measured case. To find the limit of memory, measures for about `probe_time` how fast
+    /// the machine reads as many bytes as the case has.
     pub(super) fn new(case: &Case, measured: &Measured, limits: &Limits, probe_time: Duration) -> Row {
         let Measured { times, stats, work, computed_per_allowed } = measured;
         let median = times[times.len() / 2].as_secs_f64().max(1e-9);
@@ -176,7 +177,7 @@ impl Row {
     }
 }
 
-/// Formats a number with three significant digits.
+/// Formats a number with three significant digits, and with at most three decimals.
 fn significant(value: f64) -> String {
     let digits = match value.abs() {
         x if x >= 100.0 => 0,

@@ -13,7 +13,8 @@ pub(crate) struct AuditArgs {
     /// Folder of a model, or its name on the Hugging Face hub: config.json and model.safetensors
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
-    /// Length of the texts, in tokens [default: enough to test every window, at least 72]
+    /// Length of the texts, in tokens [default: 72, 136 or 264: the smallest at which the masks of all layers hide the
+    /// first tokens from the last output; otherwise 72]
     #[arg(long, short = 'n', value_name = "N")]
     len: Option<usize>,
     /// Print JSON
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
     let masks: Vec<String> =
         model.masks().iter().map(|declared| format!("{}: {}", declared.stack.name(), declared.spec)).collect();
     screen.line(paint(STRONG, masks.join("; ")))?;
-    screen.line(paint(DIM, format!("{}, texts of {} tokens", report.dtype, report.length)))?;
+    screen.line(paint(DIM, format!("the model ran in {} over texts of {} tokens", report.dtype, report.length)))?;
     for Check { title, verdict, says, place, .. } in &report.checks {
         let (style, mark) = match verdict {
             Found::Fail => (BAD, "FAIL"),

@@ -30,13 +30,13 @@ pub(crate) struct EmbedArgs {
     /// File to write: .npy, .safetensors or .jsonl [default: JSON lines on standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Maximum number of tokens that are computed together
+    /// Maximum number of tokens in one call of the model; a longer line is computed alone
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
 }
 
 const EXAMPLES: &str = "\
-modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without them it is the mean, scaled to length 1.
+modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without these files, a vector is the mean of all tokens, scaled to length 1.
 A line without a vector (empty, or not UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
 is 1. With -o, a run that was ended continues where it stopped: vectors are stored in FILE.part until all are finished.
 
@@ -46,7 +46,7 @@ Examples:
 
 pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.budget == 0 {
-        return Err(Failure::new("--budget is 0: give at least 1"));
+        return Err(Failure::new("--budget is 0: give at least 1 token"));
     }
     let output = args.output.as_deref().map(|path| Ok::<_, Failure>((path, Form::of(path)?, Target::new(path)?)));
     let output = output.transpose()?;
@@ -92,8 +92,8 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     lines.verdict(&mut progress)
 }
 
-/// Returns a header line that identifies the model and the pooling. The line contains a hash of the pooling steps and
-/// of the names, lengths and modification times of the model's files.
+/// Returns the header line of a `.part` file. The line identifies the model and the pooling: it contains a hash of the
+/// pooling steps and of the names, lengths and modification times of the model's files.
 fn about(folder: &Path, embedder: &Embedder) -> String {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<String> = files
@@ -194,7 +194,7 @@ impl Lines {
             let lines = self.next(marks.len())?.unwrap_or_default();
             if lines.len() < marks.len() {
                 return refuse(format!(
-                    "the .part file has {} vectors, but {} has only {} line(s)",
+                    "the .part file has {} vectors of an earlier run, but {} has only {} line(s)",
                     part.marks().len(),
                     self.name,
                     self.number
@@ -214,7 +214,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Returns the vector of each line, in order. Lines that cannot be encoded are reported, and their vectors are NaN.
+    /// Returns the vector of each line, in order. One call of the model computes at most `budget` tokens, or one longer
+    /// line. Lines that cannot be encoded are reported, and their vectors are NaN.
     fn embed(&self, embedder: &Embedder, lines: &[Line], budget: usize) -> Result<Vec<Vec<f32>>> {
         let tokens: Vec<_> = lines.par_iter().map(|line| tokens(embedder, line)).collect();
         let good: Vec<Vec<u32>> = tokens.iter().flatten().map(|(ids, _)| ids.clone()).collect();

@@ -125,8 +125,8 @@ impl Text {
         end.is_none()
     }
 
-    /// Returns the part of the text that was not shown yet and can be shown now. An end of the text that may be the
-    /// beginning of a stop text is not returned yet, such as `EN` with the stop text `END`.
+    /// Returns the part of the text that was not shown yet and can be shown now. If the text ends with a possible
+    /// beginning of a stop text, such as `EN` of `END`, this end is not returned yet.
     fn ready(&mut self, stops: &[String]) -> &str {
         let begins = |at: &usize| stops.iter().any(|stop| stop.starts_with(&self.made[*at..]));
         let places = self.made.char_indices().map(|(at, _)| at);

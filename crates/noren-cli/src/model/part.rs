@@ -5,13 +5,15 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Length of the file header, in bytes. The header is the text `about` of `Part::open`, padded with spaces.
+/// Length of the header of a `.part` file, in bytes. The header is the beginning of the argument `about` of
+/// `Part::open`, padded with spaces to this length.
 const HEAD: usize = 256;
-/// Length of a mark, in bytes. A mark is the hash of a line. In the file, each vector follows the mark of its line.
+/// Length of a mark, in bytes. A mark is the hash of a line of text. In the file, the mark of each line is followed by
+/// the vector of the line.
 const MARK: usize = 8;
 
-/// A file `OUT.part`, which stores the vector of each finished line and the mark (hash) of the line. If a run is
-/// interrupted, the next run continues from this file, if the lines have not changed.
+/// A file `OUT.part`, which stores the vector of each finished line and the mark (hash) of the line. After an
+/// interrupted run, the next run continues from this file, unless the lines have changed.
 pub(crate) struct Part {
     path: PathBuf,
     file: File,
@@ -40,7 +42,7 @@ impl Part {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
             let problem = format!("another run of noren is writing {}", path.display());
-            return Err(Failure::new(problem).hint("wait for the end of the other run, or give -o another name"));
+            return Err(Failure::new(problem).hint("wait until the other run of noren ends, or give -o another name"));
         }
         let head = format!("{:<HEAD$}", about.chars().take(HEAD / 4).collect::<String>());
         let head = &head.as_bytes()[..HEAD];
@@ -66,12 +68,12 @@ impl Part {
         Ok(Part { path, file, width, marks })
     }
 
-    /// Returns the mark of each line whose vector is stored in the file, in the order of the lines.
+    /// Returns the mark (hash) of each text line whose vector is stored in the file, in the order of the lines.
     pub(crate) fn marks(&self) -> &[u64] {
         &self.marks
     }
 
-    /// Appends vectors and the marks of their lines, and waits until the data is on the disk.
+    /// Appends vectors to the file, each with the mark (hash) of its text line, and waits until the data is on the disk.
     pub(crate) fn append(&mut self, marks: &[u64], vectors: &[Vec<f32>]) -> Result<()> {
         let mut bytes = Vec::with_capacity(vectors.len() * (MARK + 4 * self.width));
         for (mark, vector) in marks.iter().zip(vectors) {
@@ -87,7 +89,8 @@ impl Part {
         Ok(())
     }
 
-    /// Calls `vector` once for each stored vector, with its bytes, in the order of the lines.
+    /// Calls `vector` once for each stored vector, in the order of the lines. The argument of `vector` is the bytes of
+    /// the stored vector: numbers as little-endian `f32`.
     pub(crate) fn copy(&mut self, mut vector: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
         self.file.seek(SeekFrom::Start(HEAD as u64))?;
         let mut reader = BufReader::with_capacity(1 << 20, &self.file);
@@ -101,7 +104,7 @@ impl Part {
 
     /// Deletes the file. The caller has written the vectors to the output file.
     pub(crate) fn remove(self) -> Result<()> {
-        let failed = |e| Failure::new(format!("{}: cannot be removed: {e}", self.path.display()));
+        let failed = |e| Failure::new(format!("{}: the file cannot be removed: {e}", self.path.display()));
         std::fs::remove_file(&self.path).map_err(failed)
     }
 }

@@ -55,7 +55,11 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
         (Some(numbers), _) => numbers,
         (None, true) => match flags(&view) {
             Some(flags) => flags,
-            None => return refuse("give whole numbers or truth values, where 1 means non-padding and 0 means padding"),
+            None => {
+                return refuse(
+                    "give whole numbers or truth values: 1 or true for non-padding tokens, 0 or false for padding",
+                );
+            }
         },
         (None, false) => return refuse("give whole numbers"),
     };

@@ -9,11 +9,11 @@ use std::path::Path;
 /// The file format of vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// The NumPy format: one array `[lines, width]`.
+    /// The NumPy format: one array `[number of vectors, width]`.
     Npy,
-    /// The safetensors format: one tensor `embeddings` `[lines, width]`.
+    /// The safetensors format: one tensor with the name `embeddings` and the shape `[number of vectors, width]`.
     Safetensors,
-    /// The JSON Lines format: one JSON list of numbers per line.
+    /// The JSON Lines format: each line is one vector, as a JSON list of numbers.
     Jsonl,
 }
 
@@ -31,7 +31,8 @@ impl Form {
         }
     }
 
-    /// Writes all vectors that the file `part` stores to `out`. Each vector has `width` numbers.
+    /// Reads all vectors from the temporary file `part` and writes them to `out` in this file format. Each vector has
+    /// `width` numbers.
     pub(crate) fn write(self, part: &mut Part, width: usize, out: &mut dyn Write) -> IoResult<()> {
         let rows = part.marks().len();
         match self {

@@ -1,4 +1,4 @@
-//! `noren partition`: splits a mask over many ranks.
+//! `noren partition`: splits the computation of a mask over many processes (ranks).
 
 mod report;
 
@@ -16,23 +16,24 @@ use std::path::PathBuf;
 pub(crate) struct PartitionArgs {
     /// The mask, for example 'causal & documents'
     mask: String,
-    /// Number of ranks
+    /// Number of ranks: processes that compute together, such as one per GPU
     #[arg(long, short = 'r', value_name = "R")]
     ranks: usize,
-    /// Number of nodes; consecutive ranks are on one node
+    /// Number of nodes (machines); each node has an equal number of consecutive ranks
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
-    /// Limits on the numbers of cells and tokens of each rank, within which the traffic is minimised: narrow limits on
-    /// cells (balanced), wide limits (traffic), or equal numbers of tokens (tokens)
+    /// The numbers that are made equal for all ranks before the traffic is minimised: those of cells, closely (balanced) or
+    /// roughly (traffic), or those of tokens (tokens)
     #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
     objective: ObjectiveArg,
     /// Send only keys and values: each query row is computed by the rank that owns the row
     #[arg(long)]
     keys_only: bool,
-    /// Print JSON: the split with its steps and exchanges, the search, and the splits of other projects
+    /// Print JSON: the split with the computation steps and the data exchanges of each rank, the search for the split,
+    /// and the splits of other projects
     #[arg(long)]
     json: bool,
-    /// Print the split as JSON for another system
+    /// Print the split as JSON for MagiAttention (magi) or for PyTorch's context parallelism (torch)
     #[arg(long, value_enum, hide_possible_values = true, value_name = "magi|torch", conflicts_with = "json")]
     export: Option<ExportArg>,
     /// Write a picture of the tokens, cells and received keys of each rank: .svg
@@ -46,7 +47,7 @@ pub(crate) struct PartitionArgs {
     facts: FactArgs,
 }
 
-/// Sizes of the exchanged data in bytes, and speeds of the simulated machine.
+/// Sizes of the data that ranks exchange, in bytes, and speeds of the simulated machines.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine (simulated)")]
 struct WireArgs {
@@ -172,7 +173,8 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
         Some(ExportArg::Torch) => screen.line(report::json(&found.partition.torch_indices()?)?)?,
         Some(ExportArg::Magi) => screen.line(report::json(&report::magi(&found.partition, &plan)?)?)?,
         None => {
-            let others = with_note("measuring the splits of other projects ...", || compare(&plan, &options))?;
+            let others =
+                with_note("computing the splits of other projects, for comparison ...", || compare(&plan, &options))?;
             let simulated = simulate(&plan, &found.partition, &wire, &machine)?;
             if args.json {
                 screen.line(report::json(&report::everything(&found, &others, &simulated))?)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Maximum number of ranks that are listed one by one.
+/// Maximum number of ranks for which the report has one line each. With more ranks, it lists only some.
 const MOST_RANKS: usize = 16;
 
 /// Returns `value` as one line of JSON.
@@ -44,9 +44,9 @@ pub(super) fn magi(split: &Partition, plan: &Plan) -> Result<Value> {
     Ok(json!(rows))
 }
 
-/// Returns the whole report as text. `found` is the split of the mask with its search, and `simulated` the simulation
-/// of this split. `others` are the splits of other projects, and `slow` the simulations of these splits, in the same
-/// order.
+/// Returns the whole report as text. `found` is the search and the split (partition) that it found, and `simulated` the
+/// simulation of this split. `others` are the splits by other projects, and `slow` the simulations of these splits, in
+/// the same order.
 pub(super) fn table(
     found: &Search,
     options: &Options,
@@ -68,14 +68,17 @@ pub(super) fn table(
     if found.rows.len() > 1 {
         let _ = writeln!(
             out,
-            "{:<16} {} different masks; the numbers below are for the rows with the first of them",
+            "{:<16} the batch rows have {} different masks; the numbers below are for the rows with the first mask",
             "batch rows",
             found.rows.len()
         );
     }
     if !row.exact {
-        let _ =
-            writeln!(out, "{:<16} estimated from some rows, because there are too many mixed tiles to count", "cells");
+        let _ = writeln!(
+            out,
+            "{:<16} the numbers of cells are estimated from some query rows, because there are too many mixed tiles to count",
+            "cells"
+        );
     }
     let _ = writeln!(
         out,

@@ -6,19 +6,28 @@ use super::units::{Unit, allowed, gather, printable, units};
 use crate::failure::{Failure, Result};
 use crate::model::ends;
 use crate::output::with_note;
-use noren_candle::candle_core::Tensor;
+use noren_candle::candle_core::{DType, Tensor};
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::{Batch, Call, Head, Model, Output, Stack, Trace, softmax};
+use noren_candle::model::{Batch, Call, Head, Model, Output, Record, Stack, Trace, softmax};
 use noren_candle::{Proof, prove};
+#[cfg(feature = "serve")]
+use noren_flow::{Certificate, Fill, Flow};
+#[cfg(feature = "serve")]
+use noren_mask::Mask;
 use noren_mask::{BoundMask, Facts, Shape, atoms};
+#[cfg(feature = "serve")]
+use noren_text::PRIVATE;
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
 use std::ops::Range;
 
 /// Maximum number of tokens of a text. The number of cells of an attention map grows with the square of this number.
 const MOST_TOKENS: usize = 2048;
-/// Number of runs of the model in the proof that the other outputs do not depend on the hidden tokens. In each run,
-/// other tokens replace the hidden tokens of the text.
+/// Number of runs of the model in the proof that the hidden tokens do not change the outputs of visible tokens. In each
+/// run, other tokens replace the hidden tokens.
 pub(super) const TRIALS: usize = 3;
+/// Maximum number of tokens, from the first token of the text, whose attention scores and value vectors are in the
+/// result.
+pub(super) const MOST_NUMBERS: usize = 64;
 /// Number of candidate tokens that are shown for a prediction.
 const CANDIDATES: usize = 5;
 
@@ -40,9 +49,9 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Ran<'a> {
     pub(crate) source: &'a Source,
     pub(crate) text: &'a str,
-    /// The tokens as readable text.
+    /// The tokens as printable text, one entry for each token.
     pub(crate) names: Vec<String>,
-    /// For each token, the range of bytes of the text that the token represents.
+    /// For each token, the byte range of the text that the token represents.
     pub(crate) ranges: Vec<Range<usize>>,
     pub(crate) found: Vec<Finding>,
     /// The kinds of private text that were searched for.
@@ -62,10 +71,14 @@ pub(crate) struct Ran<'a> {
     pub(crate) bound: BoundMask,
     /// Attention weights between tokens, `[queries][keys]`, of the shown layer and head.
     pub(crate) weights: Vec<Vec<f32>>,
+    /// The scores and values of the first tokens, from which the attention weights of the shown layer and head are
+    /// computed.
+    pub(crate) numbers: Numbers,
     /// Attention weights between units (tokens, words or private texts), `[queries][keys]`, of the shown layer and
     /// head.
     pub(crate) attention: Vec<Vec<f32>>,
-    /// For each pair of units, the fraction of cells that the mask allows, `[queries][keys]`.
+    /// For each pair of units (tokens, words or private texts), the fraction of cells that the mask allows,
+    /// `[queries][keys]`.
     pub(crate) allowed: Vec<Vec<f32>>,
     /// The mean of the final states of the tokens that are not hidden; empty if all tokens are hidden.
     pub(crate) state: Vec<f32>,
@@ -73,48 +86,101 @@ pub(crate) struct Ran<'a> {
     /// The classes that a classifier predicts.
     pub(crate) prediction: Prediction,
     pub(crate) continued: Option<String>,
-    /// True if the continuation is not shown, because it would depend on private text.
+    /// True if the continuation of the text is not shown, because it would depend on private text.
     pub(crate) withheld: bool,
     pub(crate) proof: Option<Proof>,
+}
+
+/// Numbers for the first [`MOST_NUMBERS`] tokens of a text, from which attention is computed in the shown layer and
+/// head.
+#[derive(serde::Serialize)]
+pub(crate) struct Numbers {
+    /// The attention scores before the mask is applied, `[queries][keys]`.
+    scores: Vec<Vec<f64>>,
+    /// The value vectors of the keys, `[keys][v_dim]`.
+    values: Vec<Vec<f32>>,
+    /// The logit that is added only to the denominator of the softmax; `None` if the model has no attention sinks.
+    sink: Option<f32>,
 }
 
 /// The prediction of a model for one token.
 pub(crate) struct Guess {
     /// The index of the mask token that is predicted; `None` for the token that follows the text.
     pub(crate) at: Option<usize>,
-    /// The most probable tokens, most probable first, as (text, probability).
+    /// The most probable tokens in descending order of probability, as (text, probability).
     pub(crate) best: Vec<(String, f32)>,
 }
 
-/// The outputs of a model for one text.
+/// The outputs of a model for the tokens of one text.
 struct Given {
     states: Vec<Vec<f32>>,
     logits: Option<Vec<Vec<f32>>>,
-    /// The pooled state of the text, which is computed from the first token; empty if there is none.
+    /// The pooled state of the text, which is computed from the first token; empty if the model computes no pooled
+    /// state.
     pooled: Vec<f32>,
     /// The logits of the classes of the text; empty if the model does not classify texts.
     classes: Vec<f32>,
-    /// The index of the token to which `classes` belongs in a proof.
+    /// The index of the token to whose outputs a proof appends `classes` before it compares outputs. If `classes` are
+    /// computed from a hidden token, this hidden token; otherwise the first token from which they are computed.
     class_place: usize,
     prediction: Prediction,
 }
 
+/// The tokens of a text, the private tokens of the text, and a copy of the model whose masks hide the `hidden` tokens.
+struct Prepared {
+    encoding: Encoding,
+    found: Vec<Finding>,
+    private: PrivateTokens,
+    hidden: PrivateTokens,
+    facts: Facts,
+    /// The indices of the mask tokens (`<mask>`) in the text.
+    masked: Vec<usize>,
+    model: Model,
+}
+
 impl<'a> Job<'a> {
-    pub(crate) fn run(&self) -> Result<Ran<'a>> {
+    fn prepare(&self) -> Result<Prepared> {
         let Source { model, tokenizer, .. } = self.source;
         let encoding = tokenizer.encode(self.text)?;
         self.check_len(&encoding)?;
         let found = self.known.find(self.text)?;
         let private = PrivateTokens::locate(&found, self.text, &encoding);
         let hidden = PrivateTokens::locate(&self.hide.find(self.text)?, self.text, &encoding);
+        let facts = facts(&self.known.kinds(), &[&private], &[&hidden]);
+        let masked = self.masked(&encoding);
+        let model = masking(model, self.mask, hidden.count() > 0, !masked.is_empty())?;
+        Ok(Prepared { encoding, found, private, hidden, facts, masked, model })
+    }
+
+    /// Returns a certificate, as JSON, that no hidden token influences another token through the masks of all layers. The
+    /// certificate has the positions of the private tokens and no part of the text.
+    ///
+    /// # Errors
+    /// Returns an error if no token of the text is hidden.
+    #[cfg(feature = "serve")]
+    pub(super) fn certificate(&self) -> Result<String> {
+        let Prepared { encoding, hidden, facts, model, .. } = self.prepare()?;
+        if hidden.count() == 0 {
+            return Err(Failure::new(
+                "no token of the text is hidden, so there is nothing to certify: choose what to hide",
+            ));
+        }
+        let declared = &model.masks()[0];
+        let shape = Shape::square(encoding.len()).heads(declared.heads[0]);
+        let masks: Vec<Mask> = (0..declared.layers as u64).map(|layer| declared.spec.mask.at_layer(layer)).collect();
+        let flow = Flow::of_stack(&masks, &shape, &facts, Fill::Nothing)?;
+        let policy = format!("deny: label({PRIVATE}) -> output").parse()?;
+        Ok(Certificate::issue(&flow, &policy)?.to_json()?)
+    }
+
+    pub(crate) fn run(&self) -> Result<Ran<'a>> {
+        let tokenizer = &self.source.tokenizer;
+        let Prepared { encoding, found, private, hidden, facts, masked, model } = self.prepare()?;
         let names: Vec<String> = encoding
             .ids
             .iter()
             .map(|id| tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name)))
             .collect();
-        let facts = facts(&self.known.kinds(), &[&private], &[&hidden]);
-        let masked = self.masked(&encoding);
-        let model = masking(model, self.mask, hidden.count() > 0, !masked.is_empty())?;
         let [layers, heads, layer] = self.place(&model)?;
 
         let declared = &model.masks()[0];
@@ -128,10 +194,13 @@ impl<'a> Job<'a> {
         let mut trace = Trace::layers([layer]);
         let secret = (&encoding, &hidden, &facts);
         let given = with_note("computing ...", || given(&model, &encoding.ids, secret, Some(&mut trace)))?;
-        let weights = match trace.records().iter().find(|record| record.stack != Stack::Cross) {
-            Some(record) => matrix(&record.weights()?.squeeze(0).and_then(|all| all.get(self.head)).map_err(candle)?)?,
-            None => return Err(Failure::new(format!("layer {layer} computed no attention"))),
+        let Some(record) = trace.records().iter().find(|record| record.stack != Stack::Cross) else {
+            return Err(Failure::new(format!(
+                "layer {layer} of the model computed no attention, so there is nothing to show"
+            )));
         };
+        let weights = matrix(&record.weights()?.squeeze(0).and_then(|all| all.get(self.head)).map_err(candle)?)?;
+        let numbers = numbers(record, self.head)?;
         let units = units(self.text, &encoding, &names, &private);
         let policy = Policy::Hide;
         let proof = match hidden.count() {
@@ -173,6 +242,7 @@ impl<'a> Job<'a> {
             layer,
             bound,
             weights,
+            numbers,
             continued,
             proof,
         })
@@ -199,7 +269,7 @@ impl<'a> Job<'a> {
         (0..encoding.len()).filter(|at| Some(encoding.ids[*at]) == mask).collect()
     }
 
-    /// Returns the number of layers, the number of heads, and the index of the shown layer.
+    /// Returns the number of layers, the number of heads, and the index of the shown layer, in this order.
     ///
     /// # Errors
     ///
@@ -234,8 +304,9 @@ impl<'a> Job<'a> {
         Ok(prove(&encoding.ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
     }
 
-    /// Returns one prediction for each entry of `places`: for the token with this index, or for `None` the token after
-    /// the text, whose prediction is at index `last` of the logits.
+    /// Returns one prediction for each entry of `places`; the list is empty if the model does not predict tokens. An
+    /// entry is the index of a mask token, or `None` for the token after the text. For `None`, the prediction is
+    /// computed from the logits of token `last`.
     fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
         // The logits of a token classifier are scores of classes, not of tokens.
         let guesses = *self.source.model.config().head() == Head::LanguageModel;
@@ -252,8 +323,8 @@ impl<'a> Job<'a> {
         places.iter().map(guess).collect()
     }
 
-    /// Generates the continuation of the text. The tokens are sampled, because a choice of the most probable tokens
-    /// often repeats words.
+    /// Generates the continuation of the text. Each token is sampled, because a text of the most probable tokens often
+    /// repeats words.
     fn continued(&self, model: &Model, ids: &[u32], facts: &Facts) -> Result<String> {
         let tokenizer = &self.source.tokenizer;
         let limit =
@@ -275,10 +346,11 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The tokens of a text, its hidden tokens, and the facts about them, in this order.
+/// The tokens of a text, the hidden tokens of the text, and the facts with the labels of private tokens, in this order.
 type Secret<'a> = (&'a Encoding, &'a PrivateTokens, &'a Facts);
 
-/// Returns the outputs of the model for the tokens `ids`, which have the places of the tokens in `secret`.
+/// Returns the outputs of the model for the token ids `ids`. A proof passes ids that differ from the ids of `encoding`
+/// at hidden tokens. If `trace` is given, the attention weights are recorded in it.
 fn given(
     model: &Model,
     ids: &[u32],
@@ -315,14 +387,15 @@ pub(super) fn choices(source: &Source) -> Vec<u32> {
     (0..tokenizer.vocab_size() as u32).filter(|id| !tokenizer.is_special(*id)).collect()
 }
 
-/// Returns the model in which no other token may read the hidden tokens; `hides` is true if there are hidden tokens. The
-/// mask of `--mask`, given as text, replaces the masks of the model. `fills` is true if the text has mask tokens that the
-/// model predicts.
+/// Returns the model with changed masks. If `hides` is true, no other token may read the hidden tokens. The mask `mask`
+/// of the option `--mask` replaces the masks of the model, except those of cross-attention and of a decoder with an
+/// encoder. `fills` is true if the text has mask tokens that the model predicts.
 pub(super) fn masking(model: &Model, mask: Option<&str>, hides: bool, fills: bool) -> Result<Model> {
     let given = mask.map(|text| crate::args::parse(text, None)).transpose()?;
     if let Some(score) = given.as_ref().and_then(|spec| spec.scores.first()) {
-        let message =
-            format!("--mask has the score {score}: give a mask without scores; the scores of the model are kept");
+        let message = format!(
+            "--mask has the score modifier {score}: give a mask without score modifiers; the model keeps its own"
+        );
         return Err(Failure::new(message));
     }
     let mut changed = model.clone();
@@ -343,9 +416,9 @@ pub(super) fn masking(model: &Model, mask: Option<&str>, hides: bool, fills: boo
     Ok(changed)
 }
 
-/// Returns facts with labels that a mask can use: `private` for all hidden tokens, and one label for each kind of
-/// private text. `private` has the tokens of all private text of each batch row, and `hidden` the hidden tokens. If a
-/// kind was not found, its label is empty.
+/// Returns facts (data that a mask is bound with) that define labels (named sets of tokens): `private` for all hidden
+/// tokens, and one label for each kind of private text. The argument `private` has, for each batch row, the tokens of
+/// all private text, and `hidden` has the hidden tokens. If a kind was not found, its label is empty.
 pub(super) fn facts(kinds: &[Kind], private: &[&PrivateTokens], hidden: &[&PrivateTokens]) -> Facts {
     let names = kinds.iter().map(Kind::as_str).chain(["word"]);
     let known = names.fold(Facts::new(), |facts, kind| facts.label_rows(kind, vec![Vec::new(); private.len()]));
@@ -360,9 +433,20 @@ pub(super) fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
         Some(x) => Err(noren_candle::Error::Input {
             name: "a value of the hidden states of the model".into(),
             given: x.to_string(),
-            expected: "a finite number is needed: the weights are damaged, or too large for 32 bits".into(),
+            expected: "a finite number is needed: the weights of the model are damaged, or too large for 32-bit floats"
+                .into(),
         }),
     }
+}
+
+/// Returns the attention scores and the value vectors of head `head` for the first tokens of a text, at most
+/// [`MOST_NUMBERS`].
+fn numbers(record: &Record, head: usize) -> Result<Numbers> {
+    let [heads, kv_heads] = [&record.queries, &record.values].map(|tensor| tensor.dims()[1]);
+    let values = record.values.get(0).and_then(|all| all.get(head * kv_heads / heads)).map_err(candle)?;
+    let len = values.dims()[0].min(MOST_NUMBERS);
+    let values = values.narrow(0, 0, len).and_then(|first| first.to_dtype(DType::F32)).map_err(candle)?;
+    Ok(Numbers { scores: record.scores([0, head], len)?, values: matrix(&values)?, sink: record.sink(head)? })
 }
 
 fn matrix(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {

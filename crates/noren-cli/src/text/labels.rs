@@ -7,7 +7,7 @@ use noren_candle::model::{Batch, Classes, Head, Model, Problem, softmax};
 use noren_text::{Encoding, PrivateTokens};
 use serde::Serialize;
 
-/// A class with its score.
+/// A class that a classifier predicts, with the score of the class.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Label {
     pub(crate) label: String,
@@ -19,7 +19,8 @@ pub(crate) struct Label {
 pub(crate) enum Prediction {
     /// The model is not a classifier.
     None,
-    /// The score of each class of the text, in the order of the classes.
+    /// The score of each class of the text, in the order of the classes, and the meaning of the scores: one class
+    /// applies (the scores sum to 1), any number of classes apply, or each score is the value of a regression.
     Text(Vec<Label>, Problem),
     /// The most probable class of each token; `None` for special tokens and for hidden tokens.
     Tokens(Vec<Option<Label>>),
@@ -57,25 +58,28 @@ impl Prediction {
         })
     }
 
-    /// Returns the scores of the classes of the text, in the order of the classes; `None` if there are none.
+    /// Returns the score of each class of the text, in the order of the classes; `None` if the prediction is of another
+    /// kind.
     pub(crate) fn labels(&self) -> Option<&[Label]> {
         if let Prediction::Text(labels, _) = self { Some(labels) } else { None }
     }
 
-    /// Returns the most probable class of each token; `None` if there are none.
+    /// Returns the most probable class of each token; `None` if the prediction is of another kind.
     pub(crate) fn token_labels(&self) -> Option<&[Option<Label>]> {
         if let Prediction::Tokens(labels) = self { Some(labels) } else { None }
     }
 }
 
-/// Returns the indices of the tokens in the text `text` from whose states the classes of this text are computed.
+/// Returns the indices of the tokens from whose states the model computes the classes of a text. `text` is the index of
+/// the text in `batch`.
 pub(crate) fn class_tokens(model: &Model, batch: &Batch, text: usize) -> Vec<usize> {
     let texts = model.class_tokens(batch).unwrap_or_default();
     texts.get(text).into_iter().flatten().map(|(_, i)| *i).collect()
 }
 
-/// Returns the token to which the class scores of a text belong in a proof: a hidden token of `read` if there is one,
-/// otherwise the first token of `read`. `read` are the tokens from which the scores are computed.
+/// Returns the index of the token to whose output a proof appends the class scores of a text. `read` are the tokens
+/// from which the scores are computed. If a token of `read` is hidden, this token is returned, because the scores may
+/// then depend on hidden text; otherwise the first token of `read`.
 pub(crate) fn class_place(read: &[usize], hidden: &PrivateTokens) -> usize {
     read.iter().find(|at| hidden.is_private(**at)).or(read.first()).copied().unwrap_or(0)
 }
@@ -91,7 +95,7 @@ fn reason(read: &[usize], hidden: &PrivateTokens) -> Option<&'static str> {
     }
 }
 
-/// Returns the rows of a tensor with one or two dimensions.
+/// Returns the rows of a tensor with two dimensions; a tensor with one dimension is one row.
 fn numbers(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {
     let tensor = if tensor.rank() == 1 { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
     Ok(tensor?.to_vec2()?)
@@ -102,7 +106,7 @@ fn of_text(classes: &Classes, logits: &[f32]) -> Vec<Label> {
     classes.names.iter().zip(scores).map(|(name, score)| Label { label: name.clone(), score }).collect()
 }
 
-/// Returns the most probable class of a token; the first of several equal ones.
+/// Returns the most probable class of a token; if several classes are equally probable, the first of these classes.
 fn of_token(classes: &Classes, logits: &[f32]) -> Label {
     let scores = softmax(logits);
     let best = (1..scores.len()).fold(0, |best, class| if scores[class] > scores[best] { class } else { best });
@@ -116,7 +120,7 @@ pub(crate) fn ranked(labels: &[Label]) -> Vec<&Label> {
     ranked
 }
 
-/// Formats a score: a probability in percent, or a value.
+/// Formats a class with its score: a probability in percent, or the value of a regression.
 pub(crate) fn shown(label: &Label, problem: Problem) -> String {
     let name = printable(&label.label);
     match problem {

@@ -39,14 +39,15 @@ pub(crate) const EXAMPLE: &str = "Dear Jane, write to jane.bennet@longbourn.exam
 /// Maximum number of bytes that are read from standard input. No model accepts a longer text.
 const MOST_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes that are read from a file with one text on each line.
-const MOST_LINES: u64 = 1 << 24;
+const MOST_FILE_BYTES: u64 = 1 << 24;
 /// Default number of tokens that are generated after a text.
 const GOES_ON: usize = 60;
 
 /// The arguments of `noren run` for a text.
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
-    /// The text; - reads standard input [default: an example, a letter with secrets]. Several texts are for classifiers
+    /// The text; - reads standard input [default: an example, a letter with secrets]. Only classifiers accept several
+    /// texts
     #[arg(value_name = "TEXT")]
     pub(crate) texts: Vec<String>,
     /// Text file with one text on each line, for classifiers; - reads standard input
@@ -62,8 +63,8 @@ pub(crate) struct TextArgs {
     /// A word or a phrase to hide from all other tokens; may be given several times
     #[arg(long, value_name = "WORDS")]
     word: Vec<String>,
-    /// A model that finds names, places and other kinds, which are then hidden: a token classifier with its
-    /// tokenizer.json, in a folder or on the Hugging Face hub
+    /// A model that finds names, places and other private text to hide: a token classifier with tokenizer.json, in a
+    /// folder or on the Hugging Face hub
     #[arg(long, value_name = "DIR|NAME")]
     detector_model: Option<PathBuf>,
     /// Index of the layer whose attention is shown [default: the middle layer]
@@ -80,7 +81,7 @@ pub(crate) struct TextArgs {
 /// The help text of `noren run` about texts.
 pub(crate) const EXAMPLES: &str = "\
 The report of a text shows tokens, mask, attention, predictions, hidden text and a proof. For the proof, the model runs
-again with other secrets of the same length; the exit code is 1 if a bit of a released output changes.
+again with other hidden text of the same length; the exit code is 1 if this changes a bit of an output that may be shown.
 Only some kinds of private text are searched, and not every occurrence is found; the report names kinds that are not searched.
   noren run
   noren run 'It is a truth universally acknowledged, that a single man in'
@@ -91,7 +92,7 @@ Only some kinds of private text are searched, and not every occurrence is found;
   noren run --model path/to/model --json < /dev/null
 
 A classifier prints the names of classes (id2label) with probabilities, for each text or token.
-Several texts are computed together; the bits of the result of a text do not depend on others.
+Several texts are computed together; the bits of the result of a text do not depend on the other texts.
   noren run --model path/to/classifier 'Not bad at all' 'It was too long'
   noren run --model path/to/classifier --lines reviews.txt --json
   noren run --model path/to/classifier --lines letters.txt --hide all";
@@ -143,7 +144,7 @@ fn svg_target(path: &Path) -> Result<Target> {
     match path.extension().is_some_and(|end| end == "svg") || device {
         true => Target::new(path),
         false => {
-            let message = format!("{}: the picture of a text must be an SVG file", path.display());
+            let message = format!("{}: `noren text` writes its picture only as SVG", path.display());
             Err(Failure::new(message).hint("end the file name with .svg; tensors are written only with --input"))
         }
     }
@@ -187,7 +188,7 @@ impl TextArgs {
             return Err(Failure::new(message).hint("leave the option out, or give one text"));
         }
         if self.texts.iter().any(|text| text == "-") {
-            let message = "one of several texts is -, which stands for standard input";
+            let message = "one of several texts is `-`, which stands for standard input";
             return Err(Failure::new(message).hint("--lines - reads one text from each line of standard input"));
         }
         let texts = match &self.lines {
@@ -201,8 +202,8 @@ impl TextArgs {
         several.run(self.json, screen)
     }
 
-    /// Returns two sets of detectors: the detectors of the private text to hide, and all detectors. Private text that
-    /// only the second set finds is reported but not hidden.
+    /// Returns two sets of detectors: the detectors of the private text to hide, and all detectors. If only the second
+    /// set finds a private text, the text is reported but not hidden.
     fn detectors(&self) -> Result<(Detectors, Detectors)> {
         let example = self.texts.is_empty() && self.lines.is_none();
         let kinds = match (&self.hide, example) {
@@ -246,15 +247,16 @@ pub(crate) fn detectors(kinds: &str, words: &[String]) -> Result<(Detectors, Det
 fn lines(path: &Path) -> Result<Vec<String>> {
     let name = path.display().to_string();
     let text = match name == "-" {
-        true => read_all(std::io::stdin().lock(), "standard input", MOST_LINES)?,
+        true => read_all(std::io::stdin().lock(), "standard input", MOST_FILE_BYTES)?,
         false => {
             let file = std::fs::File::open(path).map_err(|e| Failure::new(format!("{name}: cannot be read: {e}")))?;
-            read_all(file, &name, MOST_LINES)?
+            read_all(file, &name, MOST_FILE_BYTES)?
         }
     };
     let texts: Vec<String> = text.lines().map(str::to_owned).collect();
     match texts.is_empty() {
-        true => Err(Failure::new(format!("{name}: there are no lines")).hint("--lines takes one text on each line")),
+        true => Err(Failure::new(format!("{name} is empty: there are no lines with texts"))
+            .hint("give --lines a file with one text on each line")),
         false => Ok(texts),
     }
 }

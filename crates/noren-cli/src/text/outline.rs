@@ -47,7 +47,8 @@ pub(crate) struct Outline<'a> {
 
 #[derive(Serialize)]
 struct Said<'a> {
-    /// The index of the mask token that is predicted; left out if the prediction is for the token after the text.
+    /// The index of the mask token (`<mask>`) that is predicted; left out if the prediction is for the token after the
+    /// text.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<usize>,
     best: Vec<Candidate<'a>>,
@@ -68,8 +69,8 @@ pub(super) struct Proof<'a> {
     compared: usize,
     /// The tokens to which hidden text leaks, as indices from 0: visible tokens whose output changed in at least one run.
     leaks: &'a [usize],
-    /// Number of hidden tokens whose own output changed in the runs with other secrets. A number above 0 shows that the
-    /// secrets were replaced.
+    /// Number of hidden tokens whose output changed when other tokens replaced the hidden tokens. A number above 0
+    /// shows that the tokens were replaced.
     secret_changed: usize,
 }
 

@@ -15,9 +15,10 @@ const MARGIN: usize = 28;
 const CHARACTER: f64 = 7.3;
 /// Maximum length of a label, in characters; longer labels are cut.
 const MOST_LABEL: usize = 12;
-/// Space for the labels of a map, in pixels: the width at its left, and also the height above it.
+/// Space for the labels of a map, in pixels: the width of the space at the left of the map, and the height of the space
+/// above the map.
 const LABELS: usize = 96;
-/// Space between the two maps, in pixels.
+/// Space between the map of the allowed cells and the map of the attention weights, in pixels.
 const GAP: usize = 24;
 /// Maximum number of units (tokens, words or private texts) in a map. For a longer text, the maps show only the last
 /// units.
@@ -77,7 +78,8 @@ impl Page {
         );
     }
 
-    /// Draws the units of the text as coloured boxes. Private units have a different colour.
+    /// Draws each unit of the text (a token, a word or a private text) as a coloured box. Private texts have a
+    /// different colour.
     fn words(&mut self, ran: &Ran<'_>) {
         let mut x = MARGIN;
         self.y += 8;
@@ -165,7 +167,8 @@ impl Page {
         }
     }
 
-    /// Adds the kinds of private text that are hidden, and the result of the proof, to the page.
+    /// Draws the kinds of private text that are hidden, and the result of the proof that hidden text does not change
+    /// other outputs.
     fn secrets(&mut self, ran: &Ran<'_>) {
         let kinds: Vec<&str> = ran.hidden.kinds().map(|(kind, _)| kind.as_str()).collect();
         if let Some(proof) = &ran.proof {
@@ -176,12 +179,12 @@ impl Page {
             self.text(MARGIN, "nrt-bold", "proof");
             let text = match proof.holds() {
                 true => format!(
-                    "all bits of {} released numbers are equal in {} runs with other secrets",
+                    "all bits of {} outputs of visible tokens are equal in {} runs with other secrets",
                     proof.compared, proof.trials
                 ),
                 false => {
                     format!(
-                        "the outputs of {} released tokens differ in {} runs with other secrets",
+                        "the outputs of {} visible tokens differ in {} runs with other secrets",
                         proof.leaks.len(),
                         proof.trials
                     )

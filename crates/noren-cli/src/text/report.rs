@@ -68,8 +68,8 @@ fn print_text(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Splits the text into words and private texts, between which a line can be broken. Each entry is (text, true if the
-/// text is private).
+/// Splits the text into words and private texts, as (text, true if the text is private). A line can be broken after
+/// each.
 fn pieces(ran: &Ran<'_>) -> Vec<(String, bool)> {
     let words =
         |text: &str| text.split_inclusive(char::is_whitespace).map(|word| (printable(word), false)).collect::<Vec<_>>();
@@ -130,7 +130,10 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let shown = ran.units.len().min(most);
     let first = ran.units.len() - shown;
     let by = if ran.units.len() < ran.names.len() { "word" } else { "token" };
-    let of = if first > 0 { format!(", the last {shown} of {}", ran.units.len()) } else { String::new() };
+    let of = match first {
+        0 => String::new(),
+        _ => format!(" (the map shows only the last {shown} of {})", ran.units.len()),
+    };
     let about = format!(
         "layer {}, head {}, one row and one column for each {by}{of}; cells that the mask denies are blank",
         ran.layer, ran.head
@@ -153,7 +156,7 @@ fn print_attention(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")
 }
 
-/// Prints the states, the predictions for masked tokens, and the continuation.
+/// Prints the state vector of the text, the predictions for masked tokens, and the continuation of the text.
 fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     if !ran.state.is_empty() {
         let numbers: Vec<String> = ran.state.iter().take(NUMBERS).map(|x| format!("{x:+.3}")).collect();
@@ -175,7 +178,11 @@ fn print_outcome(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         caption(screen, "goes on", format_args!("{last}{text}"))?;
     }
     if ran.withheld {
-        caption(screen, "goes on", "withheld: the text ends with a secret, which the next tokens could reveal")?;
+        caption(
+            screen,
+            "goes on",
+            "the next tokens are not shown: the text ends with a secret, which they could reveal",
+        )?;
     }
     Ok(())
 }
@@ -217,7 +224,7 @@ fn print_token_labels(ran: &Ran<'_>, labels: &[Option<Label>], screen: &mut Scre
     }
     let more = found.len().saturating_sub(TOKENS);
     let more = if more > 0 { format!("{more} more tokens with a class; ") } else { String::new() };
-    let rest = format!("{more}{outside} tokens with the class O");
+    let rest = format!("{more}{outside} tokens with the class O (no entity)");
     caption(screen, if found.is_empty() { "classes" } else { "" }, paint(DIM, rest))
 }
 
@@ -236,7 +243,8 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Prints the private text that was found, the information that stays visible, and the proof.
+/// Prints the private text that was found, the information about hidden text that stays visible, and the result of the
+/// proof that hidden text does not change other outputs.
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
@@ -258,7 +266,7 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
         )?;
         return print_kinds(ran, screen);
     };
-    let visible = "still the number and places of the hidden tokens, and what the rest of the text reveals about them";
+    let visible = "the number and positions of the hidden tokens stay visible, and also what the rest of the text reveals about these tokens";
     caption(screen, "visible", visible)?;
     print_kinds(ran, screen)?;
     caption(screen, "proof", verdict(proof))?;
@@ -281,20 +289,20 @@ fn print_kinds(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
 }
 
 pub(super) fn verdict(proof: &Proof) -> String {
-    let runs = format!("{} runs with other secrets of the same length", proof.trials);
+    let runs = proof.trials;
     match proof.holds() {
-        true => {
-            let same = format!("all bits of {} released numbers are equal", proof.compared);
-            format!("{} {runs}: {same}", paint(GOOD, "✓"))
-        }
-        false => {
-            let leaks = format!(
-                "the outputs of {} released tokens and of {} secret tokens differ",
-                proof.leaks.len(),
-                proof.secret_changed
-            );
-            format!("{} {runs}: {leaks}", paint(BAD, "✗"))
-        }
+        true => format!(
+            "{} {runs} runs with other secrets of the same length: all bits of {} released numbers are equal",
+            paint(GOOD, "✓"),
+            proof.compared
+        ),
+        false => format!(
+            "{} {runs} runs with other secrets of the same length: the outputs of {} visible tokens and of {} hidden \
+             tokens differ from those of the given text",
+            paint(BAD, "✗"),
+            proof.leaks.len(),
+            proof.secret_changed
+        ),
     }
 }
 

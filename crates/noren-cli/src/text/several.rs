@@ -15,43 +15,46 @@ use noren_candle::{Proof, prove_texts};
 use noren_text::{Detectors, Encoding, Policy, PrivateTokens};
 use serde::Serialize;
 
-/// Maximum number of tokens of a batch, with padding. No output depends on this number.
+/// Maximum number of tokens of a batch, padding included. No output depends on this number.
 const MOST_TOKENS: usize = 16_384;
 /// Maximum number of classes that are shown for a text.
 const CLASSES: usize = 3;
 
-/// The settings of a run over several texts.
+/// The settings for the classification of several texts.
 pub(super) struct Several<'a> {
     pub(super) source: &'a Source,
     pub(super) texts: &'a [String],
     pub(super) mask: Option<&'a str>,
     /// Detectors of the private text that is hidden.
     pub(super) hide: &'a Detectors,
-    /// All detectors, including the detectors in `hide`.
+    /// All detectors of private text, including the detectors in `hide`.
     pub(super) known: &'a Detectors,
 }
 
-/// A text with its tokens.
+/// A text to classify, with its tokens.
 struct Text<'a> {
     text: &'a str,
     encoding: Encoding,
     /// The tokens of all private text that was found.
     private: PrivateTokens,
-    /// The tokens that no other token may read.
+    /// The hidden tokens: no other token may read them.
     hidden: PrivateTokens,
 }
 
-/// The result for one text.
+/// The predicted classes of one text, and the proof if tokens are hidden.
 struct Classified<'a> {
     of: &'a Text<'a>,
     names: Vec<String>,
     prediction: Prediction,
-    /// The proof; `None` if nothing is hidden in the batch of the text.
+    /// The proof that the hidden tokens do not change the outputs of visible tokens; `None` if no text of the batch has
+    /// hidden tokens.
     proof: Option<Proof>,
 }
 
 impl Classified<'_> {
-    /// Returns false if a released output changed, or if hidden tokens were replaced without any effect.
+    /// Returns false if the proof for this text fails. A proof fails if the output of a visible token changed. If the
+    /// text has hidden tokens, the proof also fails if no output of a hidden token changed, because it then shows
+    /// nothing.
     fn holds(&self) -> bool {
         match &self.proof {
             Some(proof) if self.of.hidden.count() > 0 => proof.holds(),
@@ -118,13 +121,14 @@ impl Several<'_> {
     fn encode<'t>(&self, i: usize, text: &'t str) -> Result<Text<'t>> {
         let refuse = |problem: String| Failure::new(format!("text {}: {problem}", i + 1));
         if text.trim().is_empty() {
-            return Err(refuse("the text is empty".into()).hint("texts are counted from 1; remove empty lines"));
+            return Err(refuse("the text is empty".into())
+                .hint("remove the empty text or the empty line; texts are counted from 1"));
         }
         let encoding = self.source.tokenizer.encode(text)?;
         let most = self.source.model.positions().unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
         if encoding.is_empty() || encoding.len() > most {
             let problem = format!("the text has {} tokens, and the model reads 1 to {most}", encoding.len());
-            return Err(refuse(problem).hint("texts are counted from 1; shorten or split the text"));
+            return Err(refuse(problem).hint("shorten or split the text; texts are counted from 1"));
         }
         let find =
             |detectors: &Detectors| Ok::<_, Failure>(PrivateTokens::locate(&detectors.find(text)?, text, &encoding));
@@ -132,7 +136,8 @@ impl Several<'_> {
         Ok(Text { text, encoding, private, hidden })
     }
 
-    /// Computes the classes of the texts of one batch, and the proof if tokens are hidden.
+    /// Computes the classes of the texts of one batch. If tokens are hidden, also computes the proof that the hidden
+    /// tokens do not change the outputs of visible tokens.
     fn classify<'t>(&self, texts: &'t [Text<'t>]) -> Result<Vec<Classified<'t>>> {
         let hides = texts.iter().any(|text| text.hidden.count() > 0);
         let model = masking(&self.source.model, self.mask, hides, false)?;
@@ -163,7 +168,8 @@ impl Several<'_> {
         texts.iter().enumerate().map(one).collect()
     }
 
-    /// Returns the batch of the texts, padded on the right, with token ids `ids`.
+    /// Returns the padded batch of `texts` with the token ids `ids` instead of the ids of the texts. Padding is on the
+    /// right.
     fn batch(&self, ids: &[Vec<u32>], texts: &[Text<'_>]) -> noren_candle::Result<Batch> {
         let [private, hidden]: [Vec<&PrivateTokens>; 2] =
             [texts.iter().map(|text| &text.private).collect(), texts.iter().map(|text| &text.hidden).collect()];
@@ -176,7 +182,8 @@ impl Several<'_> {
     }
 }
 
-/// Splits texts into batches of neighbouring texts with at most `MOST_TOKENS` tokens each, with padding.
+/// Splits texts into batches of neighbouring texts. A batch has at most `MOST_TOKENS` tokens, including padding; a
+/// longer text is a batch of one text.
 fn batches<'t>(texts: &'t [Text<'t>]) -> Vec<&'t [Text<'t>]> {
     let mut batches = Vec::new();
     let (mut start, mut longest) = (0, 0);
@@ -193,8 +200,9 @@ fn batches<'t>(texts: &'t [Text<'t>]) -> Vec<&'t [Text<'t>]> {
     batches
 }
 
-/// Returns the outputs that a proof compares: for each text, one row of numbers for each token. The pooled state belongs
-/// to the first token. The logits of the text belong to the token from which they are computed.
+/// Returns the outputs that a proof compares: for each text, one row of numbers for each token. The row of the first
+/// token also contains the pooled state. The row of the token that [`class_place`] returns also contains the class
+/// logits of the text.
 fn evidence(
     model: &Model,
     batch: &Batch,
@@ -252,7 +260,7 @@ fn print(all: &[Classified<'_>], screen: &mut Screen) -> Result<()> {
             }
             Prediction::Tokens(labels) => {
                 let found: Vec<String> = labels.iter().enumerate().filter_map(of_token).collect();
-                if found.is_empty() { "every token has the class O".into() } else { found.join("   ") }
+                if found.is_empty() { "every token has the class O (no entity)".into() } else { found.join("   ") }
             }
         };
         let text = cut(&printable(one.of.text), screen.width.saturating_sub(number + 2).max(20));

@@ -14,7 +14,7 @@ use std::path::Path;
 const WEIGHTS: &[u8] = include_bytes!("../../assets/model/model.safetensors");
 const CONFIG: &str = include_str!("../../assets/model/config.json");
 
-/// A language model and its tokenizer.
+/// A model and its tokenizer.
 pub(crate) struct Source {
     /// The name of the model.
     pub(crate) name: String,

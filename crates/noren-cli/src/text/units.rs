@@ -13,12 +13,12 @@ pub(crate) struct Unit {
     /// The text that is shown for the unit: a token, a word, or the kind of private text.
     pub(crate) label: String,
     pub(crate) tokens: Range<usize>,
-    /// True if the unit contains private text, hidden or not.
+    /// True if the unit contains private text, whether the private text is hidden or not.
     pub(crate) private: bool,
 }
 
-/// The part of a text to which a token belongs. Neighbouring tokens with equal values form one unit, but each `Sign`
-/// token forms a separate unit.
+/// The part of a text to which a token belongs: a private text, a word, or a sign (a token that represents no text).
+/// Neighbouring tokens of the same private text or word form one unit, but each sign forms a separate unit.
 #[derive(PartialEq)]
 enum Part {
     Private(String),
@@ -27,7 +27,7 @@ enum Part {
     Sign,
 }
 
-/// Splits a text into units. `names` are the tokens as readable text.
+/// Splits a text into units, which are tokens, words or private texts. `names` has the readable text of each token.
 pub(crate) fn units(text: &str, encoding: &Encoding, names: &[String], private: &PrivateTokens) -> Vec<Unit> {
     if encoding.len() <= MOST_TOKENS {
         let one = |(at, name): (usize, &String)| Unit {
@@ -100,8 +100,9 @@ fn words(text: &str) -> Vec<Range<usize>> {
     text.split_whitespace().map(place).collect()
 }
 
-/// Returns the attention weights between units, `[queries][keys]`. `weights` are the attention weights between tokens;
-/// they are averaged over the query tokens of a unit and summed over the key tokens of a unit.
+/// Returns the attention weights between units, `[queries][keys]`. `weights` are the attention weights between tokens,
+/// `[queries][keys]`. The weights are averaged over the query tokens of a unit and summed over the key tokens of a
+/// unit.
 pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let rows = &weights[reader.tokens.clone()];
@@ -110,8 +111,8 @@ pub(crate) fn gather(units: &[Unit], weights: &[Vec<f32>]) -> Vec<Vec<f32>> {
     units.iter().map(|reader| units.iter().map(|read| between(reader, read)).collect()).collect()
 }
 
-/// Returns, for each pair of units, the fraction of cells that the mask allows, `[queries][keys]`, in one head of batch
-/// row 0.
+/// Returns the fraction of cells that the mask allows for each pair of units, `[queries][keys]`. `head` is the head of
+/// batch row 0 whose cells are counted.
 pub(crate) fn allowed(units: &[Unit], bound: &BoundMask, head: usize) -> Vec<Vec<f32>> {
     let between = |reader: &Unit, read: &Unit| {
         let cells = reader.tokens.clone().flat_map(|q| read.tokens.clone().map(move |k| (q, k)));

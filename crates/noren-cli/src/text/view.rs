@@ -67,11 +67,16 @@ impl Texts for View {
     fn run(&mut self, request: &TextRequest) -> std::result::Result<TextAnswer, Error> {
         self.source().and_then(|source| run(source, request)).map_err(error)
     }
+
+    fn certificate(&mut self, request: &TextRequest) -> std::result::Result<String, Error> {
+        self.source().and_then(|source| with_job(source, request, |job| job.certificate())).map_err(error)
+    }
 }
 
-fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
+/// Creates the settings of a model run from `request`, and returns the result of `act` for these settings.
+fn with_job<T>(source: &Source, request: &TextRequest, act: impl FnOnce(&Job<'_>) -> Result<T>) -> Result<T> {
     let (hide, known) = detectors(&request.hide.join(","), &request.words)?;
-    let job = Job {
+    act(&Job {
         source,
         text: &request.text,
         mask: request.mask.as_deref(),
@@ -80,15 +85,21 @@ fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
         layer: request.layer,
         head: request.head,
         new_tokens: NEW_TOKENS,
-    };
-    let ran = job.run()?;
-    let no_json = |e: serde_json::Error| Failure::new(format!("the result cannot be written as JSON: {e}"));
-    let value = outline(&ran).map_err(no_json)?;
-    let scene = scene(&ran).map_err(no_json)?;
-    Ok(TextAnswer { value, scene })
+    })
 }
 
-/// Returns the mask of the shown layer as JSON, with the shape and the facts of the mask.
+fn run(source: &Source, request: &TextRequest) -> Result<TextAnswer> {
+    with_job(source, request, |job| {
+        let ran = job.run()?;
+        let no_json = |e: serde_json::Error| Failure::new(format!("the result cannot be written as JSON: {e}"));
+        let value = outline(&ran).map_err(no_json)?;
+        let scene = scene(&ran).map_err(no_json)?;
+        Ok(TextAnswer { value, scene })
+    })
+}
+
+/// Returns the mask of the shown layer as JSON, with its shape and its facts (data that the mask needs, such as
+/// labels).
 fn scene(ran: &Ran<'_>) -> serde_json::Result<Value> {
     let shape = ran.bound.shape();
     Ok(json!({
@@ -120,6 +131,7 @@ fn outline(ran: &Ran<'_>) -> serde_json::Result<Value> {
         true => json!(ran.weights),
         false => Value::Null,
     };
+    value["numbers"] = serde_json::to_value(&ran.numbers)?;
     value["attention"] = json!(ran.attention);
     value["allowed"] = json!(ran.allowed);
     value["state"] = Value::Null;

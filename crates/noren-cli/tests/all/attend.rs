@@ -118,7 +118,7 @@ fn shapes_that_do_not_fit_are_refused_by_name() {
     let q: &[usize] = &[1, 4, 6, 8];
     for (k, v, expected) in [
         (&[1usize, 4, 6][..], &[1usize, 4, 6, 8][..], "tensor \"k\" has shape [1, 4, 6], 3 dimensions"),
-        (&[1, 3, 6, 8], &[1, 3, 6, 8], "q has 4 heads and k has 3"),
+        (&[1, 3, 6, 8], &[1, 3, 6, 8], "`q` has 4 heads and `k` has 3 heads"),
         (&[2, 4, 6, 8], &[2, 4, 6, 8], "tensor \"k\" has shape [2, 4, 6, 8]"),
         (&[1, 4, 6, 7], &[1, 4, 6, 8], "tensor \"k\" has shape [1, 4, 6, 7]"),
         (&[1, 4, 6, 8], &[1, 4, 5, 8], "tensor \"v\" has shape [1, 4, 5, 8]"),

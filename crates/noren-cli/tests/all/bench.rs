@@ -62,7 +62,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     for (args, expected) in [
         (&["--masks", "causl"][..], "causal"),
         (&["--masks", "clearance"], "levels"),
-        (&["--masks", "causal + bias"], "no array \"bias\""),
+        (&["--masks", "causal + bias"], "needs the array \"bias\""),
         (&["--threads", "0"], "--threads is 0"),
         (&["--lens", "0"], "--lens contains 0"),
         (&["--heads", "3", "--kv-heads", "2"], "heads"),

@@ -53,7 +53,7 @@ fn without_a_declared_kind_there_is_no_verdict() {
     std::fs::write(folder.join("mask.npy"), square(6, |i, j| j <= i && j >= 2 || i == j)).expect("written");
     let (code, said) = noren(&folder, &["check", "mask.npy"]);
     assert_eq!(code, 3, "{said}");
-    assert!(said.starts_with("looks like: causal, padding hidden (0 of 24 cells differ)"), "{said}");
+    assert!(said.starts_with("looks like: causal, padding hidden (0 of 24 cells differ from this mask)"), "{said}");
     std::fs::write(folder.join("wide.npy"), square(6, |i, j| j <= i + 1)).expect("written");
     let (_, said) = noren(&folder, &["check", "wide.npy"]);
     assert!(said.contains("causal_leak"), "{said}");

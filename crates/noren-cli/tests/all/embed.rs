@@ -206,7 +206,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     refused(&embed(&model, &input, &out, &[]), "cannot be read");
     std::fs::remove_file(model.join("modules.json")).unwrap();
     std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
-    refused(&embed(&model, &input, &out, &[]), "it is not a tokenizer.json of Hugging Face");
+    refused(&embed(&model, &input, &out, &[]), "the contents are not a tokenizer.json of Hugging Face");
     std::fs::remove_file(model.join("tokenizer.json")).unwrap();
     refused(&embed(&model, &input, &out, &[]), "put the tokenizer of the model into this folder");
     assert!(!out.exists());

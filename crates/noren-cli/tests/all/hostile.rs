@@ -103,7 +103,10 @@ fn configurations_that_make_no_sense() {
     let llama = Copy::of("llama");
     assert!(llama.with(json!({})).status.success());
     for (changes, expected) in [
-        (json!({"model_type": "mamba"}), "model_type is \"mamba\": give modernbert, t5 or one of bert, roberta"),
+        (
+            json!({"model_type": "mamba"}),
+            "model_type is \"mamba\": give a supported type: modernbert, t5, bert, roberta",
+        ),
         (json!({"model_type": null}), "model_type is missing"),
         (json!({"architectures": ["LlamaForQuestionAnswering"]}), "architectures is \"LlamaForQuestionAnswering\""),
         (json!({"hidden_size": 0}), "hidden_size is 0: a whole number from 1"),

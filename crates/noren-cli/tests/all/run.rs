@@ -257,7 +257,7 @@ fn tokens_that_make_no_sense_are_refused() {
         &[],
         "a token id is 131: the vocabulary has 131 tokens, counted from 0",
     );
-    check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens: the model has 128 positions");
+    check(&[("input_ids", &tensor(vec![vec![1; 129]]))], &[], "129 tokens long: the model has 128 positions");
     check(&[("input_ids", &ids.flatten_all().unwrap())], &[], "give whole numbers of shape [batch, length]");
     let mask = |rows| tensor(rows);
     check(
@@ -271,7 +271,7 @@ fn tokens_that_make_no_sense_are_refused() {
     check(
         &[("input_ids", &ids), ("attention_mask", &nothing)],
         generate,
-        "row 0 of attention_mask has no non-padding token",
+        "row 0 of `attention_mask` (counted from 0) has no non-padding token",
     );
     check(&[("input_ids", &ids), ("decoder_input_ids", &ids)], &[], "the model has no decoder that reads an encoder");
     check(&[("input_ids", &ids)], &["--generate", "0"], "--generate is 0");

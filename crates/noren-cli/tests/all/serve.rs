@@ -205,7 +205,11 @@ fn answers_are_as_described() {
     let other = explorer.mask(&json!({ "mask": "causal", "shape": { "len": 8, "heads": 2 } }));
     let stack = json!({ "layers": ["causal"], "depth": 2, "shape": { "len": 8 }, "policy": "deny: nonsense" });
     let curve = json!({ "mask": "causal", "shape": { "len": 64 }, "lengths": [64, 128] });
+    let held = json!({ "layers": ["causal & documents"], "facts": { "documents": [4, 4] }, "policy": "deny: document(i) -> document(j)" });
     let text = json!({ "text": "Mail ann@x.example today", "hide": ["email"] });
+    let values: Vec<[usize; 1]> = (0..8).map(|key| [key]).collect();
+    let row =
+        json!({ "q": 6, "head": 1, "scores": [1, 2, 3, 4, 5.5, 6, 7, 8], "values": values, "off": [5], "sink": 0.5 });
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     let header = "{'descr': '|b1', 'fortran_order': False, 'shape': (6, 6), }\n";
     file.extend((header.len() as u16).to_le_bytes());
@@ -216,12 +220,18 @@ fn answers_are_as_described() {
     let asked = [
         ("post", "/api/masks".to_string(), String::new(), scene.to_string().into_bytes()),
         ("get", format!("{of}/explain"), format!("?q=5&k=3&other={other}"), vec![]),
+        ("post", format!("{of}/row"), String::new(), row.to_string().into_bytes()),
+        ("get", format!("{of}/border"), "?q=5&k=3&along=queries&back=1".to_string(), vec![]),
+        ("post", "/api/facts".to_string(), String::new(), json!({ "text": "[0, 0, 1]" }).to_string().into_bytes()),
         ("get", format!("{of}/difference"), format!("?other={other}"), vec![]),
+        ("get", format!("{of}/code"), "?to=numpy".to_string(), vec![]),
         ("get", format!("{of}/cost"), String::new(), vec![]),
         ("post", "/api/curve".to_string(), String::new(), curve.to_string().into_bytes()),
         ("post", "/api/flow".to_string(), String::new(), stack.to_string().into_bytes()),
+        ("post", "/api/flow/certificate".to_string(), String::new(), held.to_string().into_bytes()),
         ("get", "/api/model".to_string(), String::new(), vec![]),
         ("post", "/api/text".to_string(), String::new(), text.to_string().into_bytes()),
+        ("post", "/api/text/certificate".to_string(), String::new(), text.to_string().into_bytes()),
         ("post", "/api/doctor".to_string(), about.to_string(), file),
         ("get", "/api/doctor/classes".to_string(), String::new(), vec![]),
         ("get", "/api/language".to_string(), String::new(), vec![]),
@@ -238,6 +248,188 @@ fn answers_are_as_described() {
     let error = explorer.post("/api/masks", &json!({ "mask": "cuasal" }));
     let schema = json!({ "$ref": "#/components/schemas/Error" });
     is_described(&description["components"]["schemas"], &schema, &error.json(), "an error");
+}
+
+/// Compares the borders that the server finds with those of a search cell by cell.
+#[test]
+fn borders_are_those_of_the_cells() {
+    let explorer = Explorer::start();
+    let facts = json!({ "documents": [[4, 3, 5, 588], [600]], "lengths": [600, 417] });
+    let mut seed = 11;
+    for mask in ["causal & documents & padding", "random(0.01, 3)", "sliding(9) | keys(300)", "full", "none"] {
+        let shape = json!({ "len": 600, "batch": 2, "heads": 2 });
+        let id = explorer.mask(&json!({ "mask": mask, "shape": shape, "facts": facts }));
+        let given = Facts::from_json(&facts.to_string()).expect("facts");
+        let sizes = Shape::square(600).batch(2).heads(2);
+        let bound = mask.parse::<Mask>().expect("a mask").bind(&sizes, &given).expect("sizes");
+        for _ in 0..24 {
+            let [batch, head, q, k] = [2, 2, 600, 600].map(|end| below(&mut seed, end) as usize);
+            let (along, back) = (below(&mut seed, 2), below(&mut seed, 2));
+            let cell = |at: usize| if along == 0 { (q, at) } else { (at, k) };
+            let allowed = |at: usize| bound.allowed(batch, head, cell(at).0, cell(at).1);
+            let from = if along == 0 { k } else { q };
+            let differs = |at: &usize| allowed(*at) != allowed(from);
+            let expected = if back == 1 { (0..from).rfind(differs) } else { (from + 1..600).find(differs) };
+            let along = ["keys", "queries"][along as usize];
+            let place = format!("?batch={batch}&head={head}&q={q}&k={k}&along={along}&back={back}");
+            let answer = explorer.get(&format!("/api/masks/{id}/border{place}")).json();
+            let found = expected.map(|at| json!({ "q": cell(at).0, "k": cell(at).1 }));
+            assert_eq!(answer["cell"], json!(found), "{mask}: {place}");
+            assert_eq!(answer["allowed"], allowed(from), "{mask}: {place}");
+        }
+    }
+}
+
+/// Returns the list of numbers in `value`.
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("a list").iter().map(|x| x.as_f64().expect("a number")).collect()
+}
+
+/// A generator of reproducible numbers from 0 to less than `end`.
+fn below(state: &mut u64, end: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % end
+}
+
+/// Compares every row of several masks with `attention_weights`, with all keys and with some keys switched off. A row
+/// without some keys must equal the row of the mask that hides these keys.
+#[test]
+fn rows_are_those_of_attention_weights() {
+    let explorer = Explorer::start();
+    let cases = [
+        (
+            r"causal & documents",
+            json!({ "documents": [[4, 3, 5], [12]] }),
+            json!({ "len": 12, "batch": 2, "heads": 2 }),
+        ),
+        (
+            "heads(0: sliding(3), 1: causal & stride(2)) & padding",
+            json!({ "lengths": [5, 9], "side": "left" }),
+            json!({ "len": 9, "batch": 2, "heads": 2 }),
+        ),
+        ("padding - keys(2)", json!({ "lengths": [6, 0] }), json!({ "q": 3, "kv": 7, "query_offset": 0, "batch": 2 })),
+        ("sliding(4) | keys(0)", json!({}), json!({ "past": 9, "new": 3 })),
+        ("random(0.3, 5)", json!({}), json!({ "len": 64 })),
+        ("none", json!({}), json!({ "len": 3 })),
+    ];
+    let (mut seed, mut compared) = (7, 0);
+    for (mask, facts, shape) in cases {
+        let scene = |mask: &str| json!({ "mask": mask, "facts": facts, "shape": shape });
+        let summary = explorer.post("/api/masks", &scene(mask)).json();
+        let size = |name: &str| summary[name].as_u64().unwrap_or_else(|| panic!("{mask}: {summary}")) as usize;
+        let (q_len, kv_len, batch, heads) = (size("q_len"), size("kv_len"), size("batch"), size("heads"));
+        let offsets: Vec<i64> = numbers(&summary["query_offsets"]).iter().map(|x| *x as i64).collect();
+        let sizes = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).query_offsets(offsets);
+        let facts = Facts::from_json(&facts.to_string()).expect("facts");
+        let plan = |text: &str| text.parse::<Mask>().expect("a mask").bind(&sizes, &facts).expect("sizes").plan();
+        let off: Vec<usize> = (0..kv_len).filter(|_| below(&mut seed, 3) == 0).collect();
+        let listed: Vec<String> = off.iter().map(ToString::to_string).collect();
+        let hidden = format!("({mask}) - keys([{}])", listed.join(", "));
+        for (b, h, q) in (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..q_len).map(move |q| (b, h, q)))) {
+            let scores: Vec<f32> = (0..kv_len).map(|_| below(&mut seed, 4001) as f32 / 200.0 - 10.0).collect();
+            let values: Vec<[f32; 2]> = scores.iter().map(|x| [x * 0.5, 3.0 - x]).collect();
+            for (off, expected) in [(&vec![], mask), (&off, hidden.as_str())] {
+                let asked = json!({ "q": q, "batch": b, "head": h, "scores": scores, "values": values, "off": off });
+                let answer = explorer.post(&format!("/api/masks/{}/row", explorer.mask(&scene(mask))), &asked);
+                assert_eq!(answer.status, 200, "{mask}: {}", answer.error());
+                let answer = answer.json();
+                // With a query of 1 and a scale of 1, the keys are the scores.
+                let (ones, keys) = (vec![1f32; batch * heads * q_len], scores.repeat(batch * heads));
+                let pairs: Vec<f32> = values.concat().repeat(batch * heads);
+                let inputs = noren::Inputs {
+                    q: noren::View::new(&ones, [batch, heads, q_len, 1]).expect("a view"),
+                    k: noren::View::new(&keys, [batch, heads, kv_len, 1]).expect("a view"),
+                    v: noren::View::new(&pairs, [batch, heads, kv_len, 2]).expect("a view"),
+                };
+                let options = noren::Options::new().scale(1.0);
+                let plan = plan(expected);
+                let weights = noren::attention_weights(&inputs, &plan, &options, [b, h], q..q + 1).expect("a row");
+                let given: Vec<f32> = numbers(&answer["weights"]).iter().map(|x| *x as f32).collect();
+                assert_eq!(given, weights, "{expected}, batch row {b}, head {h}, query {q}");
+                let sum = noren::reference::row(&inputs, &plan, &options, [b, h, q]).out;
+                for (given, sum) in numbers(&answer["sum"]).iter().zip(&sum) {
+                    assert!((given - sum).abs() < 1e-9, "{expected}: {given} and {sum}");
+                }
+                assert_eq!(answer["empty"], json!(weights.iter().all(|w| *w == 0.0)), "{expected}");
+                compared += weights.len();
+            }
+        }
+    }
+    println!("{compared} weights are equal");
+}
+
+#[test]
+fn rows_of_a_text_are_those_of_its_model() {
+    let explorer = Explorer::start();
+    let asked = json!({ "text": "Mail ann@x.example today, or never", "hide": ["email"], "layer": 1, "head": 2 });
+    let text = explorer.post("/api/text", &asked).json();
+    let rows = text["attention_tokens"].as_array().expect("rows");
+    assert!(rows.len() > 20 && rows.len() <= 64);
+    let path = format!("/api/masks/{}/row", text["id"].as_str().expect("an id"));
+    for (q, expected) in rows.iter().enumerate() {
+        let asked = json!({
+            "q": q, "head": 2, "scores": text["numbers"]["scores"][q], "values": text["numbers"]["values"],
+            "sink": text["numbers"]["sink"],
+        });
+        let row = explorer.post(&path, &asked);
+        assert_eq!(row.status, 200, "{}", row.error());
+        let rounded = |list: &Value| numbers(list).iter().map(|x| *x as f32).collect::<Vec<f32>>();
+        assert_eq!(rounded(&row.json()["weights"]), rounded(expected), "query {q}");
+    }
+}
+
+#[test]
+fn a_row_says_what_is_wrong_with_its_numbers() {
+    let explorer = Explorer::start();
+    let id = explorer.mask(&json!({ "mask": "causal", "shape": { "len": 3 } }));
+    let wrong = |asked: Value| {
+        let answer = explorer.post(&format!("/api/masks/{id}/row"), &asked);
+        assert_eq!(answer.status, 400, "{asked}");
+        answer.error()
+    };
+    for (asked, message) in [
+        (json!({ "q": 3, "scores": [1, 2, 3] }), "there is no query 3: give a number from 0 to 2"),
+        (json!({ "q": 0, "head": 1, "scores": [1, 2, 3] }), "there is no head 1: give a number from 0 to 0"),
+        (
+            json!({ "q": 0, "scores": [1, 2] }),
+            "2 scores are given, but the mask has 3 keys: give one score for each key",
+        ),
+        (
+            json!({ "q": 0, "scores": [1, 2, 3], "values": [[1]] }),
+            "1 values are given, but the mask has 3 keys: give one value for each key",
+        ),
+        (
+            json!({ "q": 0, "scores": [1, 2, 3], "values": [[1], [1, 2], [3]] }),
+            "the values have different lengths: give the same number of components for each key, at most 1024",
+        ),
+        (
+            json!({ "q": 0, "scores": [1, 2, 3], "off": [9] }),
+            "key 9 cannot be switched off: the mask has 3 keys, counted from 0",
+        ),
+        (
+            json!({ "q": 0, "scores": [1, 1e300, 3] }),
+            "a score, value, sink or fill is too large: give finite 32-bit numbers",
+        ),
+    ] {
+        assert_eq!(wrong(asked), message);
+    }
+    let long = explorer.mask(&json!({ "mask": "causal", "shape": { "len": 65 } }));
+    let answer = explorer.post(&format!("/api/masks/{long}/row"), &json!({ "q": 0, "scores": vec![0; 65] }));
+    assert_eq!(answer.error(), "the mask has 65 keys: a row is shown for at most 64 keys");
+
+    // A finite number in place of minus infinity: the scores are lost in rounding, and hidden keys are read equally.
+    let row = |asked: &Value| {
+        explorer
+            .post(
+                &format!("/api/masks/{}/row", explorer.mask(&json!({ "mask": "none", "shape": { "len": 4 } }))),
+                asked,
+            )
+            .json()
+    };
+    let filled = row(&json!({ "q": 1, "scores": [1, -2, 3, 0.5], "fill": -1e9 }));
+    assert_eq!((numbers(&filled["weights"]), &filled["empty"]), (vec![0.25; 4], &json!(true)));
+    let excluded = row(&json!({ "q": 1, "scores": [1, -2, 3, 0.5], "values": [[1], [2], [3], [4]] }));
+    assert_eq!((numbers(&excluded["weights"]), numbers(&excluded["sum"])), (vec![0.0; 4], vec![0.0]));
 }
 
 /// Returns the number of rows, the number of columns and the cells of a tile.
@@ -318,6 +510,31 @@ fn tiles_are_what_the_mask_says() {
 }
 
 #[test]
+fn masks_have_code_for_every_library_or_a_reason() {
+    let explorer = Explorer::start();
+    let mask = "heads(0: causal, else: sliding(3)) & documents + softcap(30)";
+    let id =
+        explorer.mask(&json!({ "mask": mask, "shape": { "len": 8, "heads": 2 }, "facts": { "documents": [5, 3] } }));
+    let shape = noren_mask::Shape::square(8).heads(2);
+    let facts = noren_mask::Facts::new().documents(vec![5, 3]);
+    let spec = mask.parse().expect("a mask");
+    for target in noren_code::Target::ALL {
+        let answer = explorer.get(&format!("/api/masks/{id}/code?to={target}")).json();
+        assert_eq!(answer["targets"].as_array().map(Vec::len), Some(noren_code::Target::ALL.len()));
+        match noren_code::code(&spec, &shape, &facts, target) {
+            Ok(code) => assert_eq!((&answer["code"], &answer["inputs"]), (&json!(code.text), &json!(code.inputs))),
+            Err(error) => assert_eq!((&answer["code"], &answer["reason"]), (&json!(null), &json!(error.to_string()))),
+        }
+    }
+    let answer = explorer.get(&format!("/api/masks/{id}/code?to=tensorflow"));
+    assert!(
+        answer.error().contains("\"tensorflow\" is not a target of code: give one of python"),
+        "{}",
+        answer.error()
+    );
+}
+
+#[test]
 fn masks_are_taken_away_in_every_form() {
     let explorer = Explorer::start();
     let id = explorer.mask(
@@ -331,9 +548,19 @@ fn masks_are_taken_away_in_every_form() {
     };
     assert!(get("svg").starts_with(b"<svg"));
     assert!(get("png").starts_with(b"\x89PNG"));
+    let page = String::from_utf8(get("html")).expect("a page");
+    assert!(
+        page.starts_with("<!doctype html>") && page.contains("<code>causal &amp; padding + softcap(30)</code>"),
+        "{page}"
+    );
     assert_eq!(get("expression"), b"causal & padding + softcap(30)\n");
     assert_eq!(String::from_utf8_lossy(&get("rust")), include_str!("../../../../testdata/explorer/mask.rs"));
     assert_eq!(String::from_utf8_lossy(&get("python")), include_str!("../../../../testdata/explorer/mask.py"));
+    assert_eq!(String::from_utf8_lossy(&get("notebook")), include_str!("../../../../testdata/explorer/cell.py"));
+    let markdown = String::from_utf8(get("markdown")).expect("text");
+    assert!(markdown.starts_with("```text\ncausal & padding\n"), "{markdown}");
+    let command = "noren show 'causal & padding + softcap(30)' --len 5 --batch 2 --facts <(echo '{\"lengths\":[5,3]}')";
+    assert!(markdown.ends_with(&format!("\n```\n\n```sh\n{command}\n```\n")), "{markdown}");
     let scene: Value = serde_json::from_slice(&get("json")).expect("JSON");
     assert_eq!(scene["facts"]["lengths"], json!([5, 3]));
     let cells = get("npy");
@@ -375,6 +602,60 @@ fn a_faulty_mask_is_repaired() {
     for (file, name) in [(&b"\x80\x04pickle"[..], "mask.pt"), (b"", "mask.npy"), (b"PK\x03\x04nothing", "mask.npz")] {
         let answer = explorer.ask("POST", &format!("/api/doctor?name={name}"), "", file);
         assert!(answer.status == 400 && answer.error().contains(name), "{}: {}", answer.status, answer.error());
+    }
+    explorer.lives();
+}
+
+/// Returns the exit code of `noren verify` for a certificate, and what the command prints.
+fn verify(certificate: &[u8]) -> (Option<i32>, String) {
+    let path = std::env::temp_dir().join(format!("noren-certificate-{:?}.json", std::thread::current().id()));
+    std::fs::write(&path, certificate).expect("a temporary file");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_noren")).arg("verify").arg(&path).output().expect("the program starts");
+    let _ = std::fs::remove_file(&path);
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn certificates_are_accepted_by_verify() {
+    let explorer = Explorer::start();
+    let stack = |policy: &str| {
+        json!({
+            "layers": ["causal & documents", "sliding(3)"], "depth": 4, "shape": { "batch": 2 },
+            "facts": { "documents": [[4, 4], [8]], "labels": { "pii": [2] } }, "fill": "finite", "policy": policy,
+        })
+    };
+    for (policy, code) in [("deny: token(7) -> tokens(0..7)", 0), ("deny: label(pii) -> output", 1)] {
+        let answer = explorer.post("/api/flow/certificate", &stack(policy));
+        assert!(answer.head.contains("attachment; filename=\"certificate.json\""), "{}", answer.head);
+        let (status, printed) = verify(&answer.body);
+        assert_eq!(status, Some(code), "{policy}: {printed}");
+        let changed = String::from_utf8_lossy(&answer.body).replace("sliding(3)", "sliding(2)");
+        assert_eq!(verify(changed.as_bytes()).0, Some(2));
+    }
+    let answer = explorer.post("/api/flow/certificate", &stack("# nothing"));
+    assert!(answer.status == 400 && answer.error().contains("has no rule"), "{}", answer.error());
+    let long = json!({ "layers": ["causal"], "shape": { "len": 8 }, "policy": "#".repeat(20_000) });
+    assert_eq!(explorer.post("/api/flow/certificate", &long).status, 400);
+
+    let text = "Mr Bingley wrote to ann@longbourn.example from Netherfield.";
+    for mask in [Value::Null, json!("full"), json!("causal & sliding(4)")] {
+        let asked = json!({ "text": text, "hide": ["email"], "words": ["Bingley"], "mask": mask });
+        let answer = explorer.post("/api/text/certificate", &asked);
+        let certificate = String::from_utf8(answer.body.clone()).expect("text");
+        assert!(answer.head.contains("attachment; filename=\"proof.json\""), "{}", answer.head);
+        for word in ["Bingley", "longbourn", "Netherfield", "wrote"] {
+            assert!(!certificate.contains(word), "{certificate}");
+        }
+        let (status, printed) = verify(&answer.body);
+        assert_eq!(status, Some(0), "{printed}");
+        let layers = explorer.get("/api/model").json()["layers"].clone();
+        assert_eq!(answer.json()["layers"].as_array().map(Vec::len), layers.as_u64().map(|n| n as usize));
+    }
+    for wrong in
+        [json!({ "text": text }), json!({ "text": " ", "hide": ["email"] }), json!({ "text": text, "hide": ["x"] })]
+    {
+        assert_eq!(explorer.post("/api/text/certificate", &wrong).status, 400, "{wrong}");
     }
     explorer.lives();
 }
@@ -447,7 +728,7 @@ fn malformed_questions_have_clear_answers() {
         (json!({ "mask": "cuasal" }), "unknown name"),
         (json!({ "mask": deep }), "levels of nesting"),
         (json!({ "mask": "causal | ".repeat(4000) }), "bytes"),
-        (json!({ "mask": "causal", "shape": { "len": 4_000_000_000u64 } }), "shows up to"),
+        (json!({ "mask": "causal", "shape": { "len": 4_000_000_000u64 } }), "shows at most"),
         (json!({ "mask": "causal", "shape": { "len": -1 } }), "not have the expected format"),
         (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000, "heads": 100 } }), "too large"),
         (json!({ "mask": "causal", "shape": { "len": 8, "batch": 100_000 } }), "pairs"),
@@ -467,6 +748,8 @@ fn malformed_questions_have_clear_answers() {
         ("tiles/0/-1/0".into(), 400),
         ("explain?q=99&k=0".into(), 400),
         ("explain?q=1".into(), 400),
+        ("code".into(), 400),
+        ("code?to=tensorflow".into(), 400),
         ("explain?q=1&k=1&nonsense=1".into(), 400),
         ("difference?other=00".into(), 410),
         ("export?as=svg&rows=9..3".into(), 400),

@@ -118,7 +118,7 @@ fn pictures_are_whole() {
         svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("may read") && svg.contains("all bits of")
     );
     assert!(!svg.contains("jane.bennet@"), "secrets are named by kind");
-    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "must be an SVG file");
+    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "writes its picture only as SVG");
     refused(&noren(&["-o", "/nowhere/picture.svg"]), "there is no folder");
 }
 
@@ -195,7 +195,7 @@ fn reports_name_the_kinds_that_were_not_looked_for() {
     let ran = json(&[text, "--hide", "phone"]);
     let looked_for: Vec<&str> = ran["looked_for"].as_array().expect("kinds").iter().filter_map(Value::as_str).collect();
     assert_eq!(looked_for, noren_text::BUILT_IN);
-    let not = "names, places, organizations and any other kind were not looked for, and the text may hold them";
+    let not = "names, places, organizations and any other kind of private text were not looked for, and the text may hold them";
     assert_eq!(ran["not_looked_for"], not);
     for args in [&[text, "--hide", "phone"][..], &[text], &["good day"], &[]] {
         let shown = String::from_utf8(noren(args).stdout).expect("text");

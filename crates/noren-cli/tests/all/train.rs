@@ -66,7 +66,7 @@ fn killed_at_any_moment_it_ends_with_the_same_weights() {
             let _ = fs::remove_file(&part);
         }
         let ended = match kills % 2 {
-            0 => killed(&folder, |_, begun| begun.elapsed() > whole * (1 + kills * 7 % 5) / 20),
+            0 => killed(&folder, |_, begun| begun.elapsed() > whole * (1 + kills * 7 % 5) / 60),
             _ => killed(&folder, |_, _| part.exists()),
         };
         if ended || kills == 60 {
@@ -79,7 +79,7 @@ fn killed_at_any_moment_it_ends_with_the_same_weights() {
         assert!(command(&folder, "killed").status().unwrap().success());
     }
     println!("{kills} kills, {writing} of them while a checkpoint was written");
-    assert!(kills >= 5 && writing >= 1, "{kills} kills, {writing} while writing: the test tests nothing");
+    assert!(kills >= 3 && writing >= 1, "{kills} kills, {writing} while writing: the test tests nothing");
     for file in FILES {
         let [a, b] = ["whole", "killed"].map(|run| fs::read(folder.join(run).join(file)).unwrap());
         assert!(a == b, "{file} differs");
@@ -128,7 +128,7 @@ fn bad_input_is_refused_by_name() {
         (&b""[..], "the text is empty"),
         (b" \n\n ", "the text is empty"),
         (b"caf\xe9 au lait", "byte 3 is not UTF-8"),
-        (b"short", "training and validation need a row each"),
+        (b"short", "training and validation need at least one row each"),
     ] {
         fs::write(folder.join("text.txt"), text).unwrap();
         let message = refused(&folder, |_| {});

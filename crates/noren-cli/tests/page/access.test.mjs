@@ -9,38 +9,50 @@ let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
+/** The states of the views that axe looks at: what each view shows at first, and when it has much to show. */
+const STATES = {
+  mask: [{}, { mask: "causal & documents", shape: { len: 131_072 }, facts: { documents: [610, 1200, 90] } }],
+  cost: [{}, { mask: "causal & sliding(16)", shape: { len: 65_536 } }],
+  flow: [{}, { shape: { len: 24 }, flow: { layers: ["causal", "sliding(3)"], depth: 4, policy: "deny: token(2) -> token(9)", violation: 0 } }],
+  text: [{}, { text: { text: "Mr Bingley wrote to ann@longbourn.example.", words: ["Bingley"], hide: ["email"] } }],
+  doctor: [{}],
+  learn: [{}, { learn: { lesson: "heads" } }],
+};
+
 for (const theme of ["light", "dark"]) {
-  for (const view of ["mask", "cost", "flow", "text", "doctor"]) {
-    test(`axe: ${view}, ${theme}`, async () => {
-      const page = await site.open({ view }, { theme });
-      await page.waitForTimeout(1200);
+  for (const width of [1440, 390]) {
+    const look = { theme, width, height: width === 390 ? 844 : 900 };
+    for (const [view, states] of Object.entries(STATES)) {
+      test(`axe: ${view}, ${theme}, ${width}`, async () => {
+        for (const state of states) {
+          const page = await site.open({ view, ...state }, look);
+          await page.waitForTimeout(1200);
+          assert.deepEqual(await violations(page), []);
+          await page.finish();
+        }
+      });
+    }
+
+    test(`axe: what opens in the mask view, ${theme}, ${width}`, async () => {
+      const page = await site.open(
+        { mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } },
+        look,
+      );
+      await settled(page);
+      await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
+      await page.locator(".code-panel[data-settled]").waitFor();
+      await page.getByRole("textbox", { name: "Mask", exact: true }).click();
+      await page.keyboard.press("Control+Space");
       assert.deepEqual(await violations(page), []);
+      for (const [name, shown] of [["Presets", ".preset"], ["Language", ".word-list"], ["Keyboard shortcuts", ".shortcuts"], ["Paste an array", "textarea.paste"]]) {
+        await page.getByRole("button", { name, exact: true }).click();
+        await page.locator(shown).first().waitFor();
+        assert.deepEqual(await violations(page), [], name);
+        await page.keyboard.press("Escape");
+      }
       await page.finish();
     });
   }
-
-  test(`axe: what opens in the mask view, ${theme}`, async () => {
-    const page = await site.open(
-      { mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } },
-      { theme },
-    );
-    await settled(page);
-    await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
-    await page.getByRole("textbox", { name: "Mask", exact: true }).click();
-    await page.keyboard.press("Control+Space");
-    assert.deepEqual(await violations(page), []);
-    await page.getByRole("button", { name: "Presets" }).click();
-    await page.locator(".preset").first().waitFor();
-    assert.deepEqual(await violations(page), []);
-    await page.keyboard.press("Escape");
-    await page.getByRole("button", { name: "Language" }).click();
-    await page.locator(".word-list").first().waitFor();
-    assert.deepEqual(await violations(page), []);
-    await page.keyboard.press("Escape");
-    await page.getByRole("button", { name: "Keyboard shortcuts" }).click();
-    assert.deepEqual(await violations(page), []);
-    await page.finish();
-  });
 }
 
 test("the page works by keyboard alone", async () => {
@@ -111,7 +123,7 @@ test("nothing is cut off at 360 pixels or at 3840", async () => {
     [768, 1024],
     [3840, 2160],
   ]) {
-    for (const view of ["mask", "cost", "flow", "text", "doctor"]) {
+    for (const view of ["mask", "cost", "flow", "text", "doctor", "learn"]) {
       const page = await site.open({ view }, { width, height });
       await page.waitForTimeout(500);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);

@@ -18,9 +18,9 @@ test("a second mask is compared cell by cell", async () => {
   await page.getByText("The same cells.").waitFor();
   await say(page, "sliding(5) - keys(0)", "Mask compared with");
   const shown = page.locator(".difference");
-  await shown.getByText("4 only the first mask").waitFor(); // an unfinished text is also compared
-  assert.match(await shown.innerText(), /4 only the first mask/);
-  assert.match(await shown.innerText(), /7 only the second mask/);
+  await shown.getByText("4 allowed only by the first mask").waitFor(); // an unfinished text is also compared
+  assert.match(await shown.innerText(), /4 allowed only by the first mask/);
+  assert.match(await shown.innerText(), /7 allowed only by the second mask/);
   await settled(page);
   await page.waitForFunction(() => ((document.querySelector(".picture").picture.cell(5, 1)?.byte >> 4) & 3) === 2);
   assert.deepEqual([await bits(page, 0, 0), await bits(page, 5, 5)], [1, 0]);
@@ -56,15 +56,15 @@ test("pictures side by side move together", async () => {
 test("a text with an error is not compared", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal", other: "sliding(3)" });
   const shown = page.locator(".comparison");
-  await shown.getByText("only the first mask").waitFor();
+  await shown.getByText("allowed only by the first mask").waitFor();
   await say(page, "slidin(3)", "Mask compared with");
-  await shown.getByText("The second text has an error. The comparison uses its last version without an error.").waitFor();
-  assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
+  await shown.getByText("The second mask text has an error. The comparison uses the last mask text without an error.").waitFor();
+  await page.getByRole("button", { name: "Export", disabled: true }).waitFor();
   await say(page, "causal", "Mask compared with");
   await shown.getByText("The same cells.").waitFor();
   assert.doesNotMatch(await shown.innerText(), /has an error/);
   await say(page, "causl");
-  await shown.getByText("The first text has an error.").waitFor();
-  assert.ok(await page.getByRole("button", { name: "Export" }).isDisabled());
+  await shown.getByText("The first mask text has an error.").waitFor();
+  await page.getByRole("button", { name: "Export", disabled: true }).waitFor();
   await page.finish();
 });

@@ -13,7 +13,7 @@ let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
 
-const WAIT = { timeout: 20_000 };
+const WAIT = { timeout: 60_000 };
 const open = (doctor = {}, options) => site.open({ view: "doctor", doctor }, options);
 const square = (len, keep) => bools([len, len], Array.from({ length: len * len }, (_, at) => keep(Math.floor(at / len), at % len)));
 const file = (name, bytes) => ({ name, mimeType: "application/octet-stream", buffer: Buffer.from(bytes) });

@@ -3,9 +3,10 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
 
 const ROOT = resolve(import.meta.dirname, "../../../..");
@@ -26,12 +27,18 @@ const SWITCHES = [
 
 /** The repository, for files that tests read and write. */
 export const root = ROOT;
+/** The command `noren`. */
+export const binary = BINARY;
 
-/** Starts `noren serve`: `{address, stop()}`. */
+/** Starts `noren serve`: `{address, output(), stop()}`. `output` returns everything that the server has printed. */
 async function serve() {
-  const server = spawn(BINARY, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "inherit"] });
+  const server = spawn(BINARY, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
+  let said = "";
+  server.stderr.on("data", (chunk) => {
+    said += chunk;
+    process.stderr.write(chunk);
+  });
   const address = await new Promise((found, failed) => {
-    let said = "";
     server.stdout.on("data", (chunk) => {
       said += chunk;
       const line = /http:\/\/[\w.[\]:]+\/?/.exec(said.slice(0, said.lastIndexOf("\n") + 1));
@@ -40,12 +47,29 @@ async function serve() {
     server.on("error", failed);
     server.on("exit", (code) => failed(new Error(`${BINARY} serve ended with ${code}: ${said}`)));
   });
-  return { address, stop: () => server.kill() };
+  return { address, output: () => said, stop: () => server.kill() };
 }
 
-/** Starts a server and a browser; `close()` ends both, `open` opens a page. */
-export async function explorer() {
-  const server = await serve();
+/**
+ * Answers requests for files of the page from the folder `NOREN_PAGE`, if it is set: edited files are tested without building the program
+ * again. The browser of the tests does this; the server knows nothing of it.
+ */
+async function fromFolder(browser, address) {
+  const folder = process.env.NOREN_PAGE;
+  if (!folder) return;
+  const types = { html: "text/html", css: "text/css", js: "text/javascript", json: "application/json", svg: "image/svg+xml" };
+  await browser.route(`${address}**`, async (route) => {
+    const path = new URL(route.request().url()).pathname.replace(/^\/$/, "/index.html");
+    const file = join(resolve(folder), path);
+    if (path.startsWith("/api/") || !existsSync(file)) return route.fallback();
+    const { headers } = await fetch(address);
+    const policy = { "content-security-policy": headers.get("content-security-policy") };
+    return route.fulfill({ body: readFileSync(file), contentType: types[path.split(".").at(-1)], headers: policy });
+  });
+}
+
+/** Starts a browser; `close()` ends it, `newPage` opens an empty page. */
+async function launch() {
   const profile = mkdtempSync(join(tmpdir(), "noren-page-"));
   const browser = await chromium.launchPersistentContext(profile, {
     executablePath: BROWSER,
@@ -55,10 +79,10 @@ export async function explorer() {
   });
 
   /**
-   * Opens the page with a state (an object, or the fragment as a string): `theme` is light or dark, `motion` enables animations.
-   * Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
+   * Opens an empty page, which may only send requests to addresses that begin with `address`. `theme` is light or dark, `motion` enables
+   * animations. Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
    */
-  async function open(state = {}, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
+  async function newPage(address, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
     const page = await browser.newPage();
     const problems = [];
     await page.setViewportSize({ width, height });
@@ -66,44 +90,86 @@ export async function explorer() {
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(`console: ${message.text()}`));
     page.on("pageerror", (error) => problems.push(`thrown: ${error.stack}`));
     page.on("request", (request) => {
-      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(server.address))
-        problems.push(`elsewhere: ${request.url()}`);
+      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(address)) problems.push(`elsewhere: ${request.url()}`);
     });
-    page.setDefaultTimeout(15_000);
-    const extended = Object.assign(page, {
+    page.setDefaultTimeout(60_000);
+    return Object.assign(page, {
       problems,
       finish: async () => {
         await page.close();
         assert.deepEqual(problems, []);
       },
     });
-    await page.goto(server.address);
-    await page.evaluate(() => localStorage.clear());
-    const fragment =
-      typeof state === "string" ? state : await page.evaluate(async (to) => (await import("./js/state.js")).encode(to), state);
-    if (fragment) {
-      // Loads the page as a new link: a page that is already open would only read the new fragment.
-      await page.goto("about:blank");
-      await page.goto(`${server.address}#${fragment}`);
-    }
+  }
+
+  return {
+    context: browser,
+    newPage,
+    profile,
+    stop: () => browser.close(),
+    async close() {
+      await browser.close();
+      rmSync(profile, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Starts a browser for files; `close()` ends it, `open` opens a web page that is a file. */
+export async function files() {
+  const browser = await launch();
+  return {
+    async open(path, look) {
+      const address = pathToFileURL(path).href;
+      const page = await browser.newPage(address, look);
+      await page.goto(address);
+      await page.waitForFunction(() => document.documentElement.dataset.ready);
+      return page;
+    },
+    close: browser.close,
+  };
+}
+
+/**
+ * Starts a server and a browser; `close()` ends both, `open` opens a page. `profile` is the folder in which the browser stores its data, and
+ * `stop()` ends the browser without removing this folder.
+ */
+export async function explorer() {
+  const server = await serve();
+  const browser = await launch();
+  await fromFolder(browser.context, server.address);
+  // A page that stays open: it makes the links of the tests' pages, and removes what earlier pages stored.
+  const link = await browser.newPage(server.address);
+  await link.goto(server.address);
+
+  /** Opens the page with a state (an object, or the fragment as a string). `look` is as in `newPage`. */
+  async function open(state = {}, look = {}) {
+    const fragment = await link.evaluate(async (to) => {
+      localStorage.clear();
+      return typeof to === "string" ? to : (await import("./js/state.js")).encode(to);
+    }, state);
+    const page = await browser.newPage(server.address, look);
+    await page.goto(`${server.address}${fragment ? `#${fragment}` : ""}`);
     await page.waitForFunction(() => document.documentElement.dataset.ready);
-    return extended;
+    return page;
   }
 
   return {
     address: server.address,
+    context: browser.context,
+    profile: browser.profile,
+    stop: browser.stop,
+    output: server.output,
     open,
     async close() {
       await browser.close();
       server.stop();
-      rmSync(profile, { recursive: true, force: true });
     },
   };
 }
 
 /** Waits until everything in the window of the picture is drawn. */
 export const settled = (page, selector = ".picture") =>
-  page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 15_000 });
+  page.waitForFunction((at) => document.querySelector(at)?.dataset.settled, selector, { timeout: 60_000 });
 
 /** Returns the cover of a cell in the page: 0 denied, 1 some, 2 allowed, 3 unknown. */
 export const cover = (page, q, k) =>
@@ -117,13 +183,15 @@ export const cover = (page, q, k) =>
 
 /** Returns the whole mask, a string of `#` and `.` for each query. */
 export async function drawn(page) {
-  await settled(page);
-  return page.evaluate(() => {
-    const { picture } = document.querySelector(".picture");
+  const rows = await page.waitForFunction(() => {
+    const element = document.querySelector(".picture");
+    if (!element?.dataset.settled) return null;
+    const { picture } = element;
     return Array.from({ length: picture.camera.qLen }, (_, q) =>
       Array.from({ length: picture.camera.kvLen }, (_, k) => ".+#?"[picture.cell(q, k).byte & 3]).join(""),
     );
   });
+  return rows.jsonValue();
 }
 
 /** Replaces the text of the editor by a mask. */

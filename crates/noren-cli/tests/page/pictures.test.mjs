@@ -70,7 +70,7 @@ const README = {
   },
   text: {
     state: { view: "text", text: { hide: ["email", "phone", "card"] } },
-    ready: (page) => page.locator(".text-proof.good").waitFor({ timeout: 30_000 }),
+    ready: (page) => page.locator(".text-proof.good").waitFor({ timeout: 60_000 }),
     height: 1240,
   },
   doctor: {
@@ -81,8 +81,27 @@ const README = {
     },
     height: 1180,
   },
+  learn: {
+    state: { view: "learn", learn: { lesson: "private", answer: "causal - (keys(3) & queries(5..))" } },
+    ready: async (page) => {
+      await page.getByRole("button", { name: "Check" }).click();
+      await page.locator(".learn-feedback.wrong").waitFor();
+      await settled(page);
+    },
+  },
+  row: {
+    state: { view: "learn", learn: { lesson: "scores", answer: "!keys(1)" } },
+    ready: async (page) => {
+      await page.locator(".row-panel svg").waitFor();
+      await page.locator(".learn-row").scrollIntoViewIfNeeded();
+      await page.locator(".row-panel .row-right").scrollIntoViewIfNeeded();
+    },
+  },
 };
-const ready = (page) => settled(page);
+const ready = async (page) => {
+  await settled(page);
+  await page.locator(".figures-line", { hasText: "allowed" }).waitFor();
+};
 const OTHERS = {
   tiles: { state: { mask: "sliding(96) | causal & keys(0..16)", shape: { len: 512 }, plan: true } },
   sides: {
@@ -91,6 +110,15 @@ const OTHERS = {
   error: {
     state: { mask: "causal & slidin(3)", shape: { len: 24 } },
     ready: (page) => page.locator(".editor-error .says").first().waitFor(),
+  },
+  lesson: { state: { view: "learn", learn: { lesson: "heads" } }, ready: settled, theme: "dark", width: 390, height: 844 },
+  numbers: {
+    state: { mask: "causal & sliding(5)", shape: { len: 12 }, cell: [7, 5], row: { open: true } },
+    ready: async (page) => {
+      await settled(page);
+      await page.locator(".row-panel svg").waitFor();
+      await page.locator(".row-section").evaluate((section) => section.scrollIntoView({ block: "start" }));
+    },
   },
   small: { state: { mask: MASK, shape: { len: 24 } }, width: 360, height: 780 },
 };

@@ -74,7 +74,7 @@ test("while the server reads the mask, the picture is marked and no explanation 
   await say(page, "causal");
   await veil(page).getByText("Reading the mask …").waitFor();
   assert.equal(await why.getByRole("heading", { name: "May read" }).count(), 0);
-  assert.equal((await why.innerText()).trim(), "Reading the mask …");
+  assert.equal((await page.locator(".why-body").innerText()).trim(), "Reading the mask …");
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
   // Pointing at a cell shows no explanation either.
   const box = await page.locator(".picture").first().boundingBox();
@@ -95,7 +95,7 @@ test("a text with an error has no explanation, and its picture is marked", async
   await why.getByRole("heading", { name: "May read" }).waitFor();
   const some = await ink(page, "--some");
   await say(page, "causal & ");
-  await veil(page).getByText("The first text has an error. The picture shows the last text without an error.").waitFor();
+  await veil(page).getByText("The first mask text has an error. The picture shows the last mask text without an error.").waitFor();
   await why.getByText("A mask text has an error").waitFor();
   assert.equal(await why.locator(".why-cell").count(), 0);
   assert.ok(!(await onScreen(page, 2, 4)).some((colour) => near(colour, some)), "the colour of `some`");
@@ -110,7 +110,7 @@ test("the explanation changes with the head and the second mask", async () => {
   await settled(page);
   const why = page.locator(".why");
   await why.getByRole("heading", { name: "May read" }).waitFor();
-  await page.locator(".patterns").getByLabel("Head").fill("1");
+  await page.locator(".steppers").getByLabel("Head", { exact: true }).fill("1");
   await why.getByRole("heading", { name: "May not read" }).waitFor();
   await page.getByRole("button", { name: "Compare with another mask" }).click();
   await say(page, "full", "Mask compared with");

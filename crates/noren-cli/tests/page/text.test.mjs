@@ -15,7 +15,7 @@ after(() => site?.close());
 
 const SAYS = "Dear Jane, write to ann@longbourn.example when you are in town, and we shall come.";
 const open = (text, options) => site.open({ view: "text", text }, options);
-const WAIT = { timeout: 30_000 };
+const WAIT = { timeout: 60_000 };
 
 /** Waits until the answer to the last request is shown. */
 const answered = (page) => page.waitForFunction(() => {
@@ -29,9 +29,9 @@ const shows = (page, place) =>
 
 test("a proof in words", () => {
   const proof = { holds: true, trials: 3, compared: 14080, leaks: [], secret_changed: 9 };
-  assert.equal(proofInWords(proof), "3 runs with other secrets in the same places: 14,080 numbers compared, none changed.");
+  assert.equal(proofInWords(proof), "The model ran again with other secrets in the same places (3 runs), and 14,080 output numbers were compared: no number changed.");
   assert.match(proofInWords({ ...proof, holds: false, leaks: [4, 5] }), /the outputs of 2 released tokens changed/);
-  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /Nothing is proved/);
+  assert.match(proofInWords({ ...proof, holds: false, secret_changed: 0 }), /did not change either/);
   assert.equal(runs([3, 4, 5, 9, 12, 13]), "3..6, 9, 12..14");
   assert.equal(readsInWords([{ text: "a" }, { text: " " }], 1, [0.75, 0.25]), "“␣” reads “a” 75 %, “␣” 25 %.");
   assert.equal(readsInWords([{ text: "a" }], 0, [0]), "“a” reads nothing.");
@@ -65,7 +65,7 @@ test("an email address is found, hidden, and proved to stay hidden", async () =>
   await page.getByLabel("email", { exact: true }).check();
   const proof = page.locator(".text-proof.good");
   await proof.waitFor(WAIT);
-  assert.match(await proof.innerText(), /Proved\.\s+3 runs with other secrets in the same places: [\d,]+ numbers compared, none changed\./);
+  assert.match(await proof.innerText(), /Proved\.\s+The model ran again with other secrets in the same places \(3 runs\), and [\d,]+ output numbers were compared: no number changed\./);
   assert.match(await page.locator(".text-found").innerText(), /email[\s\S]*hidden/);
   assert.match(await page.locator(".text-word.hidden-word").innerText(), /email · hidden/);
   assert.match(await page.locator(".text-mask").innerText(), /private/);
@@ -135,14 +135,12 @@ test("another layer and head are another map", async () => {
   assert.notEqual(await map(), before);
   await page.waitForFunction(() => location.hash.includes("'layer':4"));
   await page.getByText("All layers and heads").click();
-  const drawn = () => page.locator(".text-small").evaluateAll((maps) => maps.filter((one) => one.width > 1).length);
-  const all = await page.locator(".text-small").count();
-  const until = Date.now() + 120_000;
-  while ((await drawn()) < all && Date.now() < until) {
-    await page.mouse.wheel(0, 300); // visible maps are requested
-    await page.waitForTimeout(100);
+  const maps = await page.locator(".text-small").all();
+  assert.ok(maps.length > 4);
+  for (const one of maps) {
+    await one.scrollIntoViewIfNeeded(); // visible maps are requested
+    await page.waitForFunction((canvas) => canvas.width > 1, await one.elementHandle(), { timeout: 60_000 });
   }
-  assert.equal(await drawn(), all);
   await page.locator(".text-place").first().click();
   await shows(page, "layer 0, head 0");
   await page.finish();

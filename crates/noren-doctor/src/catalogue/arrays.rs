@@ -53,7 +53,7 @@ pub(super) const CLASSES: &[Class] = &[
         tier: "T0",
         title: "Two masks that both hold finfo.min are added",
         shows: "outputs are NaN at step 0, but only in half precision and only in batches with padding",
-        found: "the mask holds both -inf and the lowest number of its type, or a hidden cell holds a number below the range of the type of the scores",
+        found: "the mask holds both -inf and the lowest number of its type; or a hidden cell holds a number that is too low for the type of the scores",
         cause: "`causal_mask + padding_mask`, where both masks hold `torch.finfo(dtype).min`",
         repair: "combine the masks as booleans, then fill once: `torch.where(keep, 0, finfo.min)`",
         example: None,

@@ -1,20 +1,20 @@
 //! [`Class`]: one class of mistakes.
 
-/// One class of mistakes in the doctor's catalogue.
+/// One class of mistakes in the catalogue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Class {
     /// The number in the catalogue, such as `C02`; several classes may share one number.
     pub code: &'static str,
     /// The name of the class in findings, such as `causal_leak`.
     pub name: &'static str,
-    /// The input that the check needs. T0: the mask. T1: a declared kind or expression. T2: token ids, lengths or
-    /// labels. T3: intermediate tensors. T4: the running model. T5: gradients.
+    /// The least input with which the mistake can be found. T0: the mask. T1: also a declared kind or expression. T2:
+    /// also token ids, lengths or labels. T3: also intermediate tensors. T4: the running model. T5: gradients.
     pub tier: &'static str,
     /// A short title of the class.
     pub title: &'static str,
     /// The symptoms that the user observes.
     pub shows: &'static str,
-    /// The property of the arrays by which the doctor finds the mistake.
+    /// The property of the given arrays by which the mistake is found.
     pub found: &'static str,
     /// The code that usually causes the mistake.
     pub cause: &'static str,

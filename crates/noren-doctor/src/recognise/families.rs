@@ -1,7 +1,7 @@
-//! Expressions with several parts: strides, global tokens, spans, blocks, trees, complements, repeated rows.
+//! Expressions with several terms: strides, global tokens, spans, blocks, trees, complements, and unions of repeated
+//! mask rows.
 //!
-//! An expression is returned only if it allows exactly the given cells: a tree with one wrong cell is a wrong
-//! expression.
+//! An expression is returned only if it allows exactly the given cells.
 
 use super::simple::{self, and, band};
 use super::slice::{Slice, runs_of};
@@ -11,17 +11,17 @@ use noren_mask::{Span, atoms};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Half-open ranges of positions.
+/// Ranges of positions; the end of each range is exclusive.
 type Ranges = Vec<Range<u64>>;
 
 /// Maximum number of distinct mask rows in an expression of `repeated_rows`, which has one term for each distinct row.
 const MOST_TERMS: usize = 64;
-/// The number of mask rows that one range of keys or queries must describe on average. `repeated_rows` returns no
-/// expression that needs more ranges, because such an expression is too long.
+/// The minimum number of mask rows for each range of keys or queries in an expression of `repeated_rows`, on average.
+/// An expression with more ranges is too long and is not returned.
 const ROWS_PER_RUN: usize = 4;
 
-/// Returns the first expression that allows exactly the cells of `slice`, if one is found. `simple` holds the simple
-/// candidate expressions, which are tried first.
+/// Returns the first expression that allows exactly the cells of `slice`; `None` if no such expression is found.
+/// `simple` holds the simple candidate expressions, which are tried first.
 pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
     let accept = |mask: Mask| accepted(slice, mask);
     let with_empty_rows = || simple.iter().map(|mask| slice.restricted(mask, true)).find(|mask| slice.is(mask));
@@ -31,8 +31,9 @@ pub(super) fn exact(slice: &Slice<'_>, simple: &[Mask]) -> Option<Mask> {
         .or_else(|| positive(slice, simple).into_iter().find_map(accept).or_else(|| complement(slice)))
 }
 
-/// Returns the first of three expressions that allows exactly the cells of `slice`: `mask`, `mask` restricted to the
-/// keys that at least one query reads, and `mask` also restricted to the queries that read at least one key.
+/// Returns the first of three expressions that allows exactly the cells of `slice`; `None` if none does. The three are
+/// `mask`, `mask` restricted to the keys that at least one query reads, and the second one also restricted to the
+/// queries that read at least one key.
 fn accepted(slice: &Slice<'_>, mask: Mask) -> Option<Mask> {
     let restricted = [false, true].map(|rows| slice.restricted(&mask, rows));
     std::iter::once(mask).chain(restricted).find(|mask| slice.is(mask))
@@ -56,8 +57,8 @@ fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
     out
 }
 
-/// Returns the greatest common divisor of `key - position of the query` over all allowed cells, as the parameter of a
-/// `stride` atom; `None` if this number is 1 or every difference is 0.
+/// Returns the greatest common divisor of `key - position of the query` over all allowed cells, as the parameter of the
+/// elementary mask (atom) `stride`; `None` if this number is 1 or every difference is 0.
 fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     let mut all = 0;
     for &i in &slice.rows {
@@ -71,7 +72,8 @@ fn stride_of(slice: &Slice<'_>) -> Option<u64> {
     (all > 1).then_some(all)
 }
 
-/// Returns the narrowest mask of the form `q - left <= k <= q + ahead` that contains all allowed cells.
+/// Returns the narrowest mask of the form `q - left <= k <= q + ahead` that contains all allowed cells; `None` if no
+/// cell is allowed.
 fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
     let left = slice.reading().map(|(i, e)| slice.position(i) - e.0 as i64).max()?;
     let ahead = slice.furthest_ahead();
@@ -79,8 +81,8 @@ fn nearest_band(slice: &Slice<'_>) -> Option<Mask> {
 }
 
 /// Returns the expression `causal | chunk(n)`, in which a query reads its own chunk of `n` keys and all earlier chunks.
-/// `n` is the distance between the last keys of the first two rows with different last keys. `None` if the rows give no
-/// such number.
+/// `n` is read from the last keys of the rows: it is the first difference, other than 0, between the last keys of two
+/// neighbouring rows. `None` if all differences are 0, or if the first of the others is negative.
 fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
@@ -88,8 +90,8 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
 }
 
-/// Returns candidate expressions with the atom `spans` (ranges of tokens that read each other): spans alone, spans in
-/// intersection with a causal mask, and spans in union with a causal mask or a window.
+/// Returns candidate expressions with the elementary mask (atom) `spans`, which has ranges of tokens that read each
+/// other. The candidates are `spans` alone, `spans` and causal, and `spans` in union with a causal mask or a window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
     let mut causal: Vec<(u64, u64)> = Vec::new();
@@ -126,9 +128,10 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     out
 }
 
-/// Returns two distances from a query: the most frequent distance to the first key of the run of keys around the query,
-/// and the most frequent distance to the last key of this run. The first distance leaves out runs that begin at the
-/// first key that any query reads; the second distance leaves out runs that end at the last key that any query reads.
+/// Returns two distances, each `None` if no query shows it. The consecutive keys that a query reads around its own
+/// position have a first and a last key; the distances are the most frequent distances from the query to the first and
+/// to the last of them. If the first key is the first key that any query reads, the query does not count for the first
+/// distance; the same holds for the last key.
 fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     let Some((first, last)) = slice.seen_ends() else { return (None, None) };
     let (mut left, mut right) = (HashMap::new(), HashMap::new());
@@ -146,8 +149,8 @@ fn usual(slice: &Slice<'_>) -> (Option<i64>, Option<i64>) {
     (most(left), most(right))
 }
 
-/// Returns candidate expressions in which a window or chunks are in union with global tokens (which read all keys, or
-/// which all queries read) or with a stride.
+/// Returns candidate expressions: a window or chunks, in union with a stride or with global tokens (tokens that read
+/// all keys or that all queries read).
 fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
     let (left, right) = usual(slice);
     let causal = slice.furthest_ahead() <= 0;
@@ -175,8 +178,8 @@ fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
     (step > 1).then_some(step as u64)
 }
 
-/// Returns candidate expressions `base | x`. The term `x` describes the allowed cells that `base` denies, by global
-/// keys and queries or by a stride. If `causal` is true, `x` allows no key after the query.
+/// Returns candidate expressions `base | x`. The term `x` has the allowed cells that `base` denies: global keys and
+/// queries, or a stride. If `causal` is true, `x` allows no key after the query.
 fn beside(slice: &Slice<'_>, base: &Mask, causal: bool) -> Vec<Mask> {
     let Some(rest) = slice.without(base) else { return Vec::new() };
     let rest = Slice::new(&rest, 0, 0, slice.offset);
@@ -235,8 +238,8 @@ fn tree(slice: &Slice<'_>) -> Option<Mask> {
     Some(if start > 0 { Mask::any([atoms::keys(0..start as u64), tree]) } else { tree })
 }
 
-/// Returns the union of all distinct mask rows, each as a set of queries and the set of keys that these queries read.
-/// Returns `None` if there are many distinct mask rows.
+/// Returns the union of all distinct mask rows. Each term of the union is a set of queries and the keys that these
+/// queries read. Returns `None` if the union needs too many terms or ranges.
 fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
     let mut terms: Vec<(usize, Vec<u32>)> = Vec::new();
     for &i in &slice.rows {
@@ -259,7 +262,7 @@ fn repeated_rows(slice: &Slice<'_>) -> Option<Mask> {
 }
 
 /// Returns an exact expression of the form `causal & !x` or `!x`. The term `x` describes the cells that are missing
-/// from the causal mask or from the full mask.
+/// from the causal mask or from the full mask. `None` if no such expression is found.
 fn complement(slice: &Slice<'_>) -> Option<Mask> {
     let causal = (slice.furthest_ahead() <= 0).then(atoms::causal);
     [causal, Some(atoms::full())].into_iter().flatten().find_map(|whole| {

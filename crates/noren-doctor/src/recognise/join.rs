@@ -9,15 +9,15 @@ use noren_mask::{Arm, Mask, Node, Rows, Side};
 pub(super) struct Fit {
     /// The expression without padding.
     pub(super) mask: Mask,
-    /// The first key and the end (exclusive) of the keys that are read, if these keys are one run at the start or the
-    /// end of the row. The other keys are padding.
+    /// The range of the keys that queries read, (first key, end (exclusive)), if this range is at the start or at the
+    /// end of the row. The other keys are padding. `None` if the mask has no such padding.
     pub(super) real: Option<(usize, usize)>,
 }
 
 /// Returns one mask for all batch rows and heads. `fits` has the expressions of the distinct slices (a slice is the
 /// cells of one batch row and head), and `which[b * heads + h]` is the index in `fits` for batch row `b` and head `h`.
-/// `dims` is `[batch, heads, q_len, kv_len]`. Padding becomes one term with a length for each batch row; other
-/// differences become arms.
+/// `dims` is `[batch, heads, q_len, kv_len]`. Padding becomes one term with a length for each batch row. Other
+/// differences become separate masks in `batch(...)` or `heads(...)`.
 pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let [batch, heads, _, kv_len] = dims;
     let by_head = (0..batch).any(|b| (1..heads).any(|h| which[b * heads + h] != which[b * heads]));
@@ -49,9 +49,9 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     by_arms(fits, which, dims)
 }
 
-/// Returns one mask for all batch rows and heads. Consecutive batch rows or heads with equal masks become one arm,
-/// which is a range and its mask. `fits` has the distinct expressions, and `which[b * heads + h]` is the index in
-/// `fits` for batch row `b` and head `h`.
+/// Returns one mask for all batch rows and heads. Consecutive batch rows or heads with equal masks share one entry (a
+/// range and its mask) of `batch(...)` or `heads(...)`. `fits` has the distinct expressions, and `which[b * heads + h]`
+/// is the index in `fits` for batch row `b` and head `h`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
@@ -84,7 +84,7 @@ fn uniform_but_prefix(rows: &[&Fit]) -> bool {
 }
 
 /// Returns one mask in which each head (for `node` = `Node::Heads`) or each batch row (for `Node::Batch`) has its own
-/// mask from `masks`. Consecutive equal masks become one arm, which is a range and its mask.
+/// mask from `masks`. Consecutive heads or batch rows with equal masks share one entry (a range and its mask).
 fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut arms = Vec::new();
     let mut start = 0;

@@ -21,15 +21,16 @@ use std::collections::HashMap;
 /// Maximum number of differing cells that a result lists.
 const MOST_EXCEPTIONS: usize = 64;
 
-/// An expression that [`recognise`] found for the cells of an array: the exact one, or the nearest with the cells that differ.
+/// The result of [`recognise`]: an expression that allows exactly the cells of an array, or the nearest expression with
+/// the cells that differ.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Recognised {
     nearest: Mask,
-    /// The shape to which the expression is bound, without facts. If there are fewer queries than keys, the queries are
-    /// the last tokens.
+    /// The shape to which the expression is bound, without facts (data such as lengths). If there are fewer queries than
+    /// keys, the queries are the last tokens.
     pub shape: Shape,
-    /// The cells `[batch, head, query, key]` that differ from [`nearest`](Self::nearest); empty if more than 64 cells
-    /// differ.
+    /// The cells `[batch, head, query, key]` in which the array differs from [`nearest`](Self::nearest); empty if more
+    /// than 64 cells differ.
     pub exceptions: Vec<[usize; 4]>,
     /// Number of cells that differ from [`nearest`](Self::nearest); 0 when the expression is exact.
     pub wrong: u64,
@@ -93,7 +94,7 @@ impl Recognised {
         sizes.into_iter().find(|(_, size)| *size == 0).map(|(name, _)| name)
     }
 
-    /// Returns the number of atoms and operators of the nearest expression.
+    /// Returns the number of elementary masks (atoms) and operators of the nearest expression.
     pub(crate) fn parts(&self) -> usize {
         fn parts(mask: &Mask) -> usize {
             1 + mask.children().into_iter().map(parts).sum::<usize>()
@@ -101,7 +102,7 @@ impl Recognised {
         parts(&self.nearest)
     }
 
-    /// Returns the expression as text, with the number of differing cells if it is not exact.
+    /// Returns the expression as text; if the expression is not exact, the text also has the number of differing cells.
     pub fn expression(&self) -> String {
         if let Some(name) = self.empty_dimension() {
             return format!("the mask has no cells: `{name}` is 0");
@@ -125,8 +126,8 @@ impl Recognised {
 /// For each distinct batch row and head, `recognise` tries causality and its offset, windows, chunks, prefixes, first
 /// keys that every query reads, documents and padding. Then it tries strides, global keys and queries in union with a
 /// window, spans, causal blocks, trees, the complement of one of these, and repeated rows. An expression counts as
-/// exact only after it was bound to [`Recognised::shape`] without facts and compared with every cell. Rows are compared
-/// in words of 64 cells, so 16384 x 16384 cells take about a second.
+/// exact only after it was bound to [`Recognised::shape`] without facts (data such as lengths) and compared with every
+/// cell. Rows are compared in words of 64 cells, so 16384 x 16384 cells take about a second.
 ///
 /// ```
 /// use noren_doctor::recognise;
@@ -176,9 +177,9 @@ pub fn recognise(keep: &Keep) -> Recognised {
     best.expect("the mask `full` can be bound to every shape that has cells")
 }
 
-/// Returns the number of cells in which `keep` and `bound` differ, and these cells as `[batch, head, query, key]`. The
-/// list is empty for more than `MOST_EXCEPTIONS` cells. `which[b * heads + h]` is the index of the distinct slice that
-/// batch row `b`, head `h` has; a slice is the cells of one batch row and head.
+/// Returns the number of cells in which `keep` and `bound` differ, and these cells as `[batch, head, query, key]`; the
+/// list is empty if there are more than `MOST_EXCEPTIONS`. A slice is the cells of one batch row and head, and `which[b
+/// * heads + h]` is the index of the distinct slice of batch row `b` and head `h`.
 fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[usize; 4]>) {
     let [batch, heads, q_len, kv_len] = keep.dims();
     if cfg!(debug_assertions) {

@@ -9,8 +9,8 @@ use noren_mask::bits::{bit, count, ones};
 use noren_mask::{Span, atoms};
 use std::collections::BTreeMap;
 
-/// Returns the mask of the cells with `k <= q + causal` and `q - left <= k`, as the atom with the shortest name: for
-/// example, `causal` for 0 and `None`. `None` means no limit.
+/// Returns the mask of the cells with `k <= q + causal` and `q - left <= k`, as the elementary mask (atom) with the
+/// shortest name: for example, `causal` for 0 and `None`. `None` means no limit.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     match (causal, left) {
         (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
@@ -64,7 +64,7 @@ pub(super) fn candidates(slice: &Slice<'_>) -> Vec<Mask> {
     out
 }
 
-/// Returns the most frequent number, the smallest one if several are equally frequent.
+/// Returns the most frequent number; if several are equally frequent, the smallest of them. `None` without numbers.
 fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
     let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
     numbers.for_each(|n| *counts.entry(n).or_default() += 1);
@@ -72,7 +72,7 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
 }
 
 /// Returns a causal mask with a prefix that every row reads; `None` if the rows show no prefix. `first_real` is the
-/// first key that any row reads. `right` is the greatest distance from a query to the last key that it reads.
+/// first key that any row reads, and `right` the maximum of (last key that a row reads) - (position of its query).
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
@@ -80,7 +80,7 @@ fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
 }
 
 /// Returns candidate expressions: a window in union with the first keys, which every later query reads. `first_real` is
-/// the first key that any row reads. `right` is the greatest distance from a query to the last key that it reads.
+/// the first key that any row reads, and `right` the maximum of (last key that a row reads) - (position of its query).
 fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     let first_keys = common_start(slice, first_real, true);
     if first_keys <= first_real {
@@ -97,8 +97,9 @@ fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
     parts.into_iter().map(|part| Mask::any([band(Some(right), Some(left)), part])).collect()
 }
 
-/// Returns the end (exclusive) of the longest run of keys from `first` on that every row reads; `first` if there is no
-/// such key. If `later` is true, a row need not read keys after its own position.
+/// Returns the end (exclusive) of the longest range of keys that begins at `first` and that every row reads. Returns
+/// `first` if a row does not read key `first`. If `later` is true, a row need not read keys after the position of its
+/// query.
 fn common_start(slice: &Slice<'_>, first: usize, later: bool) -> usize {
     let mut end = slice.kv_len();
     for &i in &slice.rows {
@@ -119,8 +120,8 @@ fn chunked(slice: &Slice<'_>) -> Option<Mask> {
     (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
 }
 
-/// Returns the mask of documents that begin at the first keys of the rows. Returns the atom `spans` instead of
-/// `documents` if some positions are in no document, and `None` if the first keys do not show documents.
+/// Returns a mask of documents, each of which begins at the first key of a row. If some positions are in no document,
+/// the elementary mask (atom) is `spans` instead of `documents`. Returns `None` if the first keys show no documents.
 fn documented(slice: &Slice<'_>) -> Option<Mask> {
     let (kv_len, end) = (slice.kv_len(), (slice.offset + slice.q_len() as i64).max(0) as usize);
     // for each position: the first key of its document plus 1, or 0 outside of all documents

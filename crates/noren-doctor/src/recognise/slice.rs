@@ -12,12 +12,12 @@ use std::ops::Range;
 /// Number of mask rows that `Slice::differences` computes in one call.
 const ROWS: usize = 32;
 
-/// The cells of one batch row and head, with properties of their rows.
+/// The cells of one batch row and head of an array, with data about each row that are computed once.
 pub(super) struct Slice<'a> {
     keep: &'a Keep,
     batch: usize,
     head: usize,
-    /// The shape with one batch row and one head.
+    /// The shape of this slice of the array: one batch row and one head.
     pub(super) shape: Shape,
     /// Position of query 0.
     pub(super) offset: i64,
@@ -25,7 +25,7 @@ pub(super) struct Slice<'a> {
     pub(super) rows: Vec<usize>,
     /// The first and the last key that each query in `rows` reads.
     pub(super) ends: Vec<(usize, usize)>,
-    /// The keys that at least one row reads, as bits.
+    /// One bit for each key, 1 if at least one row reads the key.
     pub(super) seen: Vec<u64>,
     runs: OnceCell<Vec<Option<(usize, usize)>>>,
 }
@@ -89,8 +89,8 @@ impl<'a> Slice<'a> {
         (self.rows.len() < self.q_len()).then(|| runs_of(positions))
     }
 
-    /// Returns, for each row in `rows`, the start and the end (exclusive) of the run of keys around the query's own
-    /// position; `None` if the row does not read the key at this position.
+    /// Returns, for each row in `rows`, the consecutive keys that the row reads around the position of its query, as
+    /// (start, end (exclusive)); `None` if the row does not read the key at this position.
     pub(super) fn runs_around(&self) -> &[Option<(usize, usize)>] {
         self.runs.get_or_init(|| self.rows.iter().map(|&i| self.run_around(i)).collect())
     }
@@ -109,7 +109,7 @@ impl<'a> Slice<'a> {
         self.reading().map(|(i, (_, last))| last as i64 - self.position(i)).max().unwrap_or(0)
     }
 
-    /// Returns the number of cells of this batch row and head that differ from `mask`; `None` if `mask` does not bind
+    /// Returns the number of cells of this batch row and head in which `mask` differs; `None` if `mask` does not bind
     /// to the shape. If the number exceeds `limit`, counting stops, and the number counted so far is returned.
     pub(super) fn differences(&self, mask: &Mask, limit: u64) -> Option<u64> {
         let bound = mask.bind(&self.shape, &Facts::new()).ok()?;
@@ -137,7 +137,8 @@ impl<'a> Slice<'a> {
         Some(wrong)
     }
 
-    /// Returns true if `mask` binds to the shape and allows exactly the cells of this batch row and head.
+    /// Returns true if `mask` allows exactly the cells of this batch row and head. Returns false if `mask` cannot be
+    /// bound to the shape.
     pub(super) fn is(&self, mask: &Mask) -> bool {
         self.differences(mask, 0) == Some(0)
     }
@@ -186,7 +187,8 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Returns ascending numbers as half-open ranges of consecutive numbers: for example, 0..2 and 5..6 for 0, 1, 5.
+/// Returns ascending numbers as ranges of consecutive numbers, whose ends are exclusive: for example, 0, 1, 5 as 0..2
+/// and 5..6.
 pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
     let mut set = IntervalSet::new();
     numbers.into_iter().for_each(|n| set.push(n, n + 1));

@@ -318,7 +318,12 @@ fn redactions_by_batch_row() {
     let beyond =
         Context::from_json(r#"{"kind": "causal", "redactions": [{"batch": 2, "keys": [1]}]}"#).expect("a context");
     let error = Input::new(bools(&[2, 1, 4, 4], |_, i, j| j <= i)).context(beyond).diagnose().unwrap_err();
-    assert!(error.to_string().contains("`batch` holds the index 2, but the mask has only 2 indices"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("the index 2 in `batch`, but the indices of `batch` in this mask are smaller than 2"),
+        "{error}"
+    );
 }
 
 #[test]

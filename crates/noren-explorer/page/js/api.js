@@ -1,14 +1,15 @@
 // The server's API: one function for each endpoint. GET /openapi.json describes it.
 
 /**
- * An error of the server. `start` and `end` are positions in the mask's text, and `layer` is the index of the faulty mask. The `status` 0
- * means that there was no response.
+ * An error of the server. `start` and `end` are positions in the mask's text, and `layer` is the index of the faulty mask. `cause` is a key
+ * of `CAUSES` in `causes.js`, and `subject` is the label, fact or elementary mask that the error is about. `sizes` is `[batch rows, heads,
+ * queries, keys]` of the mask, and `repair` a text that replaces the faulty part. The `status` 0 means that there was no response.
  */
 export class ApiError extends Error {
-  constructor(status, { message, hint, start, end, layer } = {}) {
+  constructor(status, { message, hint, start, end, layer, cause, name, sizes, repair } = {}) {
     super(message ?? `The server answered with status ${status}.`);
-    this.name = "ApiError";
-    Object.assign(this, { status, hint: hint ?? null, start: start ?? null, end: end ?? null, layer: layer ?? null });
+    const given = { hint, start, end, layer, cause, sizes, repair, subject: name };
+    Object.assign(this, { status }, Object.fromEntries(Object.entries(given).map(([key, value]) => [key, value ?? null])));
   }
 }
 
@@ -31,7 +32,7 @@ function remember(id, scene) {
 // A mask without a scene was made by the server.
 const LOST = {
   message: "This mask came from a file or a text: give the file or the text again.",
-  hint: "The server keeps only the latest masks and no longer has this one.",
+  hint: "The server keeps only the latest masks and no longer has this mask.",
 };
 
 const pause = (ms, signal) =>
@@ -57,7 +58,7 @@ async function send(path, { method = "GET", body, type, signal } = {}) {
       response = await fetch(`api/${path}`, { method, body, headers, signal });
     } catch (error) {
       if (aborted(error)) throw error;
-      throw new ApiError(0, { message: "The server does not answer.", hint: "Is `noren serve` still running?" });
+      throw new ApiError(0, { message: "The server does not answer.", hint: "Is the server still running?" });
     }
     const status = Number(response.headers.get("X-Noren-Status") ?? response.status);
     if (status < 400) return response;
@@ -111,9 +112,16 @@ export const presets = once("presets");
 export const model = once("model");
 export const doctorClasses = once("doctor/classes");
 
+/** Requests the lessons, which are a file of the page. */
+export async function lessons() {
+  const response = await fetch("lessons.json").catch(() => null);
+  if (!response?.ok) throw new ApiError(0, { message: "The lessons cannot be loaded.", hint: "Is the server still running?" });
+  return response.json();
+}
+
 /**
- * Sends a scene (mask, shape, facts, layer) to the server, which binds the mask. Returns the id, sizes, patterns and assumed sizes of the
- * bound mask.
+ * Sends a scene (mask, shape, facts, layer) to the server, which binds the mask. Returns the id, the sizes, the assumed
+ * sizes and the patterns (groups of batch rows and heads with equal cells) of the bound mask.
  */
 export async function masks(scene, options) {
   const bound = await post("masks", scene, options);
@@ -122,9 +130,9 @@ export async function masks(scene, options) {
 }
 
 /**
- * Requests a tile of a mask's picture: up to 256 by 256 pixels, each of which shows `2^level` by `2^level` cells of the mask. `row` and
- * `col` count the tiles of this level from 0. Returns `{rows, cols, firstQuery, firstKey, cells}`. `cells` has one byte for each pixel;
- * `/openapi.json` describes its bits.
+ * Requests a tile of a mask's picture, which has up to 256 by 256 pixels. A pixel shows `2^level` by `2^level` cells of the mask. `row` and
+ * `col` are the indices of the tile among the tiles of this level. Returns `{rows, cols, firstQuery, firstKey, cells}`. `cells` has one
+ * byte for each pixel; `/openapi.json` describes the bits of a byte.
  */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
@@ -139,15 +147,37 @@ const json = (ids, path, options) => ask(ids, path, options).then((r) => r.json(
 export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
+/**
+ * Computes the attention of one query of a mask, step by step. `row` has the query `q`, one score for each key, and optionally values, keys
+ * that are switched off, and more; `/openapi.json` describes it.
+ */
+export const row = (id, row, { signal } = {}) =>
+  json([id], `masks/${id}/row`, { method: "POST", body: JSON.stringify(row), signal });
+
+/**
+ * Requests the first cell behind the next border between allowed and denied cells. The search begins at a cell and continues along the row
+ * of this cell (if `along` is `keys`) or along its column (`queries`). `back` searches towards smaller positions. Returns `{cell,
+ * allowed}`; `cell` is null if there is no border.
+ */
+export const border = (id, { batch = 0, head = 0, q, k, along, back = false, signal }) =>
+  json([id], `masks/${id}/border${query({ batch, head, q, k, along, back: back ? 1 : null })}`, { signal });
+
+/** Reads pasted arrays as facts. Returns `{readings, refused}`; more than one reading means that the text is ambiguous. */
+export const recognise = (text, options) => post("facts", { text }, options);
+
 /** Requests the first cell in which two masks differ, and for each mask the number of cells that only this mask allows. */
 export const difference = (id, other, { signal } = {}) =>
   json([id, other], `masks/${id}/difference${query({ other })}`, { signal });
 
+/** Requests a mask as code of the library `to`, or the reason why this is not possible. */
+export const code = (id, to, { signal } = {}) => json([id], `masks/${id}/code${query({ to })}`, { signal });
+
 /** Requests the predicted cost of attention with a mask, and the cost of attention that computes all cells. */
-export const cost = (id, { signal } = {}) => json([id], `masks/${id}/cost`, { signal });
+export const cost = (id, { head_dim, dtype, signal } = {}) => json([id], `masks/${id}/cost${query({ head_dim, dtype })}`, { signal });
 
 /** Requests the predicted costs of a mask for several numbers of tokens, given by `lengths`. */
-export const curve = (scene, lengths, options) => post("curve", lengths ? { ...scene, lengths } : scene, options);
+export const curve = (scene, { lengths, head_dim, dtype, signal } = {}) =>
+  post(`curve${query({ head_dim, dtype })}`, lengths ? { ...scene, lengths } : scene, { signal });
 
 /** Requests a flow: which tokens influence which tokens over all layers, and whether the policy holds. */
 export const flow = (request, options) => post("flow", request, options);
@@ -155,7 +185,7 @@ export const flow = (request, options) => post("flow", request, options);
 /** Runs a text through the model of the server, and returns the answer. */
 export const text = (request, options) => post("text", request, options);
 
-/** Sends a file of at most 64 MiB to the doctor and returns the report. */
+/** Sends a file of at most 64 MiB to the server, which diagnoses the mask in the file, and returns the report. */
 export const doctor = (file, { name, context, meant, signal } = {}) =>
   send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant })}`, {
     method: "POST",
@@ -165,19 +195,34 @@ export const doctor = (file, { name, context, meant, signal } = {}) =>
   }).then((r) => r.json());
 
 /**
- * Returns the address from which a mask can be downloaded. `as` is the format: svg, png, txt, expression, rust, python, json or npy. `rows`
- * and `keys` are the ranges of queries and keys to draw, such as `0..32`.
+ * Returns the address from which a mask can be downloaded. `as` is the format: svg, png, txt, html, expression, rust, python, markdown, notebook,
+ * json or npy. `rows` and `keys` are the ranges of queries and keys to draw, such as `0..32`.
  */
 export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
   `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;
 
-/** Downloads an export of a mask. If the server no longer has the mask, sends its scene first. Throws ApiError. */
-export async function download(id, options) {
-  const response = await ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
+/** Requests a mask in the format `options.as`; the other options are as for `exportUrl`. If the server no longer has the mask, sends the mask first. */
+const exported = (id, options) => ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
+
+/** Returns the content of a mask's export as a blob. Throws ApiError. */
+export const exportedBlob = async (id, options) => (await exported(id, options)).blob();
+
+/** Saves the body of a response in a file with the name that the server gives. */
+async function save(response) {
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());
-  link.download = named?.[1] ?? `mask.${options.as}`;
+  link.download = named?.[1] ?? "noren";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
+
+/** Downloads a mask in a file. If the server no longer has the mask, sends the mask with its shape and facts first. Throws ApiError. */
+export const download = async (id, options) => save(await exported(id, options));
+
+/**
+ * Downloads a certificate in a file that `noren verify` checks. `view` is `flow` or `text`, and `request` is a request of this view: that of
+ * `flow` or `text` above. Throws ApiError.
+ */
+export const downloadCertificate = async (view, request) =>
+  save(await send(`${view}/certificate`, { method: "POST", body: JSON.stringify(request) }));

@@ -6,7 +6,7 @@ export class AskingView {
   #request = null;
   #key;
 
-  /** `key` is the name in the state under which the view's settings are stored. */
+  /** `key` is the key of the page's state under which the view's settings are stored. */
   constructor(ctx, key) {
     this.ctx = ctx;
     this.#key = key;
@@ -14,12 +14,12 @@ export class AskingView {
 
   /**
    * Changes the view's settings to the values in `patch`; other settings stay. The value undefined removes a setting. If `replace` is
-   * false, adds an entry to the browser's history.
+   * false, adds an entry to the browser's history. If `typed` is true, adds the entry only after a pause.
    */
-  change(patch, { replace = true } = {}) {
+  change(patch, { replace = true, typed = false } = {}) {
     const own = { ...this.ctx.state.get()[this.#key], ...patch };
     for (const [key, value] of Object.entries(own)) if (value === undefined) delete own[key];
-    this.ctx.state.set({ [this.#key]: own }, { replace });
+    this.ctx.state.set({ [this.#key]: own }, { replace, typed });
   }
 
   /**

@@ -5,6 +5,7 @@ import { command, commandFold, quoted, shapeOptions } from "./command.js";
 import { debounce, el } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Facts } from "./facts.js";
+import { repairable } from "./repairs.js";
 import { state } from "./state.js";
 
 const REST = 30; // ms after a keystroke until the request, except for the first keystroke
@@ -42,6 +43,10 @@ export function createBinder(api, { onBound, onError }) {
       else later(scene);
       last = at;
     },
+    /** Sends the last scene again. */
+    again() {
+      if (asked) ask(JSON.parse(asked));
+    },
     stop() {
       later.cancel();
       running?.abort();
@@ -51,13 +56,26 @@ export function createBinder(api, { onBound, onError }) {
   };
 }
 
-/** Shows an error of the server in the editor. If the error has a position, the text at this position is marked. */
-export const showError = (editor, error) =>
-  editor.setError({ message: error.message, hint: error.hint, start: error.start, end: error.end });
+/** The text fields in which the user may be typing: an error does not take the focus from them. */
+const typing = () => document.activeElement?.matches("input, textarea, select") ?? false;
 
 /**
- * Returns a command line: the command `name`, for example `show`, the texts `masks` of one or more masks, and options for the shape, the
- * facts and the layer that the page shows.
+ * Shows an error of the server in the editor, with its repairs. If the error has a position, the text at this position is marked. `facts`
+ * are the controls of shape and facts (null if the view has none), `change(patch)` changes the state (null if nothing can be changed), and `last` is the last scene without an error, or null. `again()` repeats the request.
+ */
+export function showError(editor, error, { facts = null, last = null, again, change = (patch) => state.set(patch) }) {
+  const open = (control) => (control === "editor" ? editor.focusError() : facts?.open(control));
+  const shown = repairable(error, { now: state.get(), last, open, change, edit: (fn) => editor.retype(fn(editor.value())), again });
+  const reveal = () => {
+    if (shown.control === "editor" || !facts?.open(shown.control, { focus: !typing(), scroll: false })) return;
+    facts.mark(shown.control);
+  };
+  editor.setError({ ...shown, reveal });
+}
+
+/**
+ * Returns a command line that shows `masks`, the texts of one or more masks. The line has the command `name`, for example `show`, the
+ * masks, and options for the shape, the facts and the layer.
  */
 export function sceneCommand([name, ...masks], { shape, facts, layer }) {
   const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
@@ -67,33 +85,39 @@ export function sceneCommand([name, ...masks], { shape, facts, layer }) {
 }
 
 /**
- * Returns the mask editor with its documentation and its controls for shape and facts. `onBound(bound, scene)` is called after the server
- * has bound the scene, `onBroken(error)` after an error. `asCommand(state)` returns the command and its masks, such as `["show", mask]`,
- * with which a terminal shows the same.
+ * Returns the mask editor with documentation and with controls for the shape and the facts. `onBound(bound, scene)` is called after the
+ * server has bound the scene, and `onBroken(error)` after an error. `asCommand(state)` returns the command that shows the same view in a
+ * terminal, and the masks of this command, such as `["show", mask]`.
  */
 export function createBench(ctx, { onBound, onBroken, asCommand }) {
   let bound = null;
+  let good = null; // the last scene without an error
   let last = {};
-  const docs = el("section", { class: "docs", "aria-label": "Documentation of this part", hidden: true });
+  const docs = el("section", { class: "docs", "aria-label": "Documentation of the name at the caret", hidden: true });
   const editor = new Editor({
     label: "Mask",
     language: ctx.language,
     docs,
     placeholder: "causal & documents",
     labels: () => Object.keys(bound?.labels ?? state.get().facts.labels ?? {}),
-    onInput: (mask) => state.set({ mask }, { replace: true }),
+    onInput: (mask) => state.set({ mask }, { replace: true, typed: true }),
   });
-  const facts = new Facts({ onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: true }) });
+  const facts = new Facts({
+    onChange: (patch) => state.set({ ...patch, camera: null, cell: null }, { replace: patch.mask === undefined }),
+    mask: () => state.get().mask,
+  });
   const line = commandFold(ctx.toast);
   const binder = createBinder(ctx.api, {
     onBound(next, scene) {
       bound = next;
+      good = scene;
       editor.setError(null);
+      facts.mark(null);
       facts.update(state.get(), bound);
       onBound(next, scene);
     },
     onError(error) {
-      showError(editor, error);
+      showError(editor, error, { facts, last: good, again: () => binder.again() });
       onBroken?.(error);
     },
   });
@@ -102,6 +126,8 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
     editor,
     docs,
     facts: [facts.element, line.root],
+    controls: facts,
+    good: () => good,
     update(now) {
       editor.setValue(now.mask);
       if (last.shape !== now.shape || last.facts !== now.facts || last.layer !== now.layer) facts.update(now, bound);

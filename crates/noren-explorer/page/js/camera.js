@@ -98,7 +98,7 @@ export class Camera {
     this.settle();
   }
 
-  /** Moves the picture by the smallest distance that brings a cell into the window. */
+  /** Moves the picture by the smallest distance that brings a cell, with a margin of up to two cells, into the window. */
   reveal(q, k) {
     const margin = 2;
     const [across, below] = [this.width / this.scale / 2, this.height / this.down / 2];
@@ -108,8 +108,8 @@ export class Camera {
   }
 
   /**
-   * The place of the camera as `[query, key, number of keys across]`: the position in the middle, and the keys that fit into the width.
-   * Null if the whole mask is visible. The place does not depend on the size of the window.
+   * The view of the camera as `[query, key, keys]`: the position in the middle of the picture, and the number of keys that fit into its
+   * width. Null if the whole mask is visible. The value does not depend on the size of the window.
    */
   get place() {
     return this.fitted ? null : [round(this.q), round(this.k), round(this.width / this.scale)];

@@ -4,15 +4,17 @@ import { Camera, clamp } from "./camera.js";
 import { el, number, uid } from "./dom.js";
 import { Glide, pointers } from "./gestures.js";
 import { Notices } from "./notices.js";
-import { drawBands, drawCells, drawCross, drawMap, drawMarks, drawRulers, levelFor, tilesSeen } from "./paint.js";
+import {
+  DIGIT, drawBands, drawCells, drawCross, drawMap, drawMarks, drawRulers, levelFor, longestName, mapBox, tilesSeen,
+} from "./paint.js";
 import { onTheme } from "./theme.js";
 import { Tiles } from "./tiles.js";
 
-const GUTTER = { left: 62, top: 34, right: 14, bottom: 14 };
-const GUTTER_TOKENS = { ...GUTTER, left: 84, top: 66 };
-const DIGIT = 7.3; // width of a character beside the picture, in pixels
+/** The space around the picture for the rulers and the titles of the axes, in pixels. */
+const GUTTER = { left: 62, top: 44, right: 14, bottom: 14 };
 const FRAMES = 1200;
 const PAN = 80; // pixels that an arrow key pans
+const SEEN = 5; // pixels of a cell that can be seen without enlarging
 const NEARER = 1.6; // zoom factor of a key press
 
 /**
@@ -22,7 +24,9 @@ const NEARER = 1.6; // zoom factor of a key press
  * picture.
  *
  * `show(source)` takes `{id, qLen, kvLen, batch, head, plan, other, tokens: {queries, keys}, bands, marks}`. All fields after `kvLen` are
- * optional. When everything in the window is drawn at full resolution, the attribute `data-settled` of the element is the id of the mask.
+ * optional: `plan` is true to show the tiles of the plan, `other` is the id of a mask to compare with, `tokens` has the words of queries
+ * and keys, `bands` are ranges to mark beside the picture, and `marks` are cells to mark. When everything in the window is drawn at full
+ * resolution, the attribute `data-settled` of the element is the id of the mask.
  */
 export class MaskCanvas {
   #api;
@@ -30,7 +34,7 @@ export class MaskCanvas {
   #on;
   #canvas = el("canvas", { "aria-hidden": "true" });
   #context = this.#canvas.getContext("2d", { alpha: false });
-  #notices = new Notices(() => this.redraw());
+  #notices = new Notices(() => this.redraw(), () => this.#tiles?.again());
   #source = null;
   #tiles = null;
   #before = null; // the tiles of the previous mask, shown until the new tiles arrive
@@ -47,8 +51,10 @@ export class MaskCanvas {
 
   camera = new Camera();
   #glide = new Glide(this.camera, () => this.#moved());
-  /** The times that the last drawings of the picture took, in milliseconds. */
+  /** The durations of the most recent drawings of the picture, in milliseconds. */
   frames = [];
+  /** The texts of the rulers in the most recent drawing, for tests. */
+  labels = [];
 
   constructor({ api, label, ...on }) {
     this.#api = api;
@@ -59,8 +65,9 @@ export class MaskCanvas {
     pointers(this.element, this.camera, {
       hover: (cell) => this.#hover(cell),
       moved: () => this.#moved(),
-      cell: (x, y) => (this.#source ? this.camera.cellAt(x, y) : null),
+      cell: (x, y) => (this.#source && !this.#mapAt(x, y) ? this.camera.cellAt(x, y) : null),
       pick: (cell) => this.#pick(cell),
+      grab: (x, y) => this.#grab(x, y),
     });
     this.element.addEventListener("keydown", (event) => this.#key(event));
     this.element.addEventListener("focus", () => this.redraw());
@@ -133,7 +140,7 @@ export class MaskCanvas {
     const [context, camera, pinned] = [this.#context, this.camera, this.#pinned];
     drawCells(context, camera, this.#tiles, this.#before, level);
     if (bands) drawBands(context, camera, bands);
-    drawRulers(context, camera, tokens);
+    this.labels = drawRulers(context, camera, tokens);
     if (marks) drawMarks(context, camera, marks);
     drawMap(context, camera, this.#tiles);
     const names = (cell) => cell && tokens && { q: tokens.queries?.[cell.q], k: tokens.keys?.[cell.k] };
@@ -148,15 +155,41 @@ export class MaskCanvas {
     this.#ratio = window.devicePixelRatio || 1;
     const [w, h] = [Math.round(width * this.#ratio), Math.round(height * this.#ratio)];
     if (this.#canvas.width !== w || this.#canvas.height !== h) Object.assign(this.#canvas, { width: w, height: h });
-    const gutter = this.#source?.tokens ? GUTTER_TOKENS : GUTTER;
-    const left = Math.max(gutter.left, 14 + DIGIT * number((this.#source?.qLen ?? 1) - 1).length);
-    this.camera.window(left, gutter.top, width - left - gutter.right, height - gutter.top - gutter.bottom);
+    const tokens = this.#source?.tokens;
+    const characters = Math.max(number((this.#source?.qLen ?? 1) - 1).length, tokens?.queries ? longestName(tokens.queries) : 0);
+    const slant = tokens?.keys ? DIGIT * longestName(tokens.keys) : 0; // names of keys are written at 60 degrees
+    const left = Math.max(GUTTER.left, 30 + DIGIT * characters);
+    const top = Math.max(GUTTER.top, 30 + 0.87 * slant);
+    const right = Math.max(GUTTER.right, 6 + 0.5 * slant);
+    this.camera.window(left, top, width - left - right, height - top - GUTTER.bottom);
     this.redraw();
   }
 
   #moved() {
     this.redraw();
     this.#on.onCamera?.(this.camera.place);
+  }
+
+  /** Returns the rectangle of the small map if the pixel (`x`, `y`) is on it, or null. The cells under the map are hidden. */
+  #mapAt(x, y) {
+    const box = this.#source && mapBox(this.camera);
+    if (!box || x < box.x - 4 || y < box.y - 4 || x > box.x + box.width + 4 || y > box.y + box.height + 4) return null;
+    return box;
+  }
+
+  /**
+   * If the pixel (`x`, `y`) is on the small map, returns a function that moves the camera to the position of another pixel on the map.
+   * Otherwise returns null.
+   */
+  #grab(x, y) {
+    const box = this.#mapAt(x, y);
+    if (!box) return null;
+    return (toX, toY) => {
+      const { camera } = this;
+      camera.k = ((toX - box.x) / box.width) * camera.kvLen;
+      camera.q = ((toY - box.y) / box.height) * camera.qLen;
+      camera.settle();
+    };
   }
 
   #hover(cell) {
@@ -283,8 +316,8 @@ export class MaskCanvas {
   }
 
   /**
-   * Moves the camera to the place `[query, key, number of keys across]`: the position in the middle of the picture, and the number of keys
-   * that fit into its width. Null shows the whole mask.
+   * Moves the camera to a place `[query, key, keys]`: the position in the middle of the picture, and the number of keys that fit into its
+   * width. Null shows the whole mask.
    */
   go(to) {
     this.#place = to;
@@ -300,6 +333,15 @@ export class MaskCanvas {
     this.#cursor = { q, k };
     this.#moved();
     this.#on.onCursor?.(this.#cursor);
+  }
+
+  /** Moves the camera so that a cell is visible, and enlarges the cell if the cells are too small to see. */
+  visit(cell) {
+    if (this.camera.scale < SEEN) return this.jump(cell);
+    this.#cursor = cell;
+    this.camera.reveal(cell.q, cell.k);
+    this.#moved();
+    return this.#on.onCursor?.(cell);
   }
 
   cursor() {

@@ -47,8 +47,8 @@ export function textCommand({ text, mask, hide, words, layer, head }) {
 }
 
 /**
- * Returns the command that diagnoses the same file as the view. `meant` is the intended mask; the command gives it the sizes `dims` of the
- * given mask, with the last query at the position of the last key.
+ * Returns the command that diagnoses the same file as the view. `meant` is the intended mask. The command binds the intended mask to
+ * `dims`, the sizes of the given mask, with the last query at the position of the last key.
  */
 export function doctorCommand(name, context, meant, dims) {
   const given = ([key, value]) => ["-d", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`];

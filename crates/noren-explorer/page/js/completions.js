@@ -101,7 +101,7 @@ export class Completions {
     }
     const at = range.getBoundingClientRect();
     const box = this.element.closest(".editor").getBoundingClientRect();
-    this.element.style.left = `${Math.max(0, Math.min(at.left - box.left - 8, box.width - 300))}px`;
+    this.element.style.left = `${Math.max(0, Math.min(at.left - box.left - 8, box.width - this.element.offsetWidth))}px`;
     this.element.style.top = `${(at.bottom || box.bottom) - box.top + 6}px`;
   }
 }

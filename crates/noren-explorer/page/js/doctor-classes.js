@@ -6,13 +6,13 @@ import { thumbnail } from "./tiles.js";
 
 export class Catalogue {
   /**
-   * `onTry(class, context)` is called when the user opens the example of a class; `context` is the declarations of the example.
-   * `onOpen(name)` is called with the class that the user opens, or with null.
+   * `onTry(class, context)` is called when the user opens the example of a class; `context` is the declarations of the
+   * example. `onOpen(name)` is called with the name of the class that the user opens.
    */
   constructor({ api, onTry, onOpen }) {
     Object.assign(this, { api, onTry, onOpen });
     const id = uid("seek");
-    this.seek = el("input", { id, type: "search", placeholder: "padding, leak, triu, NaN …", oninput: () => this.filter() });
+    this.seek = el("input", { id, type: "search", placeholder: "for example padding, leak, triu or NaN", oninput: () => this.filter() });
     this.count = el("p", { class: "soft small", role: "status" });
     this.list = el("div", { class: "doctor-classes" });
     this.root = el("section", { class: "doctor-catalogue", "aria-label": "Catalogue" },
@@ -88,7 +88,7 @@ export class Catalogue {
     this.count.textContent = `${plural(seen, "class", "classes")} of ${this.items.size}`;
   }
 
-  /** Opens a class in the catalogue and, with `scroll`, scrolls to the class. */
+  /** Opens the entry of a class of mistakes in the catalogue. If `scroll` is true, scrolls to this entry. */
   open(name, { scroll = true } = {}) {
     const item = this.items.get(name);
     if (!item) return;
@@ -101,7 +101,10 @@ export class Catalogue {
   }
 }
 
-/** Returns the declarations for the example of a class. Returns null if the declarations would also need ids or lengths. */
+/**
+ * Returns the declarations that describe the intended mask of an example; each class of mistakes has an example. Returns null if this mask
+ * cannot be declared without ids, lengths or other arrays.
+ */
 function declaredBy({ tier, example: { right, shape } }) {
   if (tier > "T1") return null;
   const context = { convention: "keep_bool", ...(shape.query_offset && { past_len: shape.query_offset }) };

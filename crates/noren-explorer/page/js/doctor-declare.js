@@ -65,7 +65,7 @@ export class Declaration {
         this.rows,
         button("Add a key", () => this.addRow().querySelector("input").focus())),
       el("div", { class: "field" },
-        el("span", {}, "The complete intended mask; the doctor then guesses nothing"), editor));
+        el("span", {}, "The complete intended mask; if it is given, the diagnosis guesses nothing"), editor));
   }
 
   field([key, label, choices, kinds]) {
@@ -115,7 +115,7 @@ export class Declaration {
     this.onContext(this.context);
   }
 
-  /** Shows the declarations in the fields. */
+  /** Shows the declared properties of the mask, `context`, in the fields of the form. */
   update(context) {
     this.context = context;
     const kind = String(context.kind ?? "");

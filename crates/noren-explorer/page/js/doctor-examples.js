@@ -7,7 +7,7 @@ const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_
 
 const square = (len, keep) => bools([len, len], cells(len, len, keep));
 
-/** Returns for each token the number of its document, counted from 1, from the lengths of the documents. */
+/** Returns a list with the document number of each token. `lengths` are the lengths of the documents; the first document has number 1. */
 const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
 
 const PACKED = [7, 5, 8];
@@ -15,13 +15,13 @@ const OF = segments(PACKED);
 const REAL = [9, 6];
 
 /**
- * The example files of the doctor view. `bytes()` returns the content of a file, `code` is the line of Python that made the faulty mask,
- * and `context` and `meant` are the declarations.
+ * The example files of the view that diagnoses masks in files. `bytes()` returns the content of a file, `code` is the
+ * line of Python that made the faulty mask, and `context` and `meant` are the declarations.
  */
 export const EXAMPLES = [
   {
     id: "wide",
-    title: "Causal, one key too many",
+    title: "Causal mask with one key too many",
     says: "A causal triangle in which every query reads the token that it must predict.",
     code: "torch.tril(torch.ones(16, 16), diagonal=1).bool()",
     name: "mask.npy",

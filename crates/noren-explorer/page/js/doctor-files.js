@@ -1,8 +1,8 @@
 // Files of arrays, made in the page: npy for one array, safetensors for a mask with other arrays.
 
 /**
- * Returns an array of truth values for the doctor: `shape`, and `values` in row-major order as a typed array. `bool: true` distinguishes
- * truth values from numbers.
+ * Returns an array of truth values as an object for `npy` and `safetensors`: `shape`, and `values` in row-major order
+ * as a typed array. `bool: true` distinguishes truth values from numbers.
  */
 export const bools = (shape, cells) => ({ shape, values: Uint8Array.from(cells, Number), bool: true });
 export const floats = (shape, cells) => ({ shape, values: Float32Array.from(cells) });

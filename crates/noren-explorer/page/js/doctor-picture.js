@@ -14,14 +14,14 @@ const LEGENDS = {
     ["both", "visible, rightly"], ["denied", "hidden, rightly"],
   ],
   given: [["allowed", "visible in the given mask"], ["denied", "hidden"]],
-  fixed: [["allowed", "visible after the repair"], ["denied", "hidden"]],
+  fixed: [["allowed", "visible in the repaired mask"], ["denied", "hidden"]],
 };
 /** The maximum number of entries in the menu for the batch row and in the menu for the head. */
 const MOST_OFFERED = 256;
 
 /**
- * The kinds of pictures that the doctor view offers: of the difference of both masks (the default), of the given mask, and of the repaired
- * mask.
+ * The names of the three pictures that the doctor view offers: the difference between the given and the repaired mask (the default), the
+ * given mask, and the repaired mask.
  */
 export const sides = Object.keys(SIDES);
 
@@ -53,8 +53,8 @@ export class DoctorPicture {
   }
 
   /**
-   * Shows the pictures for the doctor's report about the file `name`, with the settings `set` of the view. Hides the picture if the report
-   * is null or has no mask.
+   * Shows the pictures for the diagnosis `report` of the file `name`, with the settings `set` of the view. Hides the
+   * picture if the report is null or has no mask.
    */
   take(report, name, set) {
     this.unlike = false;
@@ -103,7 +103,7 @@ export class DoctorPicture {
     return this.draw(this.set);
   }
 
-  /** Shows menus for the batch row and the head if the mask has more than one. */
+  /** Shows a menu for the batch row if the mask has several batch rows, and a menu for the head if it has several heads. */
   offerPatterns() {
     const choice = (axis, name) => {
       const count = this.report.dims[axis];
@@ -161,8 +161,8 @@ export class DoctorPicture {
 }
 
 /**
- * Describes whether a cell is allowed, from the byte of its pixel in a tile. Bits 0 and 1 are 2 if the mask allows the
- * cell; bits 4 and 5 mean that only the first or only the second of two compared masks allows the cell.
+ * Describes whether a cell is allowed. `byte` is the byte of the pixel that shows the cell. Bits 0 and 1 are 2 if the mask allows the cell.
+ * If two masks are compared, bit 4 means that only the first mask allows the cell, and bit 5 that only the second mask does.
  */
 function byteInWords(byte) {
   if (byte & 16) return "visible, should be hidden";

@@ -7,22 +7,22 @@ const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
 const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
 
 /**
- * Describes the cell `[batch row, head, query, key]`. The second argument is the numbers of batch rows and heads; an index is left out if
- * its count is 1.
+ * Describes the cell `[batch row, head, query, key]` as text. The second argument is `[number of batch rows, number of heads]`. The batch
+ * row or the head is left out if the mask has only one.
  */
 export function cellInWords([b, h, q, k], [batch, heads] = [1, 1]) {
   const where = [batch > 1 && `row ${b}`, heads > 1 && `head ${h}`].filter(Boolean);
   return [...where, `query ${q}, key ${k}`].join(", ");
 }
 
-/** Returns whether the file of a report has no mask, only companion arrays. */
+/** Returns true if the file of a report has no mask, only arrays that describe a batch, such as labels. */
 const maskless = (report) => report.given === null && !report.faulty;
 
 const NO_MASK = "No mask in this file";
 const SIGNS = { bad: "✗", good: "✓", none: "?" };
 const VERDICTS = { correct: "Correct", looks_like: "Looks like", cannot_tell: "Cannot tell" };
 
-/** Describes the doctor's verdict in a short text. */
+/** Describes the verdict of a diagnosis in a short text. */
 export function verdictInWords(report) {
   if (maskless(report)) return NO_MASK;
   if (!report.faulty) return `${VERDICTS[report.verdict] ?? VERDICTS.cannot_tell}: ${report.sentence}`;
@@ -31,13 +31,14 @@ export function verdictInWords(report) {
 }
 
 /**
- * Returns elements that show the doctor's report. `onCell([batch row, head, query, key])` is called when the user chooses a wrong cell,
- * `onClass(name)` when the user chooses a class of mistakes.
+ * Returns elements that show the report of a diagnosis. `onCell([batch row, head, query, key])` is called when the user
+ * chooses a wrong cell, `onClass(name)` when the user chooses a class of mistakes.
  */
 export function reportOf(report, titles, { onCell, onClass }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
   const none = maskless(report);
+  const arrays = report.arrays?.join(", ") || "none";
   const verdict = report.faulty ? "bad" : report.verdict === "correct" ? "good" : "none";
   const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
   const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Faulty";
@@ -47,12 +48,12 @@ export function reportOf(report, titles, { onCell, onClass }) {
       el("div", {},
         el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
-          ? el("p", {}, `The file has these arrays: ${report.arrays?.join(", ") || "none"}. The array of the mask must have the name `, el("code", {}, "mask"), ".")
+          ? el("p", {}, `The file has these arrays: ${arrays}. The array of the mask must have the name `, el("code", {}, "mask"), ".")
           : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
     aside("Open questions", questions),
-    aside("Correct masks that differ by one mistake", report.one_mistake_away),
+    aside("Known masks from which the given mask differs by one mistake", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
 }
@@ -76,7 +77,7 @@ function finding(f, report, titles, onCell, onClass) {
       line("class", button(f.class, () => onClass(f.class), { class: "plain doctor-link" })),
       f.wrong_cells > 0 && line("wrong cells", [
         el("span", {}, plural(f.wrong_cells, "cell")),
-        cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "the first wrong cells" },
+        cells.length > 0 && el("ul", { class: "doctor-cells", "aria-label": "positions of the first wrong cells" },
           cells, left > 0 && el("li", { class: "soft" }, `and ${number(left)} more`)),
       ])));
 }

@@ -1,5 +1,9 @@
 // Elements, and formats of numbers.
 
+import { number, plural } from "./numbers.js";
+
+export { number, plural };
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -90,13 +94,6 @@ export function inline(text) {
   });
 }
 
-/** Formats a count with separators: `1,048,576`. `n` is a number, or a string for counts beyond 2^53. */
-export function number(n) {
-  if (n === null || n === undefined) return "–";
-  if (typeof n === "string" && /^\d+$/.test(n)) return BigInt(n).toLocaleString("en");
-  return Number(n).toLocaleString("en", { maximumFractionDigits: 3 });
-}
-
 /** Formats a number with three digits and a suffix for the power of ten: `1.05 M`. */
 export function short(n) {
   const value = Number(n);
@@ -149,6 +146,3 @@ export const times = (n) => `${n >= 1000 ? short(n) : three(n)}×`;
 function three(value) {
   return Number(value.toPrecision(3)).toLocaleString("en", { maximumFractionDigits: 2, useGrouping: false });
 }
-
-/** Returns a count with the singular or the plural of a word: `1 token`, `3 tokens`. */
-export const plural = (n, one, many = `${one}s`) => `${number(n)} ${String(n) === "1" ? one : many}`;

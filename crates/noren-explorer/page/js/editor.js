@@ -3,7 +3,7 @@
 
 import { Completions } from "./completions.js";
 import { el, fill, inline, prose, uid } from "./dom.js";
-import { atomAt, coloured, complete } from "./language.js";
+import { atomAt, coloured, complete, joining } from "./language.js";
 
 const COLOURED = 32_768; // characters up to which a text is coloured and completed: twice what the server reads
 const REST = 450; // ms without a keystroke until an error is shown, because unfinished text is often invalid
@@ -25,6 +25,7 @@ export class Editor {
   #visited = false; // the documentation is shown after the editor first has the focus; until then, the controls beneath take its place
   #typed = -REST;
   #telling = 0;
+  #inserting = false;
 
   constructor({ label, language, labels = () => [], onInput, docs, placeholder = "" }) {
     this.#language = language;
@@ -72,7 +73,10 @@ export class Editor {
     this.#document();
   }
 
-  /** Shows the error `{message, hint, start, end}` in the editor. Null removes the error. */
+  /**
+   * Shows the error `{message, hint, start, end, actions, reveal}` in the editor. `actions` are elements below the message; `reveal()` is
+   * called when the error appears. Null removes the error.
+   */
   setError(error) {
     this.#error = error;
     clearTimeout(this.#telling);
@@ -82,10 +86,31 @@ export class Editor {
     this.#paint();
   }
 
-  /** Inserts a text at the caret. A selection is replaced. */
+  /** Inserts a mask at the caret, with the operator `&` between the mask and its neighbours where there is none. A selection is replaced. */
   insert(text) {
     this.input.focus();
+    const { selectionStart: from, selectionEnd: to, value } = this.input;
+    const joined = joining(value, from, to, text);
+    this.#replace(from, to, joined.text, joined.caret);
+  }
+
+  /** Inserts a part of a mask, such as an operator, at the caret without change. A selection is replaced. */
+  type(text) {
+    this.input.focus();
     this.#replace(this.input.selectionStart, this.input.selectionEnd, text);
+  }
+
+  /** Replaces the whole text, as if the user had typed it: undo restores the old text. */
+  retype(text) {
+    this.input.focus();
+    this.#replace(0, this.input.value.length, text);
+  }
+
+  /** Focuses the editor and selects the part of the text that has an error. */
+  focusError() {
+    this.input.focus();
+    const { start, end } = this.#error ?? {};
+    if (Number.isInteger(start)) this.input.setSelectionRange(start, Math.max(end ?? start, start));
   }
 
   focus() {
@@ -121,9 +146,15 @@ export class Editor {
   }
 
   #replace(from, to, text, caret = text.length) {
-    this.input.setRangeText(text, from, to, "end");
+    this.input.setSelectionRange(from, to);
+    // Unlike setRangeText, this command keeps the browser's undo. It sends the event `input` itself.
+    this.#inserting = true;
+    const done = text === "" && from === to ? true : document.execCommand(text === "" ? "delete" : "insertText", false, text);
+    this.#inserting = false;
+    if (!done) this.input.setRangeText(text, from, to, "end");
     this.input.setSelectionRange(from + caret, from + caret);
-    this.input.dispatchEvent(new Event("input"));
+    if (!done) this.input.dispatchEvent(new Event("input"));
+    this.#document();
   }
 
   #offer(all) {
@@ -140,7 +171,7 @@ export class Editor {
     this.#paint();
     this.#document();
     this.#onInput?.(this.input.value);
-    if (event.isTrusted) this.#offer(false);
+    if (event.isTrusted && !this.#inserting) this.#offer(false);
   }
 
   #key(event) {
@@ -162,8 +193,13 @@ export class Editor {
     this.input.setAttribute("aria-invalid", String(Boolean(error)));
     fill(
       this.#wrong,
-      error && [el("p", { class: "says" }, inline(error.message)), error.hint && el("p", { class: "hint" }, inline(error.hint))],
+      error && [
+        el("p", { class: "says" }, inline(error.message)),
+        error.hint && el("p", { class: "hint" }, inline(error.hint)),
+        error.actions?.length > 0 && el("div", { class: "repairs" }, error.actions),
+      ],
     );
+    error?.reveal?.();
   }
 }
 

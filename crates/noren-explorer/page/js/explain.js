@@ -4,10 +4,10 @@ import { button } from "./dialog.js";
 import { el, fill, inline, number } from "./dom.js";
 
 /**
- * Returns the parts of a mask expression that decide whether a cell is allowed. A node of an explanation has an expression, its result, and
- * its parts as nodes. If all parts have the result of the node, all of them decide. Otherwise the first part with this result decides, for
- * example the first false part of `a & b`. If no part has this result, as in `!a`, the first part decides. The parts of a deciding part are
- * examined in the same way.
+ * Returns the parts of a mask expression that decide whether a cell is allowed. A node of an explanation has an expression, a result, and
+ * child nodes for the parts of the expression. If all children have the result of the node, all children decide. Otherwise the first child
+ * with this result decides, for example the first false part of `a & b`. If no child has this result, as in `!a`, the first child decides.
+ * The children of a deciding child are examined in the same way.
  */
 export function deciding(node) {
   const parts = node.parts ?? [];
@@ -25,10 +25,12 @@ const sign = (allowed) =>
   );
 
 /** Describes whether a cell is allowed, and why, for screen readers: `query 3 may read key 1: ...`. */
-export const sentence = ({ q, k }, { allowed, root }) =>
-  `query ${number(q)} ${allowed ? "may" : "may not"} read key ${number(k)}: ${deciding(root)
-    .map(({ why }) => why.replaceAll("`", ""))
-    .join("; ")}`;
+export const sentence = ({ q, k }, { allowed, root }) => {
+  const reasons = deciding(root).map(({ why }) => why.replaceAll("`", "")).join("; ");
+  return allowed
+    ? `query ${number(q)} may read key ${number(k)}: ${reasons}`
+    : `query ${number(q)} may not read key ${number(k)}: ${reasons}`;
+};
 
 /**
  * Returns the text of the mask as elements, from the root node of an explanation. Parts that were evaluated are marked as true or false,

@@ -1,6 +1,8 @@
 // The controls of shape and facts. Facts without a control of their own are edited as JSON.
 
+import { button } from "./dialog.js";
 import { el, fill, number } from "./dom.js";
+import { openPaste } from "./facts-paste.js";
 import { field, labelFields, segments } from "./fields.js";
 import { readCount, readOffsets, readRows, writeRows } from "./lists.js";
 
@@ -12,15 +14,18 @@ const kindOf = (shape) => ("q" in shape || "kv" in shape ? "cross" : "past" in s
 
 /**
  * The controls for the shape, the facts and the layer of a mask. When the user changes a control, `onChange` is called with `{shape}`,
- * `{facts}` or `{layer}`.
+ * `{facts}` or `{layer}`; after a paste, one call may have several of these fields, and also `mask`. `mask()` returns the text of the mask
+ * that uses the facts, or null if there are several masks.
  */
 export class Facts {
   #onChange;
   #now = { shape: {}, facts: {}, layer: null };
   #controls = []; // functions that show the shown and the bound values in a control
+  #places = new Map(); // name of a control -> its element, for `open`
 
-  constructor({ onChange }) {
+  constructor({ onChange, mask = () => null }) {
     this.#onChange = onChange;
+    const paste = () => openPaste({ mask: mask(), shape: this.#now.shape, onUse: onChange });
     this.element = el(
       "div",
       { class: "facts" },
@@ -29,6 +34,7 @@ export class Facts {
       this.#documents(),
       this.#labels(),
       this.#others(),
+      el("p", { class: "facts-paste" }, button("Paste an array", paste)),
     );
   }
 
@@ -36,6 +42,28 @@ export class Facts {
   update({ shape, facts, layer }, bound = null) {
     this.#now = { shape: shape ?? {}, facts: facts ?? {}, layer: layer ?? null };
     for (const show of this.#controls) show(this.#now, bound);
+  }
+
+  /**
+   * Opens the control with a name, such as `lengths` or `len`. Focuses it if `focus` is true, and scrolls to it if `scroll` is true. Returns
+   * false if there is no such control.
+   */
+  open(name, { focus = true, scroll = true } = {}) {
+    const control = this.#places.get(name);
+    if (!control) return false;
+    control.closest("details").open = true;
+    const target = control.matches("input, textarea") ? control : (control.querySelector("input, textarea, [aria-pressed=true]") ?? control.querySelector("button"));
+    if (focus) {
+      target.focus({ preventScroll: true });
+      target.select?.();
+      if (scroll) target.scrollIntoView({ block: "center" });
+    }
+    return true;
+  }
+
+  /** Marks the control with a name as the cause of an error. Null removes the mark. */
+  mark(name) {
+    for (const [own, control] of this.#places) control.closest(".field, .segments, .labels").classList.toggle("asked", own === name);
   }
 
   #setShape(patch) {
@@ -62,8 +90,9 @@ export class Facts {
    * Returns a field of the controls. `write(values)` returns the text of the field for the values of the state; the text is not replaced
    * while the user is typing in the field. The other parameters are those of `field`.
    */
-  #field(label, { write, read, set, hint, tag = "input", ...props }) {
-    const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", ...props });
+  #field(label, { write, read, set, hint, tag = "input", name, ...props }) {
+    const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", dataset: { control: name }, ...props });
+    this.#places.set(name, input);
     this.#controls.push((now) => {
       if (document.activeElement !== input) input.value = write(now) ?? "";
     });
@@ -72,6 +101,7 @@ export class Facts {
 
   #count(label, key) {
     return this.#field(label, {
+      name: key,
       inputmode: "numeric",
       read: (text) => (text === "" ? undefined : readCount(text.replace(/,/g, ""))),
       write: ({ shape }) => shape[key],
@@ -81,6 +111,7 @@ export class Facts {
 
   #list(label, key, hint) {
     return this.#field(label, {
+      name: key,
       hint,
       read: (text) => readRows(text) ?? undefined,
       write: ({ facts }) => writeRows(facts[key]),
@@ -96,6 +127,7 @@ export class Facts {
       decode: el("div", { class: "fields" }, this.#count("Cached keys", "past"), this.#count("New queries", "new")),
     };
     const kinds = segments(KINDS, "Kind of attention", (kind) => this.#setKind(kind));
+    this.#places.set("kind", kinds.element);
     this.#controls.push(({ shape }) => {
       const kind = kindOf(shape);
       kinds.choose(kind);
@@ -144,6 +176,7 @@ export class Facts {
       return offsets.length > 1 ? offsets : offsets[0];
     };
     return this.#field("Query offset", {
+      name: "query_offset",
       hint: "the position of the first query",
       read,
       write: ({ shape }) => [shape.query_offset ?? ""].flat().join(", "),
@@ -158,8 +191,8 @@ export class Facts {
       assumed.hidden = note.length === 0;
       fill(
         assumed,
-        "Assumed, because these facts are not given: ",
-        note.map((said, i) => [i ? ", " : "", el("code", {}, said)]),
+        "Assumed, because it is not given: ",
+        note.map(assumedInWords).join(", "),
       );
     });
     return assumed;
@@ -171,7 +204,7 @@ export class Facts {
     );
     this.#controls.push(({ facts }) => sides.choose(facts.side === "left" ? "left" : "right"));
     return this.#fold("Lengths and padding", ({ facts }) => writeRows(facts.lengths), [
-      this.#list("Real tokens of each batch row", "lengths", "for example 5, 3"),
+      this.#list("Number of non-padding tokens of each batch row", "lengths", "for example 5, 3"),
       el("div", { class: "field row" }, el("span", {}, "Side of the padding"), sides.element),
     ]);
   }
@@ -180,12 +213,13 @@ export class Facts {
     return this.#fold(
       "Documents",
       ({ facts }) => writeRows(facts.documents),
-      this.#list("Lengths of packed documents", "documents", "for example 33, 31 (two batch rows: 33, 31; 64)"),
+      this.#list("Lengths of packed documents", "documents", "for example 33, 31 for one batch row, or 33, 31; 64 for two batch rows"),
     );
   }
 
   #labels() {
     const fields = labelFields((labels) => this.#setFacts({ labels: Object.keys(labels).length ? labels : undefined }));
+    this.#places.set("labels", fields.element);
     this.#controls.push(({ facts }) => fields.show(labelsOf(facts)));
     return this.#fold("Labels and levels", ({ facts }) => Object.keys(labelsOf(facts)).join(", "), [
       fields.element,
@@ -196,6 +230,7 @@ export class Facts {
   #others() {
     return this.#fold("Other facts", ({ facts }) => Object.keys(others(facts)).join(", "), [
       this.#field("Facts as JSON", {
+        name: "facts",
         tag: "textarea",
         class: "code",
         rows: "3",
@@ -205,14 +240,21 @@ export class Facts {
         set: (rest) => this.#onChange({ facts: tidy({ ...pick(this.#now.facts, OWN), ...rest }) }),
       }),
       this.#field("Layer", {
+        name: "layer",
         inputmode: "numeric",
-        hint: "the layer for which layers(...) selects a mask",
+        hint: "index of the layer, for a mask text with layers(...)",
         read: (text) => (text === "" ? null : readCount(text)),
         write: ({ layer }) => layer,
         set: (layer) => this.#onChange({ layer }),
       }),
     ]);
   }
+}
+
+/** Returns an assumed size, such as `len 16` or `q 4 kv 12`, in the words of the controls. */
+export function assumedInWords(said) {
+  const words = { len: "length", q: "queries", kv: "keys", batch: "batch rows", heads: "heads" };
+  return said.replace(/(\w+) (\d+)/g, (_, name, size) => (name === "len" ? `length ${number(size)}` : `${number(size)} ${words[name] ?? name}`));
 }
 
 function readObject(text) {

@@ -5,23 +5,35 @@ import { el, fill, uid } from "./dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
 /**
- * Returns `input` with its label. `read` parses the text of the input and may throw an error; `set` receives the parsed value. `hint`, or
- * the error, is shown below the input.
+ * Returns `input` with the label `label`. `read` parses the text of the input and may throw an error; `set` receives the parsed value. The
+ * text below the input is the error, or `hint` if there is no error.
  */
 export function field(label, input, { read, set, hint }) {
   input.id = uid("field");
   const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
   input.setAttribute("aria-describedby", says.id);
+  let last = ""; // the last text without an error
+  input.addEventListener("focus", () => (last = input.getAttribute("aria-invalid") === "true" ? last : input.value));
+  const putBack = () => {
+    input.value = last;
+    input.focus();
+    tell(false, hint);
+  };
   const tell = (invalid, words) => {
     input.setAttribute("aria-invalid", String(invalid));
     fill(says, words);
   };
   input.addEventListener("input", () => {
     try {
-      set(read(input.value.trim()));
+      const value = read(input.value.trim());
+      last = input.value;
+      set(value);
       tell(false, hint);
     } catch (error) {
-      tell(true, el("span", { class: "wrong" }, error.message));
+      tell(true, [
+        el("span", { class: "wrong" }, error.message),
+        button(`put back ${last === "" ? "nothing" : last.slice(0, 24)}`, putBack, { class: "repair" }),
+      ]);
     }
   });
   return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
@@ -42,8 +54,8 @@ export function segments(names, label, onChoose) {
 }
 
 /**
- * Returns fields for labels as `{element, show(labels)}`. Each line has the name of a label and its positions. `set(labels)` is called when
- * the user changes a field.
+ * Returns input fields for labels (named sets of positions) as `{element, show(labels)}`. Each line has the name of a label and its
+ * positions. `set(labels)` is called when the user changes a field.
  */
 export function labelFields(set) {
   const lines = el("div", { class: "label-lines" });

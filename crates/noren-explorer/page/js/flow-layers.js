@@ -13,8 +13,8 @@ const ICONS = {
 
 export class LayersPanel {
   /**
-   * `onLayers(texts)` is called when the user changes the masks, `onDepth(number)` when the user changes the number of layers, and
-   * `onFill(word)` when the user changes the fill: the result of a query that may read no key.
+   * `onLayers(texts)` is called when the user changes the masks, and `onDepth(number)` when the user changes the number of layers.
+   * `onFill(word)` is called when the user changes the fill, which is the result of a query that may read no key.
    */
   constructor({ language, labels, onLayers, onDepth, onFill }) {
     Object.assign(this, { language, labels, onLayers });
@@ -37,7 +37,7 @@ export class LayersPanel {
       el("div", { class: "flow-under" }, this.more, this.turns),
       el("div", { class: "flow-pair" },
         el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
-        el("div", { class: "field" }, el("label", { for: empty }, "A query without visible keys reads"), this.fill)));
+        el("div", { class: "field" }, el("label", { for: empty }, "Keys that a query without visible keys reads"), this.fill)));
   }
 
   texts() {
@@ -66,10 +66,13 @@ export class LayersPanel {
     this.turns.textContent = one ? "every layer has this mask" : `${all.length} masks alternate over the layers`;
   }
 
-  /** Shows the error in the editor of the mask with the index `error.layer`. Null removes all errors. */
-  problem(error) {
-    this.rows.forEach((row, index) => row.editor.setError(error && index === error.layer ? error : null));
+  /** Shows `error` in the editor of the mask with the index `layer`. Null removes all errors. */
+  problem(error, layer) {
+    this.rows.forEach((row, index) => row.editor.setError(error && index === layer ? error : null));
   }
+
+  /** Returns the editor of the mask with the index `layer`; undefined if the mask has no row. */
+  editor = (layer) => this.rows[layer]?.editor;
 
   row() {
     const editor = new Editor({
@@ -124,7 +127,7 @@ export class LayersPanel {
   }
 }
 
-/** Returns a panel with the example stacks and the stacks of real models. `onPick(patch)` is called with the chosen stack. */
+/** Returns a panel with example stacks (the masks of several layers) and with the stacks of real models. `onPick(patch)` is called with the change of the page's state that shows the chosen stack. */
 export function presetsPanel(presets, onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
     "Information passes through several layers. Begin with an example, or write your own masks.");
@@ -136,13 +139,13 @@ export function presetsPanel(presets, onPick) {
   fill(list, presets.map((preset) => button(preset.name, () => pick(preset), { title: preset.says })));
   const more = (others) => {
     const choice = el("select", {
-      "aria-label": "Stacks of models",
+      "aria-label": "Masks of all layers of a real model",
       onchange: () => {
         const preset = others[choice.selectedIndex - 1];
         choice.selectedIndex = 0;
         pick(preset);
       },
-    }, el("option", {}, "Stacks of models …"), others.map(({ name }) => el("option", {}, name)));
+    }, el("option", {}, "Masks of all layers of a real model …"), others.map(({ name }) => el("option", {}, name)));
     if (others.length) list.append(choice);
   };
   return { root: el("div", { class: "flow-begin" }, list, says), more };

@@ -19,9 +19,9 @@ const WIDEST = 64;
 
 export class FlowPicture extends Drawing {
   /**
-   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, `onView({first, last})` with the
-   * range of visible tokens after panning and zooming, and `onHover(token, level)` with the token and level under the pointer, or with
-   * nulls.
+   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, and `onView({first, last})` with
+   * the range of visible tokens after panning and zooming. `onHover(token, level)` is called with the token and the level under the
+   * pointer, or with nulls. Level 0 is the inputs, and level `l` is the tokens after `l` layers.
    */
   constructor(canvas, { inks, onToken, onView, onHover }) {
     super(canvas);
@@ -38,7 +38,7 @@ export class FlowPicture extends Drawing {
    * - `token`, the token whose flow is shown
    * - `back`, whether the tokens that reach this token are drawn, and `reach`, whether the tokens that this token reaches are drawn
    * - `path`, a path `{source, steps}`, or null
-   * - `cut`, a cut, whose first element is its layer, or null
+   * - `cut`, `[layer, count]`: a layer in which the policy holds if `count` cells are denied; or null
    *
    * `layers` are the texts of the masks. Returns true if the number of tokens changed; the picture then shows all tokens.
    */
@@ -155,7 +155,7 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Draws a flow with few tokens: a dot for each token at each level, a faint curve for each allowed cell, and coloured curves where
+   * Draws a flow with few tokens. Each token has a dot at each level, and each allowed cell is a faint curve. Coloured curves show where
    * information reaches the shown token or comes from the shown token.
    */
   drawGraph() {
@@ -254,9 +254,9 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Clears the part of a band (the strip of one level) for which the server may not have sent all ranges. `ends` has one element for each
-   * set of ranges: the token up to which the ranges are complete, or false if the set is not drawn. `top` and `high` are the y coordinate
-   * and the height of the band.
+   * Clears the unknown part of a band (the strip of one level): the server may not have sent all ranges of tokens. `ends` has one element
+   * for each set of ranges: the token up to which the ranges are complete, or false if the set is not drawn. `top` and `high` are the y
+   * coordinate and the height of the band.
    */
   blank(ends, top, high) {
     const { context: c, view, area, ink } = this;
@@ -305,8 +305,8 @@ export class FlowPicture extends Drawing {
   }
 
   /**
-   * Draws a path of information through the layers. Each step of the path is a layer in which a token reads the previous token. Between the
-   * steps, the path stays at its token.
+   * Draws a path along which information moves from token to token through the layers. In a layer with a step, a token reads the token
+   * where the path was; in the other layers the path stays at its token.
    */
   drawPath() {
     if (!this.shown.path) return;
@@ -455,16 +455,16 @@ export class FlowPicture extends Drawing {
 }
 
 /**
- * Returns the end of the part of `set` that is known. The server may send only the first ranges of a set, whose number
- * of tokens is `tokens`: then the result is the end of the last range, otherwise Infinity.
+ * Returns the token up to which `set` is known. The server may send only the first ranges of a set; `tokens` is the number of tokens in the
+ * complete set. If ranges are missing, the result is the end of the last range, otherwise Infinity.
  */
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
 
 /**
- * Returns the points `{level, token, stop}` of a path from the inputs to the outputs. The path begins at the token `source`; after each
- * step `[layer, token]`, it is at another token. `stop` is true at the beginning of the path and after each step.
+ * Returns the points `{level, token, stop}` of a path from the inputs to the outputs. The path begins at the token `source`, and each step
+ * `[layer, token]` leads to another token. `stop` is true at the beginning of the path and after each step.
  */
 export function waypoints({ source, steps }, depth) {
   const points = [{ level: 0, token: source, stop: true }];

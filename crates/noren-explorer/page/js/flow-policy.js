@@ -3,16 +3,17 @@
 import { button } from "./dialog.js";
 import { debounce, el, fill, number, plural, uid } from "./dom.js";
 import { RULES } from "./flow-settings.js";
+import { paintError } from "./repairs.js";
 
 export class PolicyPanel {
   /**
-   * `onText(text)` is called when the user changes the rules. `onViolation(index)` is called with the violation to draw, or with null for
-   * none.
+   * `onText(text)` is called when the user changes the rules. `onViolation(index)` is called with the index of the
+   * violated rule whose path is drawn, or with null if no path is drawn. `onCertificate()` is called when the user downloads the certificate.
    */
-  constructor({ onText, onViolation }) {
+  constructor({ onText, onViolation, onCertificate }) {
     this.onViolation = onViolation;
     const id = uid("policy");
-    this.problem = el("p", { class: "wrong", id: `${id}-problem`, hidden: true });
+    this.problem = el("div", { class: "wrong", id: `${id}-problem`, hidden: true });
     this.input = el("textarea", {
       id,
       class: "flow-rules",
@@ -25,6 +26,9 @@ export class PolicyPanel {
       oninput: debounce(() => onText(this.input.value), 120),
     });
     this.verdict = el("p", { class: "flow-verdict", role: "status" });
+    this.certificate = el("div", { class: "flow-certificate", hidden: true },
+      button("Download certificate", onCertificate),
+      el("p", { class: "soft small" }, el("code", {}, "noren verify certificate.json"), " checks it with a second implementation."));
     this.empty = el("p", { class: "soft small", hidden: true });
     this.list = el("ol", { class: "flow-violations" });
     this.more = el("p", { class: "soft small", hidden: true });
@@ -41,7 +45,7 @@ export class PolicyPanel {
       el("label", { class: "soft small", for: id }, "Denied pairs of tokens, one rule per line"),
       this.input, this.problem,
       el("details", { class: "fold" }, el("summary", {}, "Example rules"), el("div", { class: "flow-chips" }, rules)),
-      this.verdict, this.empty, this.list, this.more);
+      this.verdict, this.certificate, this.empty, this.list, this.more);
   }
 
   /** Shows the policy of the state in the input, unless the user is typing there. */
@@ -49,9 +53,12 @@ export class PolicyPanel {
     if (document.activeElement !== this.input && this.input.value !== policy) this.input.value = policy;
   }
 
-  /** Shows the verdict and the violations of an answer; `chosen` is the index of the drawn violation. */
-  show(answer, chosen) {
-    this.say(answer);
+  /**
+   * Shows the verdict and the violated rules of an answer. `chosen` is the index of the violated rule whose path is drawn. `repairs(error)`
+   * returns the message and the repairs to show for an error in the rules.
+   */
+  show(answer, chosen, repairs) {
+    this.say(answer, repairs);
     const violations = answer.violations ?? [];
     const rows = violations.map((violation, index) => this.row(violation, index, index === chosen));
     const focused = this.list.contains(document.activeElement);
@@ -62,18 +69,19 @@ export class PolicyPanel {
     this.more.textContent = `and ${number(left)} more`;
   }
 
-  say({ policy_error: problem, verdict, pairs, depth, heads, batch, violations, violation_count: broken, empty }) {
-    this.problem.hidden = !problem;
-    const parts = problem ? [problem.line && `Line ${problem.line}:`, problem.message, problem.hint] : [];
-    this.problem.textContent = parts.filter(Boolean).join(" ");
+  say({ policy_error: problem, verdict, pairs, depth, heads, batch, violations, violation_count: broken, empty }, repairs) {
+    const message = problem && [problem.line && `Line ${problem.line}:`, problem.message].filter(Boolean).join(" ");
+    if (JSON.stringify(problem) !== this.problem.dataset.of) paintError(this.problem, problem ? repairs({ ...problem, message }) : null);
+    this.problem.dataset.of = JSON.stringify(problem);
     this.input.setAttribute("aria-invalid", problem ? "true" : "false");
+    this.certificate.hidden = !verdict;
     this.empty.hidden = !empty?.length;
     this.empty.textContent = (empty ?? []).join("; ");
     const over = [plural(depth, "layer"), plural(heads, "head"), plural(batch, "batch row")].join(", ");
     const words = () => {
       if (problem) return ["", problem.line ? "The rules cannot be read" : "Not checked"];
-      if (verdict === "holds") return ["good", `The policy holds: none of ${plural(pairs, "denied pair")} of tokens is reached (${over})`];
-      if (verdict === "broken") return ["bad", `The policy is broken: ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} of tokens reached (${over})`];
+      if (verdict === "holds") return ["good", `The policy holds: no source token influences its target token in ${plural(pairs, "denied pair")} (${over})`];
+      if (verdict === "broken") return ["bad", `The policy is broken: a source token influences its target token in ${reachedInWords(violations, broken)} of ${plural(pairs, "denied pair")} (${over})`];
       if (verdict) return ["", "No result: the rules deny no pair of tokens"];
       return ["", "There is no rule, so nothing is denied"];
     };
@@ -100,8 +108,9 @@ export class PolicyPanel {
 }
 
 /**
- * Returns as text the number of pairs of tokens that the policy denies but that flow connects, over all `violations`. `count` is the number
- * of all violations. If some violations are not listed or not counted exactly, the text begins with `at least`.
+ * Returns as text the number of denied pairs of tokens in which the source reaches the target, over all violated rules. `violations` lists
+ * violated rules, and `count` is the number of all violated rules. The text begins with `at least` if some violated rules are not listed,
+ * or if some pairs are not counted exactly.
  */
 function reachedInWords(violations, count) {
   const sum = violations.reduce((sum, violation) => sum + violation.reached_pairs, 0);
@@ -115,6 +124,6 @@ function pathInWords({ source, steps }) {
 }
 
 function cutInWords(cut) {
-  if (!cut) return "No cut in a single layer is enough: hide the sources in all layers.";
-  return `Cheapest cut: ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
+  if (!cut) return "It is not enough to deny cells in a single layer: hide the sources in all layers.";
+  return `Cheapest repair in a single layer: deny ${plural(cut[1], "cell")} in layer ${cut[0]}.`;
 }

@@ -27,16 +27,16 @@ export function holds(set, token, tokens) {
 }
 
 /**
- * Describes a set of ranges: `3, 7..12, 20..64`, with excluded ends and at most `most` ranges. `tokens` is the number of tokens in the set;
- * if it is larger than the number in the given ranges, some ranges are missing.
+ * Returns a set of ranges as text: `3, 7..12, 20..64`. The ends are excluded, and at most `most` ranges are named. `tokens` is the number
+ * of tokens in the complete set; if the given ranges have fewer tokens, some ranges are missing.
  */
 export function inWords(set, most = 4, tokens = 0) {
   const more = count(set) < tokens;
   if (set.length === 0) return more ? "…" : "none";
   const run = ([a, b]) => (b - a === 1 ? `${a}` : `${a}..${b}`);
   const given = set.slice(0, most).map(run).join(", ");
-  if (more) return `${given}, … (more than ${set.length} runs)`;
-  return set.length > most ? `${given}, … (${set.length} runs)` : given;
+  if (more) return `${given}, … (more than ${set.length} ranges)`;
+  return set.length > most ? `${given}, … (${set.length} ranges)` : given;
 }
 
 /**

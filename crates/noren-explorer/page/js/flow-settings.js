@@ -46,14 +46,14 @@ export function request(state, { layers, depth, fill, policy, token, batch }) {
 
 /** Example rules of a policy. */
 export const RULES = [
-  ["deny: document(i) -> document(j)", "no document reaches another"],
-  ["deny: label(pii) -> output", "no labelled token reaches the output of another token"],
-  ["deny: level(2) -> level(0)", "no token of level 2 reaches a token of level 0"],
-  ["deny: tokens(0..2) -> token(9)", "tokens 0 and 1 do not reach token 9"],
+  ["deny: document(i) -> document(j)", "no document influences another document"],
+  ["deny: label(pii) -> output", "no token with the label pii influences the output of another token"],
+  ["deny: level(2) -> level(0)", "no token of clearance level 2 influences a token of clearance level 0"],
+  ["deny: tokens(0..2) -> token(9)", "tokens 0 and 1 do not influence token 9"],
   ["allow: label(pii) -> label(pii)", "an exception: these pairs are not denied"],
 ];
 
-/** The example stacks. `patch` is the change of the state that shows an example. */
+/** The example stacks: the masks of several layers. `patch` is the change of the page's state that shows an example. */
 export const PRESETS = [
   {
     name: "Windows, stacked",
@@ -115,7 +115,7 @@ export const PRESETS = [
   },
   {
     name: "65,536 tokens",
-    says: "Windows of 1,024 tokens and a sparse layer every sixth, over a whole book: bands instead of dots. Zoom with the wheel.",
+    says: "A whole book: five layers with windows of 1,024 tokens and one sparse layer alternate. The picture shows bands. Zoom with the wheel.",
     patch: {
       shape: { len: 65536 },
       facts: {},

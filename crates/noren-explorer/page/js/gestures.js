@@ -42,12 +42,14 @@ export class Glide {
 }
 
 /**
- * Connects mouse, pen and fingers on `element` with a camera: dragging moves it, wheel and pinch zoom. `moved()` is called after each
- * change of the camera, `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under a
- * pixel, or null.
+ * Connects mouse, pen and fingers on `element` with a camera: dragging moves the camera, wheel and pinch zoom. `moved()` is called after
+ * each change of the camera, `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under
+ * a pixel, or null. `grab(x, y)` is called when a pointer goes down at a pixel. It returns null, or a function that moves the camera while
+ * this pointer is dragged, such as on the small map.
  */
-export function pointers(element, camera, { hover, moved, pick, cell }) {
+export function pointers(element, camera, { hover, moved, pick, cell, grab }) {
   const down = new Map(); // pointer -> {x, y}
+  let held = null; // moves the camera by the small map
   let start = null; // the position at which the only pointer went down, while it may still be a click
 
   const at = (event) => {
@@ -62,11 +64,23 @@ export function pointers(element, camera, { hover, moved, pick, cell }) {
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     element.setPointerCapture(event.pointerId);
+    const { x, y } = at(event);
+    held = down.size === 0 ? grab(x, y) : held;
+    if (held) {
+      held(x, y);
+      return moved();
+    }
     down.set(event.pointerId, at(event));
     start = down.size === 1 ? at(event) : null;
+    return undefined;
   });
   element.addEventListener("pointermove", (event) => {
     const now = at(event);
+    if (held) {
+      held(now.x, now.y);
+      hover(null);
+      return moved();
+    }
     const last = down.get(event.pointerId);
     if (!last) return hover(cell(now.x, now.y));
     if (start && Math.hypot(now.x - start.x, now.y - start.y) < CLICK) return undefined;
@@ -86,6 +100,7 @@ export function pointers(element, camera, { hover, moved, pick, cell }) {
     return moved();
   });
   const up = (event) => {
+    held = null;
     if (!down.delete(event.pointerId)) return;
     element.classList.remove("dragged");
     const found = start && event.type === "pointerup" ? cell(start.x, start.y) : null;

@@ -13,8 +13,8 @@ export function tokens(text) {
 }
 
 /**
- * Returns the tokens of a text with the kinds that the editor colours: names of atoms are `atom`, names before `=` or `:` are `param`,
- * other names are `word`.
+ * Returns the tokens of a text with the kinds that the editor colours. Names of atoms have the kind `atom`, names before `=` or `:` have
+ * the kind `param`, and other names have the kind `word`.
  */
 export function coloured(text, language) {
   const known = new Set([...language.atoms, ...language.scores].flatMap((atom) => names(atom)));
@@ -27,7 +27,7 @@ export function coloured(text, language) {
   });
 }
 
-/** Returns all names that the title of an atom contains: the documentation of `sliding(W)` also documents `sliding_window(W)`. */
+/** Returns all names in the title of the documentation `atom`: for example, one entry documents both `sliding(W)` and `sliding_window(W)`. */
 function names(atom) {
   return [atom.name, ...[...atom.title.matchAll(/`([a-z_]+)/g)].map(([, name]) => name)];
 }
@@ -88,9 +88,17 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
       items.push({ insert: `${param.name}=`, name: `${param.name}=`, says: param.what });
     }
   }
+  // After an operand, a mask needs an operator: the completion inserts `&` too.
+  const joins = !call && endsOperand(behind);
+  if (joins) {
+    for (const atom of language.atoms) {
+      items.push(...calls(atom).map((item) => ({ ...item, insert: `& ${item.insert}`, caret: item.caret === undefined ? undefined : item.caret + 2 })));
+    }
+  }
   const wantsScore = behind?.text === "+";
   const wantsMask = !behind || ["&", "|", "!", "~", "-", "(", ":"].includes(behind.text);
   if (wantsScore || wantsMask) for (const atom of wantsScore ? language.scores : language.atoms) items.push(...calls(atom));
+  if (joins && !typed && !all) return null;
   const fits = (item) => item.name.toLowerCase().startsWith(typed.toLowerCase());
   const inside = (item) => typed.length > 1 && item.name.toLowerCase().includes(typed.toLowerCase());
   const found = [...items.filter(fits), ...items.filter((item) => !fits(item) && inside(item))];
@@ -98,7 +106,25 @@ export function complete(text, caret, language, labels, { all = false } = {}) {
   return { from, to, items: found };
 }
 
-/** Returns a list with one completion, which inserts an atom. Brackets are added unless the atom can be used without brackets. */
+/** Returns whether a token ends an operand of the mask language: a name, a number or a closing bracket. */
+const endsOperand = (token) => token !== undefined && (["name", "number"].includes(token.kind) || [")", "]"].includes(token.text));
+
+/**
+ * Returns the text that inserts the mask `mask` between the positions `from` and `to` of a text, with operators where a neighbour is an
+ * operand, as `{text, caret}`. `caret` is the position after the mask.
+ */
+export function joining(text, from, to, mask) {
+  const before = tokens(text.slice(0, from)).filter(({ kind }) => kind !== "space").at(-1);
+  const after = tokens(text.slice(to)).find(({ kind }) => kind !== "space");
+  const spaced = from === 0 || /\s$/.test(text.slice(0, from)) ? "" : " ";
+  const left = endsOperand(before) ? `${spaced}& ` : before && before.kind === "sign" && before.text !== "!" && before.text !== "~" ? spaced : "";
+  const inside = left + mask;
+  const opens = after && (after.kind === "name" || ["(", "!", "~"].includes(after.text));
+  const right = opens ? `${/^\s/.test(text.slice(to)) ? " &" : " & "}` : "";
+  return { text: inside + right, caret: inside.length };
+}
+
+/** Returns a list with one completion, which inserts the name of an elementary mask (atom). Brackets are added unless the atom can be used without brackets. */
 function calls(atom) {
   const { name, title } = atom;
   const bare = title.includes(`\`${name}\``);

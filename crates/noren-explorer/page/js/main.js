@@ -9,19 +9,23 @@ import * as cost from "./view-cost.js";
 import * as flow from "./view-flow.js";
 import * as text from "./view-text.js";
 import * as doctor from "./view-doctor.js";
+import * as learn from "./view-learn.js";
+import { welcome } from "./welcome.js";
 
-const VIEWS = [mask, cost, flow, text, doctor];
+const VIEWS = [mask, cost, flow, text, doctor, learn];
 
 const root = document.getElementById("view");
 const nav = document.getElementById("nav");
 let shown = null; // {id, view}
 
-function toast(message, { kind = "note" } = {}) {
+/** Shows a message for a while. `actions` are buttons that belong to the message. */
+function toast(message, { kind = "note", actions = [] } = {}) {
   const toasts = document.getElementById("toasts");
-  if ([...toasts.children].some((note) => note.textContent === message)) return; // already shown
-  const note = el("p", { class: `toast ${kind}` }, message);
+  if ([...toasts.children].some((note) => note.dataset.message === message)) return; // already shown
+  const note = el("p", { class: `toast ${kind}`, dataset: { message } }, message, actions.length > 0 && el("span", { class: "repairs" }, actions));
+  note.addEventListener("click", (event) => event.target.closest("button") && note.remove());
   toasts.append(note);
-  setTimeout(() => note.remove(), 6000);
+  setTimeout(() => note.remove(), actions.length > 0 ? 20_000 : 6000);
 }
 
 const ctx = {
@@ -106,4 +110,5 @@ try {
 }
 state.subscribe(show);
 show(state.get());
+welcome(root, ctx);
 document.documentElement.dataset.ready = "true";

@@ -1,18 +1,5 @@
-// Parts of the mask view: exports, keys, icons, legends, and the bars along the rulers.
+// Parts of the mask view: keys, icons, legends, and the bars along the rulers.
 
-/** The formats in which a mask can be downloaded, each as `[name in the API, title, note]`. */
-export const EXPORTS = [
-  ["svg", "SVG", "a picture that stays sharp at any size"],
-  ["png", "PNG", "a picture"],
-  ["txt", "Text", "a picture of characters, as in the terminal"],
-  ["expression", "Expression", "the mask's text"],
-  ["rust", "Rust", "a program"],
-  ["python", "Python", "a program"],
-  ["json", "JSON", "mask, shape and facts"],
-  ["npy", "NumPy array", "every cell"],
-];
-/** The formats of downloads that are pictures. If the picture on the page is zoomed, the download contains only the visible part. */
-export const PICTURES = ["svg", "png", "txt"];
 /** The keyboard shortcuts of the picture, each as `[keys, effect]`. */
 export const SHORTCUTS = [
   ["← ↑ ↓ →", "move the cell cursor"],
@@ -22,7 +9,9 @@ export const SHORTCUTS = [
   ["+ −", "zoom"],
   ["0", "show everything"],
   ["Home End", "first and last key of the row"],
-  ["t", "tiles of the plan"],
+  ["[ ]", "previous and next border of the row"],
+  ["{ }", "previous and next border of the column"],
+  ["t", "show or hide the tiles of the plan"],
   ["d", "jump to the first difference"],
   ["p", "presets"],
   ["/", "go to the editor"],
@@ -55,16 +44,16 @@ export const LEGENDS = {
     ["denied", "skipped"],
   ],
   difference: [
-    ["only-this", "only the first mask (−)"],
-    ["only-other", "only the second mask (+)"],
-    ["both", "both"],
-    ["denied", "neither"],
+    ["only-this", "allowed only by the first mask (−)"],
+    ["only-other", "allowed only by the second mask (+)"],
+    ["both", "allowed by both masks"],
+    ["denied", "allowed by neither mask"],
   ],
 };
 
 /**
- * Returns the documents, the labels, or the non-padding tokens of a batch row as bars along the rulers. `bound` is the answer of POST
- * /api/masks, and `side` is `left` if the padding is before the other tokens.
+ * Returns the documents and the labels of a batch row as bars along the rulers. If there are none, returns its non-padding tokens as a bar.
+ * `bound` is the answer of POST /api/masks, and `side` is `left` if the padding is before the other tokens.
  */
 export function bandsOf(bound, batch, side) {
   const bands = [];

@@ -1,22 +1,29 @@
 // The notices over a picture: it is not, or not yet, the requested picture, or some of its tiles cannot be drawn.
 
+import { button } from "./dialog.js";
 import { el, plural } from "./dom.js";
 
 const PATIENCE = 120; // ms for which tiles may be missing before a notice appears
 
+const alone = (event) => event.stopPropagation();
+
 export class Notices {
   #veil = el("p", { class: "picture-veil", role: "status", hidden: true });
   #status = el("p", { class: "picture-status", role: "status", hidden: true });
+  #again = button("try again", () => {}, { class: "repair", hidden: true });
   #onLate;
   #timer = 0;
 
   /** Whether tiles of the picture have been missing for longer than PATIENCE. */
   late = false;
-  elements = [this.#veil, this.#status];
+  // Presses of the button are not gestures of the picture.
+  #failure = el("div", { class: "picture-failure", onpointerdown: alone, onkeydown: alone }, this.#status, this.#again);
+  elements = [this.#veil, this.#failure];
 
-  /** `onLate()` is called when tiles have been missing for the time PATIENCE. */
-  constructor(onLate) {
+  /** `onLate()` is called when tiles have been missing for the time PATIENCE, `onAgain()` when the user requests failed tiles again. */
+  constructor(onLate, onAgain) {
     this.#onLate = onLate;
+    this.#again.addEventListener("click", onAgain);
   }
 
   /**
@@ -46,7 +53,10 @@ export class Notices {
    */
   show(outdated, complete, failures) {
     write(this.#veil, outdated || (this.late && !complete && !failures ? "Drawing …" : ""));
-    const again = failures?.over ? "The page does not try again until the view changes." : "The page tries again soon.";
+    this.#again.hidden = !failures;
+    const again = failures?.over
+      ? "The page requests the missing pieces again only after the view changes."
+      : "The page soon requests the missing pieces again.";
     write(
       this.#status,
       failures

@@ -9,6 +9,12 @@ const GRID_FROM = 6; // minimum pixels of a cell for lines between cells
 const ROUND_FROM = 18; // minimum pixels of a cell for single shapes,
 const SINGLES = 8_000; // for at most this many cells, because a frame has little time
 const TICK = 5;
+/** The width of one character of the texts beside the picture, in pixels. */
+export const DIGIT = 7.3;
+/** The width of the space to the right of the picture, in pixels. The last number of the top ruler may extend into this space. */
+const RIGHT = 12;
+const RULER = "12px ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace";
+const TITLE = "600 12px system-ui, 'Liberation Sans', sans-serif";
 
 let inks = null;
 let hatch = null;
@@ -22,7 +28,9 @@ function ink(name) {
 
 const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
 
-/** Returns the pattern for cells whose tile is not loaded. The pattern is hatched, so that it differs from all colours of the legend. */
+/**
+ * Returns the fill pattern for cells whose tile is not loaded: a hatched pattern, because a plain colour could be a colour of the legend.
+ */
 function missing(context) {
   if (hatch) return hatch;
   const side = 12;
@@ -42,8 +50,9 @@ function missing(context) {
 }
 
 /**
- * Returns the level of the tiles for a camera: the level at which one pixel of a tile is one to two screen pixels wide. `ratio` is the
- * number of screen pixels per page pixel, and `top` the maximum level.
+ * Returns the level of the tiles to draw: the level at which one pixel of a tile is one to two screen pixels wide in the view of `camera`.
+ * At level `l`, a pixel of a tile shows `2^l` by `2^l` cells. `ratio` is the number of screen pixels per page pixel, and `top` is the
+ * maximum level.
  */
 export function levelFor(camera, top, ratio) {
   const finest = Math.max(camera.scale, Math.min(camera.down, camera.scale)) * ratio;
@@ -130,8 +139,9 @@ function drawCoarser(context, camera, tiles, [level, row, col], from = 1) {
 }
 
 /**
- * Draws the visible cells of a tile as rectangles with round corners and gaps between them. If two masks are compared, a cell that only the
- * first mask allows has a minus sign, and a cell that only the second mask allows has a plus sign.
+ * Draws the visible cells of a tile as rectangles with round corners and gaps between them. If two masks are compared, a minus sign marks a
+ * cell that only the first mask allows, and a plus sign a cell that only the second mask allows. A minus sign also marks a cell whose value
+ * is unknown.
  */
 function drawSingles(context, camera, tile, mode) {
   const { q0, q1, k0, k1 } = camera.seen();
@@ -142,6 +152,9 @@ function drawSingles(context, camera, tile, mode) {
   const paths = new Map();
   const minus = new Path2D();
   const plus = new Path2D();
+  // The gaps have the colour of the page, and not the pattern of missing tiles.
+  context.fillStyle = ink("page");
+  context.fillRect(camera.x(tile.firstKey), camera.y(tile.firstQuery), tile.cols * across, tile.rows * down);
   for (let q = Math.max(q0, tile.firstQuery); q < Math.min(q1, tile.firstQuery + tile.rows); q += 1) {
     for (let k = Math.max(k0, tile.firstKey); k < Math.min(k1, tile.firstKey + tile.cols); k += 1) {
       const byte = tile.cells[(q - tile.firstQuery) * tile.cols + (k - tile.firstKey)];
@@ -230,20 +243,28 @@ function pill(context, camera, words, x, y, align) {
 }
 
 /**
- * Draws rulers: the positions of keys along the top, and of queries along the left. If `tokens` has names of keys or queries, draws these
- * names instead.
+ * Draws rulers: the positions of keys along the top, and of queries along the left, with the titles of the axes. If `tokens` has names of
+ * keys or queries, draws these names instead. Returns the texts of the rulers as `{text, left, top, right, bottom}`.
  */
 export function drawRulers(context, camera, tokens) {
   const { q0, q1, k0, k1 } = camera.seen();
   const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
-  context.font = "12px ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace";
+  const end = camera.left + camera.width + RIGHT;
+  const labels = [];
+  const write = (text, x, y, align) => {
+    const width = context.measureText(text).width;
+    const left = align === "center" ? clamp(x - width / 2, 2, end - width) : x - width;
+    labels.push({ text, left, top: y - 7, right: left + width, bottom: y + 7 });
+    context.textAlign = "left";
+    context.fillText(text, left, y);
+  };
+  context.font = RULER;
   context.fillStyle = ink("soft");
   context.strokeStyle = ink("strong-line");
   context.lineWidth = 1;
   context.textBaseline = "middle";
   context.beginPath();
-  context.textAlign = "center";
-  const wide = tokens?.keys ? 22 : 9 + 7.3 * number(k1).length;
+  const wide = tokens?.keys ? 22 : 9 + DIGIT * number(k1).length;
   const keyStep = step(wide / camera.scale);
   for (let k = Math.ceil(k0 / keyStep) * keyStep; k < k1; k += keyStep) {
     const x = camera.x(k + (camera.scale >= 4 ? 0.5 : 0));
@@ -251,45 +272,69 @@ export function drawRulers(context, camera, tokens) {
     context.moveTo(x, y0 - TICK);
     context.lineTo(x, y0 - 1);
     if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
-    else
-      context.fillText(
-        number(k),
-        Math.min(x, camera.left + camera.width + 12 - context.measureText(number(k)).width / 2),
-        y0 - TICK - 9,
-      );
+    else write(number(k), x, y0 - TICK - 9, "center");
   }
-  context.textAlign = "right";
   const queryStep = step(20 / camera.down);
+  let widest = 0;
   for (let q = Math.ceil(q0 / queryStep) * queryStep; q < q1; q += queryStep) {
     const y = camera.y(q + (camera.down >= 4 ? 0.5 : 0));
     if (y < camera.top - 1 || y > camera.top + camera.height + 1) continue;
     context.moveTo(x0 - TICK, y);
     context.lineTo(x0 - 1, y);
-    context.fillText(tokens?.queries ? cut(tokens.queries[q] ?? number(q), 9) : number(q), x0 - TICK - 3, y);
+    const text = tokens?.queries ? cut(tokens.queries[q] ?? number(q)) : number(q);
+    widest = Math.max(widest, context.measureText(text).width);
+    write(text, x0 - TICK - 3, y, "right");
   }
   context.stroke();
+  titles(context, camera, labels, { x0, y0, widest, above: tokens?.keys ? 6 + 0.87 * DIGIT * longestName(tokens.keys) : 18 });
+  return labels;
 }
 
-const cut = (words, length) => (words.length > length ? `${words.slice(0, length - 1)}…` : words);
+/** Draws the titles of the axes beside the texts of the rulers, and adds them to `labels`. */
+function titles(context, camera, labels, { x0, y0, widest, above }) {
+  context.font = TITLE;
+  context.fillStyle = ink("ink");
+  context.textAlign = "left";
+  const y = Math.max(9, y0 - TICK - above - 8);
+  const across = context.measureText("keys →").width;
+  context.fillText("keys →", x0, y);
+  labels.push({ text: "keys →", left: x0, top: y - 7, right: x0 + across, bottom: y + 7 });
+  const down = context.measureText("← queries").width;
+  const x = Math.max(9, x0 - TICK - widest - 14);
+  const bottom = Math.min(y0 + down, camera.top + camera.height + 12);
+  context.save();
+  context.translate(x, bottom);
+  context.rotate(-Math.PI / 2);
+  context.fillText("← queries", 0, 0);
+  context.restore();
+  labels.push({ text: "← queries", left: x - 7, top: bottom - down, right: x + 7, bottom });
+}
+
+/** The maximum number of characters of a token's name beside the picture. The name at the cursor is shown in full. */
+const NAME = 16;
+const cut = (words) => (words.length > NAME ? `${words.slice(0, NAME - 1)}…` : words);
+
+/** Returns the number of characters of the longest name on a ruler. */
+export const longestName = (names) => (names ?? []).reduce((most, name) => Math.max(most, Math.min(NAME, (name ?? "").length)), 1);
 
 function slanted(context, words, x, y) {
   context.save();
   context.translate(x, y);
   context.rotate(-Math.PI / 3);
   context.textAlign = "left";
-  context.fillText(cut(words, 8), 0, 0);
+  context.fillText(cut(words), 0, 0);
   context.restore();
 }
 
-/** Returns the distance between two neighbouring numbers on a ruler: the smallest power of two that is at least `least`. */
+/** Returns the step between two labelled positions on a ruler: the smallest power of two that is at least `least`. */
 function step(least) {
   for (const value of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]) if (value >= least) return value;
   return 2 ** Math.ceil(Math.log2(least));
 }
 
 /**
- * Draws runs of positions (documents, labels, non-padding tokens) as bars along the rulers. A run is `{from, to, tone, axis}`: `tone` is a colour,
- * `axis` is q, k or both. Runs are sorted by `from`.
+ * Draws ranges of positions (documents, labels, non-padding tokens) as bars along the rulers. A range is `{from, to, tone, axis}`, with
+ * `to` excluded. `tone` is the name of a colour; `axis` is `q`, `k` or both.
  */
 export function drawBands(context, camera, bands) {
   const { q0, q1, k0, k1 } = camera.seen();
@@ -321,14 +366,21 @@ export function drawMarks(context, camera, marks) {
   }
 }
 
-/** Draws a small picture of the whole mask in a corner, with a rectangle around the visible part. */
-export function drawMap(context, camera, tiles) {
-  const tile = tiles.get(tiles.top, 0, 0);
-  if (camera.fitted || !tile || camera.stretch !== 1) return;
+/** Returns the rectangle of the small map in the canvas as `{x, y, width, height}`. Returns null if the whole mask is visible. */
+export function mapBox(camera) {
+  if (camera.fitted || camera.stretch !== 1) return null;
   const longest = clamp(Math.min(camera.width, camera.height) * 0.24, 64, 148);
   const most = Math.max(camera.qLen, camera.kvLen);
   const [width, height] = [Math.max(8, (longest * camera.kvLen) / most), Math.max(8, (longest * camera.qLen) / most)];
-  const [x, y] = [camera.left + camera.width - width - 12, camera.top + 12];
+  return { x: camera.left + camera.width - width - 12, y: camera.top + 12, width, height };
+}
+
+/** Draws a small picture of the whole mask in a corner, with a rectangle around the visible part. */
+export function drawMap(context, camera, tiles) {
+  const tile = tiles.get(tiles.top, 0, 0);
+  const box = mapBox(camera);
+  if (!box || !tile) return;
+  const { x, y, width, height } = box;
   context.save();
   context.shadowColor = faded("ink", 0.25);
   context.shadowBlur = 14;

@@ -6,8 +6,8 @@ const [width, height] = [620, 380];
 const [left, right, top, bottom] = [82, 18, 18, 46]; // margins
 
 /**
- * Returns the powers of `base` from `low` to `high`, which are the numbers on an axis. If there are more than `most` powers, only every
- * n-th power is returned.
+ * Returns the powers of `base` from `low` to `high`, at which an axis has labels. If there are more than `most` powers, only every n-th
+ * power is returned.
  */
 function ticks([low, high], base, most) {
   const [from, to] = [Math.ceil(Math.log(low) / Math.log(base) - 1e-9), Math.floor(Math.log(high) / Math.log(base) + 1e-9)];
@@ -19,11 +19,11 @@ function ticks([low, high], base, most) {
 
 /**
  * Returns a plot with logarithmic axes. `series` is a list of lines `{name, tone, dashed, points: [[x, y]]}` with positive numbers; `tone`
- * is the name of a colour, such as `--accent`. `x` and `y` describe the axes: `label` is a text, `format` a function that writes a number
- * of the legend, `tick` a function that writes a number on the axis, and `base` the number whose powers are on the axis. `mark` is an x
- * value that is highlighted.
+ * is the name of a colour, such as `--accent`. `x` and `y` describe the axes: `label` is the title, `format` writes a number as text in the
+ * legend, and `tick` writes a number as text on the axis. The axis has labels at powers of `base`. `mark` is an x value to highlight, and
+ * `crossing` is the x value at which two lines cross.
  */
-export function plot({ title, series, x, y, mark = null }) {
+export function plot({ title, series, x, y, mark = null, crossing = null }) {
   const points = series.flatMap((line) => line.points).filter(([, value]) => value > 0);
   if (points.length === 0) return el("p", { class: "soft" }, "Nothing to draw.");
   const scales = scalesOf(points, y.base ?? 10);
@@ -33,7 +33,8 @@ export function plot({ title, series, x, y, mark = null }) {
     "svg",
     { viewBox: `0 0 ${width} ${height}`, class: "plot-picture", "aria-hidden": "true" },
     grid(scales, x, y),
-    mark >= xs[0] && mark <= xs[1] && marker(px(mark)),
+    mark >= xs[0] && mark <= xs[1] && marker(px(mark), "here", 8),
+    crossing > xs[0] && crossing <= xs[1] && marker(px(crossing), "cheaper from here", 28),
     series.map((line) => drawn(scales, line)),
     pointer,
   );
@@ -91,7 +92,10 @@ function grid({ xs, ys, px, py }, x, y) {
   ];
 }
 
-/** Returns a line with its points as SVG elements. */
+/**
+ * Returns a line of a plot, with a dot at each of its `points` `[x, y]`, as SVG elements. `px` and `py` convert numbers to pixels; `tone`
+ * is the name of a colour.
+ */
 function drawn({ px, py }, { tone, dashed, points }) {
   const shown = points.filter(([, value]) => value > 0);
   return [
@@ -106,14 +110,17 @@ function drawn({ px, py }, { tone, dashed, points }) {
   ];
 }
 
-/** Draws the vertical line at the highlighted x value. `at` is in pixels. */
-function marker(at) {
+/**
+ * Returns a vertical line with the text `says` as SVG elements. `at` is the x coordinate of the line, and `down` the distance of the text
+ * from the top, both in pixels.
+ */
+function marker(at, says, down) {
   const beyond = at > width / 2;
   return svg(
     "g",
     {},
     svg("line", { class: "mark", x1: at, x2: at, y1: top, y2: height - bottom }),
-    svg("text", { class: "tick", x: at + (beyond ? -6 : 6), y: top + 8, "text-anchor": beyond ? "end" : "start" }, "here"),
+    svg("text", { class: "tick", x: at + (beyond ? -6 : 6), y: top + down, "text-anchor": beyond ? "end" : "start" }, says),
   );
 }
 

@@ -2,10 +2,14 @@
 
 import { el, fill } from "./dom.js";
 import { openDialog } from "./dialog.js";
+import { repairable } from "./repairs.js";
 import { thumbnail } from "./tiles.js";
 
-/** Returns the changes of the page's state that show a preset, which is the mask or the stack of masks of a real model. */
-export function presetState({ scene, layers, depth }) {
+/**
+ * Returns the changes of the page's state that show a preset: a mask of a real model, or the masks of all its layers. `cell`, `at` (batch
+ * row and head) and the layer select the place that the preset demonstrates.
+ */
+export function presetState({ scene, layers, depth, cell = null, at = [0, 0] }) {
   const { mask, shape = {}, facts = {}, layer = null } = scene;
   return {
     mask,
@@ -14,8 +18,9 @@ export function presetState({ scene, layers, depth }) {
     layer,
     other: null,
     camera: null,
-    cell: null,
-    at: [0, 0],
+    cell,
+    at,
+    plan: false,
     ...(layers && { flow: { layers, ...(depth && { depth }) } }),
   };
 }
@@ -26,7 +31,8 @@ export async function openPresets(ctx) {
   try {
     presets = await ctx.api.presets();
   } catch (error) {
-    return ctx.toast(error.message, { kind: "error" });
+    const { message, actions } = repairable(error, { now: ctx.state.get(), again: () => openPresets(ctx) });
+    return ctx.toast(message, { kind: "error", actions });
   }
   const search = el("input", {
     type: "search",
@@ -54,7 +60,7 @@ export async function openPresets(ctx) {
     fill(
       list,
       found.map(({ element }) => element),
-      found.length === 0 && el("li", { class: "soft" }, "No preset has these words."),
+      found.length === 0 && el("li", { class: "soft" }, "No preset contains all words of the search."),
     );
     count.textContent = `${found.length} presets`;
   };

@@ -24,6 +24,8 @@ const KEYS = {
   plan: [false, flag],
   other: [null, (value) => value === null || text(Infinity)(value)], // the second mask of a comparison
   sides: [false, flag], // compared side by side
+  row: [{}, plain], // one row in numbers, of the mask view
+  learn: [{}, plain],
   cost: [{}, plain],
   flow: [{}, plain],
   text: [{}, plain],
@@ -39,7 +41,7 @@ const SECRETS = { text: ["text", "words"] };
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 
 /**
- * Returns an object with all keys of the state. Missing and invalid values of `from` are replaced by those of `otherwise`, or by the
+ * Returns an object with all keys of the state. Missing and invalid values of `from` are replaced by the values of `otherwise`, or by
  * defaults.
  */
 export function sound(from, otherwise = {}) {
@@ -50,7 +52,7 @@ export function sound(from, otherwise = {}) {
   return kept;
 }
 
-/** Returns the state without the keys in `SECRETS`. */
+/** Returns the state without the keys in `SECRETS`: the user's text and the words to hide. */
 function withoutSecrets(value) {
   const kept = { ...value };
   for (const [view, keys] of Object.entries(SECRETS)) {
@@ -89,8 +91,16 @@ export function encode(value) {
     .replace(/%(3A|2C|3D|2F|3B|40|5B|5D)/g, (sign) => decodeURIComponent(sign));
 }
 
+/**
+ * Matches a short fragment (the part of an address from `#` on) that names a view, such as `#/learn`, or a lesson, such as
+ * `#/learn/padding`.
+ */
+const SHORT = /^#?\/([a-z]+)(?:\/([a-z-]+))?$/;
+
 /** Returns the state that the fragment of an address encodes. Returns the start state if the fragment is invalid or empty. */
 export function decode(fragment) {
+  const [, view, lesson] = SHORT.exec(fragment) ?? [];
+  if (view) return sound({ view, ...(lesson && { learn: { lesson } }) });
   try {
     return sound(JSON.parse(`{${swap(decodeURIComponent(fragment.replace(/^#/, "").replace(/\+/g, "%20")))}}`));
   } catch {
@@ -112,6 +122,27 @@ function address() {
   const shown = withoutSecrets(current);
   const fits = [shown, { ...shown, facts: {} }].map(encode).find((told) => told.length <= LONGEST);
   return `#${fits ?? encode({ view: current.view, shape: current.shape })}`;
+}
+
+// The address of the history entry that typed text changes, and the time until the text gets an entry of its own.
+let entry = null;
+let entering = 0;
+const ENTER = 1000;
+
+/**
+ * Gives typed text a separate entry in the browser's history. The current entry gets its old address back, so that the Back button shows
+ * the earlier text.
+ */
+function enter() {
+  clearTimeout(entering);
+  if (entry === null) return;
+  clearTimeout(timer);
+  timer = 0;
+  const [from, to] = [entry, address()];
+  entry = null;
+  if (from === to) return;
+  history.replaceState(null, "", from);
+  history.pushState(null, "", to);
 }
 
 function write() {
@@ -136,16 +167,23 @@ export const state = {
 
   /**
    * Changes the state to the values in `patch`; other keys of the state stay. Invalid values are ignored. If `replace` is false, adds an
-   * entry to the browser's history. Frequent changes, such as typing and panning, set `replace` to true.
+   * entry to the browser's history. Frequent changes, such as typing and panning, set `replace` to true. If `typed` is true too, the text
+   * gets an entry after a pause.
    */
-  set(patch, { replace = false } = {}) {
+  set(patch, { replace = false, typed = false } = {}) {
     const next = sound({ ...current, ...patch }, current);
     if (Object.keys(KEYS).every((key) => same(next[key], current[key]))) return;
     if (!replace) {
+      enter();
       write();
       current = next;
       history.pushState(null, "", address());
     } else {
+      if (typed) {
+        entry ??= address();
+        clearTimeout(entering);
+        entering = setTimeout(enter, ENTER);
+      }
       current = next;
       if (!timer) timer = setTimeout(write, REST);
     }
@@ -164,6 +202,9 @@ export const state = {
    */
   write,
 
+  /** Gives typed text a separate entry in the browser's history at once, instead of after a pause. */
+  enter,
+
   /** Returns a link to the state with the changes of `patch`. If `secrets` is true, the link also contains the keys in `SECRETS`. */
   link(patch = {}, { secrets = false } = {}) {
     const to = sound({ ...current, ...patch }, current);
@@ -178,6 +219,8 @@ export const state = {
 };
 
 window.addEventListener("popstate", () => {
+  clearTimeout(entering);
+  entry = null;
   clearTimeout(timer);
   timer = 0;
   const next = arrived(location.hash);

@@ -10,8 +10,8 @@ const LARGEST = 30;
 export class HeatMap extends Drawing {
   /**
    * `inks()` returns the colours as `{strong, none, ground, label, cross, secret, font}`, each colour as [r, g, b]. `onCell(row, col)` is
-   * called with the cell of the attention map under the pointer, and `onPick(row, col)` with the cell that the user clicks; outside of the
-   * map, with nulls.
+   * called with the cell of the attention map under the pointer, and `onPick(row, col)` with the cell that the user clicks. Both are called
+   * with nulls outside of the map.
    */
   constructor(canvas, { inks, onCell, onPick }) {
     super(canvas, canvas.parentElement);

@@ -39,7 +39,7 @@ export function openLink({ state, toast }, settings) {
   show();
   openDialog("Link to this view", [
     el("div", { class: "field" }, address),
-    el("label", { class: "check" }, secrets, "With the text and the words to hide"),
+    el("label", { class: "check" }, secrets, "Include the text and the words to hide in the link"),
     held,
     el("div", {}, button("Copy", copy)),
   ], { className: "narrow" });

@@ -1,6 +1,7 @@
 // The results for a text: predictions of the model, private text, and the proof that hidden text stays hidden.
 
-import { el, number, percent, plural } from "./dom.js";
+import { button } from "./dialog.js";
+import { el, percent, plural } from "./dom.js";
 
 /** Returns sorted positions as a text of ranges: `3..9, 12`; the end of a range is excluded. */
 export function runs(places) {
@@ -13,15 +14,18 @@ export function runs(places) {
 }
 
 /** Describes in a sentence the result of the test for leaks, which exchanges hidden text and compares the model's outputs. */
-export function proofInWords({ holds, trials, compared, leaks, secret_changed: swapped }) {
+export function proofInWords({ holds, trials, compared, leaks }) {
   const changed = leaks.length;
-  const told = `${plural(trials, "run")} with other secrets in the same places: ${plural(compared, "number")} compared`;
-  if (holds) return `${told}, none changed.`;
-  if (changed > 0) return `${told}; the outputs of ${plural(changed, "released token")} changed.`;
-  return `${told}. Nothing is proved, because the outputs of the secrets show that no secret was exchanged (${number(swapped)} changed).`;
+  const [runs, numbers] = [plural(trials, "run"), plural(compared, "output number")];
+  if (holds) return `The model ran again with other secrets in the same places (${runs}), and ${numbers} were compared: no number changed.`;
+  if (changed > 0) {
+    const tokens = plural(changed, "released token");
+    return `The model ran again with other secrets in the same places (${runs}), and ${numbers} were compared; the outputs of ${tokens} changed.`;
+  }
+  return `The model ran again with other secrets in the same places (${runs}), but the outputs of the secret tokens did not change either.`;
 }
 
-/** Returns elements that show the private text that was found, by kind, and whether it is hidden. */
+/** Returns elements that list the private text that was found, grouped by kind, and show whether this text is hidden. */
 export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor, not_looked_for: notLookedFor }) {
   const secret = new Set(hidden);
   const found = Object.entries(kinds).filter(([, tokens]) => tokens.length > 0);
@@ -44,19 +48,27 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
   ];
 }
 
-/** Returns elements that show the result of the test for leaks, or a hint if nothing is hidden. */
-export function proofOf({ proof, hidden }) {
-  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose what to hide above.")];
+/**
+ * Returns elements that show the result of the test for leaks, or a hint if nothing is hidden. `onSave()` is called when the user downloads
+ * the proof for `noren verify`.
+ */
+export function proofOf({ proof, hidden }, onSave) {
+  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose what to hide.")];
   return [
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
-      el("strong", {}, proof.holds ? "Proved. " : "Leaks. "), proofInWords(proof)),
+      el("strong", {}, proof.holds ? "Proved. " : proof.leaks.length > 0 ? "Leaks. " : "Not proved. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
       `Visible facts about the hidden text (${plural(hidden.length, "token")}): the number and positions of its tokens, and what the rest of the text reveals. `,
-      `The outputs of the secrets changed (${plural(proof.secret_changed, "token")}), so the secrets were exchanged.`),
+      `The outputs of ${plural(proof.secret_changed, "hidden token")} changed, which shows that the test exchanged the secrets.`),
+    el("div", {}, button("Download proof", onSave)),
+    el("p", { class: "soft small" },
+      "A certificate that the masks of all layers let no hidden token influence another token. ",
+      el("code", {}, "noren verify proof.json"),
+      " checks it with a second implementation. The file has the positions of private tokens and no text."),
   ];
 }
 
-/** Returns elements that show the model's predictions of the next token. */
+/** Returns elements that show the model's predictions of the next token or of masked tokens, and the generated continuation of the text. */
 export function guessesOf({ guesses, withheld, continued, text }) {
   const bar = ({ token, probability }) =>
     el("li", {},

@@ -4,7 +4,9 @@
 const strings = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === "string") : []);
 const whole = (value) => Number.isInteger(value) && value >= 0 && value < 4096;
 
-/** Returns the settings of the text view in a state. `model` is the answer of GET /api/model, which gives the defaults. */
+/**
+ * Returns the settings of the text view from a state of the page. Missing settings get defaults from `model`, the answer of GET /api/model.
+ */
 export function settings({ text: own }, model) {
   const layers = model.layers ?? 1;
   const heads = model.heads ?? 1;
@@ -16,6 +18,8 @@ export function settings({ text: own }, model) {
     layer: whole(own.layer) ? Math.min(own.layer, layers - 1) : Math.floor(layers / 2),
     head: whole(own.head) ? Math.min(own.head, heads - 1) : 0,
     word: whole(own.word) ? own.word : null,
+    token: whole(own.token) ? own.token : null,
+    off: Array.isArray(own.off) ? [...new Set(own.off.filter(whole))] : [],
     layers,
     heads,
   };

@@ -2,7 +2,7 @@
 
 import { el, fill, percent, uid } from "./dom.js";
 
-/** The maximum number of words that `readsInWords` names. */
+/** The maximum number of attended words that `readsInWords` lists. */
 const TOLD = 5;
 
 export class Words {
@@ -21,7 +21,10 @@ export class Words {
     });
   }
 
-  /** Shows the words of a text. `units` has one object for each word: its text, its kind of private text, and whether it is hidden. */
+  /**
+   * Shows the words of a text. `units` has one object for each word, with the text of the word, the kind of private text that it belongs
+   * to, and whether the word is hidden.
+   */
   show({ units }) {
     this.units = units;
     this.items = units.map((unit, index) =>
@@ -34,8 +37,8 @@ export class Words {
   }
 
   /**
-   * Shows with the background of each word how strongly the word at `index` attends to it. `row` has one attention weight for each word;
-   * null removes the background.
+   * Shows how strongly the word at `index` attends to each word, by the colour of the background. `row` has one attention weight for each
+   * word; null removes the colours.
    */
   light(index, row) {
     this.at = index;

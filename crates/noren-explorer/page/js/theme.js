@@ -15,8 +15,8 @@ const ICONS = {
 const listeners = new Set();
 
 /**
- * Calls `fn` after each change of the page's colours. The user changes the colours with the theme button or in the settings of the system.
- * Returns a function that ends the calls.
+ * Calls `fn` after each change of the page's colours. The user changes the colours with the theme button or in the settings of
+ * the operating system. Returns a function that ends the calls.
  */
 export function onTheme(fn) {
   listeners.add(fn);

@@ -12,8 +12,8 @@ const FINAL = [408, 410, 507]; // after all of AGAIN, a tile that failed with on
 const kept = new Map(); // key -> tile, the oldest first
 
 /**
- * Returns bits 0 and 1 of `byte`, the byte of one pixel of a tile. The value is 0 if the mask allows no cell that the pixel shows, 1 if the
- * mask allows some of these cells, 2 if all, and 3 if this is unknown.
+ * Returns bits 0 and 1 of `byte`, the byte of one pixel of a tile. The value is 0 if the mask allows none of the pixel's cells, 1 if the
+ * mask allows some of them, 2 if it allows all, and 3 if this is unknown.
  */
 export const cover = (byte) => byte & 3;
 export const planned = (byte) => (byte >> 2) & 3;
@@ -145,7 +145,8 @@ export class Tiles {
   }
 
   /**
-   * Returns the byte of the pixel that shows query `q` and key `k`, in the tile of this level. Returns undefined if the tile is not loaded.
+   * Returns the byte of the pixel that shows query `q` and key `k`, in the tile of level `level` (a pixel shows
+   * `2^level` by `2^level` cells). Returns undefined if the tile is not loaded.
    */
   byte(level, q, k) {
     const at = (place) => Math.floor(place / (SIDE * 2 ** level));
@@ -182,8 +183,8 @@ export class Tiles {
   }
 
   /**
-   * Returns `{count, error, over}` for the failures of these tiles: the number of failed tiles, the error of the last failed tile, and true
-   * in `over` if no failed tile is requested again. Returns null if no tile failed.
+   * Returns `{count, error, over}` for the failed tiles among `tiles`: their number, the error of the last one, and in `over` true if none
+   * of them is requested again. Returns null if no tile failed.
    */
   failures(tiles) {
     const keys = tiles.map((at) => this.#key(...at)).filter((key) => !kept.has(key));
@@ -192,9 +193,16 @@ export class Tiles {
     return { count: found.length, error: found.at(-1).error, over: found.every(({ over }) => over) };
   }
 
+  /** Requests failed tiles again at once. */
+  again() {
+    this.#failed.clear();
+    this.#wanted = "";
+    this.#onTile(null);
+  }
+
   /**
-   * Allows one more request for a tile that failed too often. `failure` has the time of the next attempt. At this time, the picture is
-   * drawn again, and the drawing requests its missing tiles.
+   * Allows one more request for a tile that failed too often. `failure` has the time of this request; at this time, the picture is drawn
+   * again, which requests all missing tiles.
    */
   #later(failure, now) {
     failure.over = false;

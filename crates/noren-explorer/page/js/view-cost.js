@@ -2,65 +2,127 @@
 
 import { aborted } from "./api.js";
 import { createBench } from "./bench.js";
+import { Choices, crossingOf, lengthOf, numbersOf, verdictOf } from "./cost-crossing.js";
+import { button } from "./dialog.js";
 import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, times } from "./dom.js";
 import { plot } from "./plot.js";
+import { paintError, repairable } from "./repairs.js";
 
 export const id = "cost";
 export const title = "Cost";
 
 /** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
 export function mount(root, ctx) {
-  const figures = el("div", { class: "cost-figures" });
-  const tiles = el("div", { class: "cost-tiles" });
-  const curves = el("div", { class: "cost-curves" });
-  const status = el("p", { class: "hidden-text", role: "status" });
-  let running = null;
+  const view = new CostView(ctx);
+  root.append(view.root);
+  return { update: (now) => view.update(now), unmount: () => view.unmount() };
+}
 
-  const ask = debounce(async (bound, scene) => {
-    running?.abort();
-    const { signal } = (running = new AbortController());
-    curves.classList.add("stale");
-    try {
-      const cost = await ctx.api.cost(bound.id, { signal });
-      paintFigures(figures, cost);
-      paintTiles(tiles, cost, bound);
-      status.textContent = `${allowedOf(cost).count} of ${number(cost.cells)} cells allowed. Predicted time: ${seconds(cost.seconds)}; with a dense mask ${seconds(cost.dense_seconds)}.`;
-      const curve = await ctx.api.curve(scene, null, { signal });
-      paintCurves(curves, curve, bound.kv_len);
-      curves.classList.remove("stale");
-    } catch (error) {
-      if (!aborted(error)) fill(curves, el("p", { class: "notice bad" }, error.message, error.hint && ` ${error.hint}`));
-    }
-  }, 120);
+class CostView {
+  #ctx;
+  #running = null;
+  #asked = "";
+  #shown = null; // {bound, scene, cost, curve}
 
-  const bench = createBench(ctx, {
-    onBound: ask,
-    onBroken: () => curves.classList.add("stale"),
-    asCommand: ({ mask }) => ["plan", mask],
-  });
-  root.append(
-    el(
+  constructor(ctx) {
+    this.#ctx = ctx;
+    this.choices = new Choices((patch) => this.#choose(patch));
+    this.verdict = el("p", { class: "cost-verdict", role: "status" });
+    this.figures = el("div", { class: "cost-figures" });
+    this.tiles = el("div", { class: "cost-tiles" });
+    this.curves = el("div", { class: "cost-curves" });
+    this.status = el("p", { class: "hidden-text", role: "status" });
+    this.ask = debounce((bound, scene) => this.#ask(bound, scene), 120);
+    this.bench = createBench(ctx, {
+      onBound: (bound, scene) => this.ask(bound, scene),
+      onBroken: () => this.curves.classList.add("stale"),
+      asCommand: ({ mask }) => ["plan", mask],
+    });
+    this.root = el(
       "div",
       { class: "workbench cost" },
       el(
         "section",
         { class: "say", "aria-label": "Mask" },
         el("div", { class: "say-head" }, el("h1", {}, "The cost of a mask")),
-        bench.editor.element,
-        bench.docs,
+        this.bench.editor.element,
+        this.bench.docs,
       ),
-      el("section", { class: "ask", "aria-label": "Shape and facts" }, bench.facts),
-      el("section", { class: "bill", "aria-label": "Cost" }, figures, tiles, curves, status),
-    ),
-  );
-  return {
-    update: (now) => bench.update(now),
-    unmount() {
-      ask.cancel();
-      running?.abort();
-      bench.unmount();
-    },
-  };
+      el("section", { class: "ask", "aria-label": "Shape and facts" }, this.bench.facts),
+      el(
+        "section",
+        { class: "bill", "aria-label": "Cost" },
+        this.choices.element, this.verdict, this.figures, this.tiles, this.curves, this.status,
+      ),
+    );
+  }
+
+  /** Changes the length, the head dimension or the data type in the state. */
+  #choose(patch) {
+    this.#ctx.state.set({ cost: { ...this.#ctx.state.get().cost, ...patch } });
+  }
+
+  update(now) {
+    this.bench.update(now);
+    const numbers = JSON.stringify(numbersOf(now.cost));
+    if (this.#shown && numbers !== this.#asked) this.ask(this.#shown.bound, this.#shown.scene);
+    else if (this.#shown) this.#paint();
+  }
+
+  async #ask(bound, scene) {
+    this.#running?.abort();
+    const { signal } = (this.#running = new AbortController());
+    const numbers = numbersOf(this.#ctx.state.get().cost);
+    this.#asked = JSON.stringify(numbers);
+    this.curves.classList.add("stale");
+    try {
+      const [cost, curve] = await Promise.all([
+        this.#ctx.api.cost(bound.id, { ...numbers, signal }),
+        this.#ctx.api.curve(scene, { ...numbers, signal }),
+      ]);
+      this.#shown = { bound, scene, cost, curve };
+      this.#paint();
+      this.curves.classList.remove("stale");
+    } catch (error) {
+      if (!aborted(error)) this.#refused(error, () => this.#ask(bound, scene));
+    }
+  }
+
+  #refused(error, again) {
+    const notice = el("p", { class: "notice bad" });
+    const change = (patch) => this.#ctx.state.set(patch);
+    const open = (control) => this.bench.controls.open(control);
+    paintError(notice, repairable(error, { now: this.#ctx.state.get(), last: this.bench.good(), change, open, again }));
+    fill(this.curves, notice);
+  }
+
+  #paint() {
+    const { bound, cost, curve } = this.#shown;
+    const own = bound.kv_len;
+    const crossing = crossingOf(curve.points);
+    const wanted = this.#ctx.state.get().cost.len;
+    const known = wanted === own || curve.points.some(({ len }) => len === wanted);
+    const len = known ? wanted : lengthOf(curve.points, own, crossing);
+    const here = len === own ? cost : curve.points.find((point) => point.len === len);
+    this.choices.show({ len, own, lengths: curve.points.map((point) => point.len), ...numbersOf(this.#ctx.state.get().cost) });
+    fill(this.verdict, verdictOf(here, len, crossing, curve.points));
+    paintFigures(this.figures, here);
+    if (len === own) paintTiles(this.tiles, cost, bound);
+    else
+      fill(
+        this.tiles,
+        el("p", { class: "soft small" }, `These are the costs at ${plural(len, "token")}; the mask has ${plural(own, "token")}. `,
+          button(`Show ${plural(own, "token")}`, () => this.#choose({ len: own }), { class: "repair" })),
+      );
+    this.status.textContent = `At ${plural(len, "token")}: ${allowedOf(here).count} of ${number(here.cells)} cells allowed. Predicted time: ${seconds(here.seconds)}; with a dense mask ${seconds(here.dense_seconds)}.`;
+    paintCurves(this.curves, curve, len, crossing);
+  }
+
+  unmount() {
+    this.ask.cancel();
+    this.#running?.abort();
+    this.bench.unmount();
+  }
 }
 
 const figure = (label, value, note) =>
@@ -89,10 +151,11 @@ export function allowedOf({ allowed, allowed_low: low, allowed_high: high, densi
   return { count: `between ${format(low)} and ${format(high)}`, share: shares };
 }
 
-/** Describes the ratio of computed cells to allowed cells. */
-function computedSays({ allowed, computed_per_allowed: ratio }) {
+/** Returns a text about the ratio of computed cells to allowed cells. */
+function computedSays({ allowed, computed, computed_per_allowed: counted }) {
+  const ratio = counted ?? (absent(allowed) ? NaN : Number(computed) / Number(allowed));
   if (Number.isFinite(ratio)) return `${times(ratio)} the number of allowed cells`;
-  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "the allowed cells were not counted";
+  return !absent(allowed) && Number(allowed) === 0 ? "nothing is allowed" : "the allowed cells were not counted, because there are too many";
 }
 
 function paintFigures(root, cost) {
@@ -104,7 +167,7 @@ function paintFigures(root, cost) {
     figure(
       "Plan",
       bytes(cost.plan_bytes),
-      `a dense mask: ${bytes(cost.dense_bytes)}; planned in ${seconds(cost.planning_seconds)}`,
+      `a dense mask: ${bytes(cost.dense_bytes)}; planning takes ${seconds(cost.planning_seconds)}`,
     ),
     figure(
       "Predicted time",
@@ -153,18 +216,18 @@ function paintTiles(root, cost, bound) {
     el(
       "p",
       { class: "soft small" },
-      `For head_dim ${cost.head_dim}, ${plural(bound.batch, "batch row")} and ${plural(bound.heads, "head")} on this machine: ${cost.machine}.`,
-      cost.reordered && ` The tokens are planned in another order: ${cost.reordered}.`,
+      `For head_dim ${cost.head_dim}, ${cost.dtype}, ${plural(bound.batch, "batch row")} and ${plural(bound.heads, "head")} on this machine: ${cost.machine}.`,
+      cost.reordered && ` The plan reorders queries and keys: ${cost.reordered}.`,
       cost.empty_rows > 0 && ` ${plural(cost.empty_rows, "query", "queries")} may read no key.`,
     ),
   );
 }
 
-function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
+function paintCurves(root, { points, notes, machine, head_dim: dim }, here, crossing) {
   if (points.length === 0) return clear(root);
   return fill(
     root,
-    plots(points, here),
+    plots(points, here, crossing),
     el(
       "p",
       { class: "soft small" },
@@ -180,8 +243,11 @@ function paintCurves(root, { points, notes, machine, head_dim: dim }, here) {
   );
 }
 
-/** Returns plots of time and memory over the length, with a mark at the length `here`. */
-function plots(points, here) {
+/**
+ * Returns plots of time and memory against the number of tokens. The plots have marks at the length `here` and at the length from which the
+ * plan is cheaper than dense masking.
+ */
+function plots(points, here, crossing) {
   const of = (key) => points.map((point) => [point.len, Number(point[key])]);
   const x = { label: "tokens", format: short2, base: 2 };
   return el(
@@ -191,6 +257,7 @@ function plots(points, here) {
       title: "Time",
       x,
       mark: here,
+      crossing: crossing?.from ?? null,
       y: { format: seconds, tick: secondsTick, base: 10 },
       series: [
         { name: "noren", tone: "--accent", points: of("seconds") },
@@ -255,7 +322,7 @@ function table(points) {
  */
 const secondsTick = (s) => (s >= 1 ? `${number(s)} s` : seconds(s));
 
-/** Formats a length; multiples of 1024 and of 1024^2 have a suffix: `4k`, `1M`. */
+/** Formats a number of tokens. Multiples of 1024 have the suffix `k`, and multiples of 1024^2 the suffix `M`: `4k`, `1M`. */
 function short2(n) {
   if (n >= 1 << 20 && n % (1 << 20) === 0) return `${n / (1 << 20)}M`;
   return n >= 1024 && n % 1024 === 0 ? `${n / 1024}k` : number(n);

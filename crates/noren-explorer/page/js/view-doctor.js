@@ -16,12 +16,12 @@ export const title = "Doctor";
 
 /** The maximum size of a file that the server accepts, in bytes. */
 const MOST_BYTES = 64 * 2 ** 20;
-/** The maximum number of files that are kept while the page is open, and the maximum size of these files together, in bytes. */
+/** Limits of the files that are kept while the page is open: `[maximum number of files, maximum size of all files together in bytes]`. */
 const MOST_KEPT = [8, 128 * 2 ** 20];
 
 /**
- * The files that the user opened since the page was loaded, by name, the oldest first. They stay available when the user changes the view
- * or uses the browser's back button.
+ * The files that the user opened since the page was loaded: a map from the name to the file, the oldest file first. The files stay
+ * available when the user changes the view or uses the browser's back button.
  */
 const kept = new Map();
 
@@ -43,7 +43,7 @@ export function mount(root, ctx) {
 const plain = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
 const text = (value) => (typeof value === "string" ? value : null);
 
-/** Returns the settings of the doctor view in a state. Invalid values are replaced by defaults. */
+/** Returns the settings of the view that diagnoses masks, from a state of the page. Invalid values are replaced by defaults. */
 function settings({ doctor: own }) {
   const places = (value, count) => Array.isArray(value) && value.length === count && value.every((n) => Number.isInteger(n) && n >= 0);
   return {
@@ -87,12 +87,13 @@ class DoctorView extends AskingView {
     this.root = el("div", { class: "doctor" },
       el("header", { class: "doctor-head" }, el("h1", {}, "What is wrong with this mask?"),
         el("p", { class: "soft" }, "The doctor compares a mask array with the intended mask, and searches for the mistake that explains every wrong cell. ",
-          "The report shows this mistake and the mask without it.")),
+          "The report shows this mistake and the repaired mask.")),
       el("div", { class: "doctor-side" }, this.buildZone(), this.declared.root),
       el("div", { class: "doctor-main" }, this.problem, this.status, this.reported, this.picture.root,
         el("section", { class: "panel doctor-welcome", "aria-label": "Examples" },
           el("h2", {}, "Examples of faulty masks"),
-          el("p", { class: "soft" }, "Each file is the result of one wrong line of code. Choose an example and read its diagnosis."),
+          el("p", { class: "soft" },
+            "Each example is a mask file that one wrong line of code produced. Choose an example and read its diagnosis."),
           this.examples)),
       this.catalogue.root);
   }
@@ -177,13 +178,13 @@ class DoctorView extends AskingView {
     this.ctx.state.set({ doctor: { example, context } });
   }
 
-  /** Opens the example of a class as if it were a file with the wrong mask of the class. */
+  /** Opens the example of a class of mistakes: adds a file with the faulty mask of the example, and diagnoses this file. */
   async tryClass({ name, example: { wrong, shape } }, context) {
     try {
       const { api } = this.ctx;
       const { id: mask } = await api.masks({ mask: wrong, shape });
       const response = await fetch(api.exportUrl(mask, { as: "npy" }));
-      if (!response.ok) throw new Error("The example cannot be made.");
+      if (!response.ok) throw new Error(`The server cannot make the file of the example: it answered with status ${response.status}.`);
       keep({ name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()), made: true });
     } catch (error) {
       return this.fail(error);

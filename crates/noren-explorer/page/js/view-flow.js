@@ -1,6 +1,5 @@
 // The flow view: stacked layers, the tokens that reach a token and that it reaches, and whether a policy holds.
 
-import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
 import { commandFold, flowCommand } from "./command.js";
 import { button, iconButton } from "./dialog.js";
@@ -12,6 +11,7 @@ import { FlowPicture } from "./flow-picture.js";
 import { PolicyPanel } from "./flow-policy.js";
 import { changing, counts, has, holds, inWords } from "./flow-sets.js";
 import { PRESETS, request, settings } from "./flow-settings.js";
+import { paintError, repairable } from "./repairs.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "flow";
@@ -28,7 +28,10 @@ const INKS = {
   back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
   label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
 };
-/** The maximum number of rows of the table with the tokens that are reached after each layer. */
+/**
+ * The maximum number of rows of the table. Each row is a layer, with the tokens that reach the chosen token and the tokens that the chosen
+ * token reaches.
+ */
 const MOST_ROWS = 64;
 
 class FlowView extends AskingView {
@@ -40,7 +43,7 @@ class FlowView extends AskingView {
     this.layers = new LayersPanel({
       language: ctx.language,
       labels: () => Object.keys(ctx.state.get().facts.labels ?? {}),
-      onLayers: (layers) => this.change({ layers }),
+      onLayers: (layers) => this.change({ layers }, { typed: true }),
       onDepth: (depth) => this.change({ depth, violation: undefined }),
       onFill: (word) => this.change({ fill: word }),
     });
@@ -48,6 +51,7 @@ class FlowView extends AskingView {
     this.policy = new PolicyPanel({
       onText: (policy) => this.change({ policy, violation: undefined }),
       onViolation: (index) => this.choose(index),
+      onCertificate: () => this.certify(),
     });
     this.begin = presetsPanel(PRESETS, (patch) => ctx.state.set({ at: [0, 0], ...patch }));
     this.ask = debounce(() => this.send(), 40);
@@ -86,7 +90,7 @@ class FlowView extends AskingView {
     }, 250);
   }
 
-  /** Builds the panel that contains the canvas. */
+  /** Builds the panel of the flow picture: the summary, the canvas, the legend and the list of keys. */
   buildPicture() {
     this.summary = el("p", { class: "flow-summary", "aria-live": "polite" });
     this.readout = el("p", { class: "flow-readout soft small" });
@@ -100,7 +104,8 @@ class FlowView extends AskingView {
         el("span", { class: "flow-key path" }, "a path that the policy denies"), this.readout),
       this.lacks,
       el("p", { class: "soft small", id: "flow-keys" },
-        "Click a token, or move with ", keys("←", "→", "Home", "End"), "and zoom with ", keys("+", "−", "0")));
+        "Click a token to select it. These keys select another token: ", keys("←", "→", "Home", "End"),
+        "These keys zoom: ", keys("+", "−", "0")));
   }
 
   buildBar() {
@@ -123,7 +128,10 @@ class FlowView extends AskingView {
         button("Save PNG", () => this.save())));
   }
 
-  /** Builds the table of the tokens that are reached after each layer, the list of channels that flow does not cover, and the command. */
+  /**
+   * Builds the notes below the picture: the table of the tokens that are reached after each layer, a list of the paths of information
+   * outside of attention (the flow does not cover these paths), and the command.
+   */
   buildNotes() {
     this.levels = el("tbody");
     this.assumed = el("p", { class: "soft small", hidden: true });
@@ -134,7 +142,7 @@ class FlowView extends AskingView {
     return el("div", { class: "panel flow-notes" },
       el("details", { class: "fold" }, el("summary", {}, "Layer by layer"),
         el("div", { class: "scroll" }, el("table", { class: "figures flow-table" }, head, this.levels))),
-      el("details", { class: "fold" }, el("summary", {}, "Channels of information that this result does not cover"), this.channels),
+      el("details", { class: "fold" }, el("summary", {}, "Paths of information outside attention, which this result does not cover"), this.channels),
       this.command.root, this.assumed);
   }
 
@@ -158,7 +166,9 @@ class FlowView extends AskingView {
 
   async send() {
     const ask = async (signal) => {
-      this.answer = await this.answerTo(request(this.state, this.set), signal);
+      const good = this.state;
+      this.answer = await this.answerTo(request(good, this.set), signal);
+      if (!this.answer.policy_error) this.good = good;
       this.fail(null);
       this.show();
     };
@@ -166,8 +176,8 @@ class FlowView extends AskingView {
   }
 
   /**
-   * Returns the server's answer to a flow request. If the server refuses a request for another batch row than 0, repeats the request for
-   * batch row 0: an earlier mask may have had more batch rows than this mask.
+   * Returns the server's answer to a flow request. If the server refuses a request for a batch row above 0, repeats the request for batch
+   * row 0, because the batch row may come from an earlier mask with more batch rows.
    */
   async answerTo(body, signal) {
     const told = async (row) => {
@@ -183,12 +193,37 @@ class FlowView extends AskingView {
     }
   }
 
+  /**
+   * Shows an error with its repairs: in the editor of the mask that has the error, or over the picture. Removes the error if `error` is
+   * null.
+   */
   fail(error) {
-    this.layers.problem(error);
+    this.facts.mark(null);
+    const shown = error && this.repairs(error);
+    this.layers.problem(shown, error?.layer ?? null);
     this.root.classList.toggle("stale", error !== null);
-    const atMask = Boolean(error) && error.layer !== null && error.start !== null; // the row of that mask shows the error
-    this.problem.hidden = error === null || atMask;
-    this.problem.textContent = errorWords(error);
+    const atMask = Boolean(error) && error.layer !== null; // the row of that mask shows the error
+    paintError(this.problem, shown && !atMask ? shown : null);
+    if (!error) return;
+    const typing = document.activeElement?.matches("input, textarea, select");
+    if (this.facts.open(shown.control, { focus: !typing, scroll: false })) this.facts.mark(shown.control);
+  }
+
+  /** Returns the message that the view shows for an error, with the repairs that it offers. */
+  repairs(error) {
+    const { layer } = error;
+    const editor = layer === null || layer === undefined ? null : this.layers.editor(layer);
+    const places = { depth: this.layers.depth, policy: this.policy.input };
+    return repairable(error, {
+      now: this.ctx.state.get(),
+      last: this.good
+        ? { title: "back to the last layers", shape: this.good.shape, facts: this.good.facts, flow: this.good.flow }
+        : { title: "start with causal", shape: { len: 24 }, facts: {}, flow: { layers: ["causal"], depth: 4 } },
+      open: (control) => (control === "editor" ? editor?.focusError() : places[control] ? places[control].focus() : this.facts.open(control)),
+      change: (patch) => this.ctx.state.set(patch),
+      edit: editor && ((fn) => editor.retype(fn(editor.value()))),
+      again: () => this.send(),
+    });
   }
 
   async offerModels() {
@@ -235,7 +270,7 @@ class FlowView extends AskingView {
     this.lacks.textContent = answer.truncated
       ? "The picture is incomplete: a layer with too many ranges of tokens shows only the first ranges. The counts include all tokens."
       : "";
-    this.policy.show(answer, set.violation);
+    this.policy.show(answer, set.violation, (error) => this.repairs({ ...error, cause: error.cause ?? "policy", layer: null }));
     if (own) this.tell(token);
     fill(this.channels, answer.not_covered.map((channel) => el("li", {}, channel)));
     this.assumed.hidden = !answer.assumed?.length;
@@ -244,7 +279,8 @@ class FlowView extends AskingView {
 
   /**
    * Moves the picture to `window`, the range of tokens in the settings, unless the picture already shows this range. `resized` is true if
-   * the number of tokens changed; an unchanged range is then removed from the settings, because it was chosen for the earlier number.
+   * the number of tokens changed. If `resized` is true and the range is still the earlier one, the range is removed from the settings,
+   * because it was chosen for the earlier number of tokens.
    */
   lookAt(window, resized) {
     const wanted = JSON.stringify(window);
@@ -259,9 +295,9 @@ class FlowView extends AskingView {
   tell(token) {
     const { tokens, depth, back, reach, counts: all } = this.answer;
     const [reads, reached] = [all.back.at(-1), all.reach.at(-1)];
-    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${number(reads)} of ` +
-      `${plural(tokens, "input")} (${inWords(back.at(-1), 3, reads)}) and reaches ${plural(reached, "output")} ` +
-      `(${inWords(reach.at(-1), 3, reached)}).`;
+    const inputs = `${number(reads)} of ${plural(tokens, "input")} (${inWords(back.at(-1), 3, reads)})`;
+    const outputs = `${plural(reached, "output")} (${inWords(reach.at(-1), 3, reached)})`;
+    const words = `After ${plural(depth, "layer")} token ${number(token)} depends on ${inputs} and reaches ${outputs}.`;
     if (this.summary.textContent !== words) this.summary.textContent = words;
     this.stage.setAttribute("aria-valuemax", tokens - 1);
     this.stage.setAttribute("aria-valuenow", token);
@@ -288,6 +324,14 @@ class FlowView extends AskingView {
       (reaches === null || knows === null) && "is in a layer that the picture shows incompletely",
     ].filter(Boolean);
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
+  }
+
+  async certify() {
+    try {
+      await this.ctx.api.downloadCertificate("flow", request(this.state, this.set));
+    } catch (error) {
+      this.ctx.toast(errorWords(error), { kind: "error" });
+    }
   }
 
   choose(index) {

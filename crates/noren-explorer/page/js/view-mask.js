@@ -1,17 +1,24 @@
 // The mask view: write a mask, see it, read the explanation of a cell, compare two masks.
 
-import { aborted, errorWords } from "./api.js";
+import { aborted } from "./api.js";
 import { createBench, createBinder, showError } from "./bench.js";
 import { MaskCanvas } from "./canvas.js";
-import { button, icon, iconButton, menuButton, openDialog } from "./dialog.js";
+import { CodePanel } from "./code.js";
+import { button, icon, iconButton, openDialog } from "./dialog.js";
 import { debounce, el, fill, number, plural } from "./dom.js";
 import { Editor } from "./editor.js";
 import { paintExplanation, paintHint, sentence } from "./explain.js";
 import { segments } from "./fields.js";
+import { GoTo } from "./goto.js";
 import { Patterns } from "./mask-patterns.js";
-import { bandsOf, EXPORTS, ICONS, LEGENDS, PICTURES, SHORTCUTS } from "./mask-parts.js";
+import { copyLink, Exports } from "./mask-exports.js";
+import { FileMask, inSizes, shapeOf } from "./mask-file.js";
+import { bandsOf, ICONS, LEGENDS, SHORTCUTS } from "./mask-parts.js";
 import { openPresets } from "./presets.js";
+import { MaskRow } from "./row-mask.js";
+import { paintError, repairable } from "./repairs.js";
 import { state } from "./state.js";
+import { Steppers } from "./steppers.js";
 import { allowedOf } from "./view-cost.js";
 import { openWords } from "./words.js";
 
@@ -45,14 +52,17 @@ class MaskView {
     this.live = el("p", { class: "hidden-text", role: "status", "aria-live": "polite" });
     this.bench = createBench(ctx, {
       onBound: (bound, scene) => this.#understood(bound, scene),
-      onBroken: () => this.#breaks({ first: true }),
+      onBroken: () => {
+        this.#breaks({ first: true });
+        this.code.show(null);
+      },
       asCommand: ({ mask, other }) => (other === null ? ["show", mask] : ["diff", mask, other]),
     });
     this.second = new Editor({
       label: "Mask compared with",
       language: ctx.language,
       placeholder: "causal",
-      onInput: (other) => state.set({ other }, { replace: true }),
+      onInput: (other) => state.set({ other }, { replace: true, typed: true }),
     });
     this.otherBinder = createBinder(ctx.api, {
       onBound: (bound, scene) => {
@@ -65,14 +75,32 @@ class MaskView {
         this.#explainAgain();
       },
       onError: (error) => {
-        showError(this.second, error);
+        const { mask } = this.#otherScene;
+        showError(this.second, error, {
+          facts: this.bench.controls,
+          last: mask === undefined ? null : { mask },
+          again: () => this.otherBinder.again(),
+          change: (patch) => state.set(patch.mask === undefined ? patch : { other: patch.mask }),
+        });
         this.#breaks({ second: true });
       },
     });
     this.picture = this.#canvas("Mask", (place) => this.beside.go(place));
     this.beside = this.#canvas("Mask compared with", (place) => this.picture.go(place));
     this.names = [0, 1].map(() => el("p", { class: "picture-name", hidden: true }));
-    this.elements = [this.#build()];
+    const open = (control) => this.bench.controls.open(control);
+    const tooLong = () =>
+      repairable({ cause: "row-too-long" }, { now: this.#now, last: this.bench.good(), open, change: (patch) => state.set(patch) });
+    this.row = new MaskRow(
+      ctx,
+      (words) => {
+        this.words = words;
+        if (this.#bound) this.#show();
+      },
+      () => tooLong().actions,
+    );
+    this.code = new CodePanel(ctx);
+    this.elements = [this.#build(), this.row.element];
     this.explainSoon = debounce((cell, say) => this.#explain(cell, say), 40);
     this.countSoon = debounce(() => this.#count(), 250);
     this.rest = debounce((place) => state.set({ camera: place }, { replace: true }), 120);
@@ -100,7 +128,7 @@ class MaskView {
       { class: "workbench" },
       this.#say(),
       this.#stage(),
-      el("aside", { class: "why", "aria-label": "Explanation" }, this.why),
+      el("aside", { class: "why", "aria-label": "Explanation" }, this.why, this.row.opener, this.code.element),
       el("section", { class: "ask", "aria-label": "Shape and facts" }, this.bench.facts),
       this.live,
     );
@@ -131,6 +159,10 @@ class MaskView {
     this.modes = segments({ overlay: "Difference", sides: "Side by side" }, "How to compare", (mode) =>
       state.set({ sides: mode === "sides" }),
     );
+    this.files = new FileMask(this.#ctx, (file) => {
+      state.set({ other: file.text });
+      this.#compareFile(file);
+    });
     this.old = el("p", { class: "soft small", role: "status", hidden: true });
     this.difference = el("p", { class: "difference", role: "status" });
     return el(
@@ -140,6 +172,7 @@ class MaskView {
         "div",
         { class: "say-head" },
         el("h2", {}, "Compared with"),
+        this.files.element,
         button("Swap", () => state.set({ mask: this.#now.other, other: this.#now.mask }), { class: "plain" }),
         button("End", () => this.#toggleCompare(), { class: "plain" }),
       ),
@@ -153,7 +186,20 @@ class MaskView {
   /** Builds the section with the picture of the mask, the second picture for a comparison, and their tools. */
   #stage() {
     this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
-    this.patterns = new Patterns(this.#ctx.api, (at, options) => state.set({ at }, options));
+    this.patterns = new Patterns(this.#ctx.api, (at) => state.set({ at }));
+    this.steps = new Steppers({
+      onLayer: (layer) => state.set({ layer }, { replace: true }),
+      onPair: (at) => state.set({ at }, { replace: true }),
+    });
+    this.goto = new GoTo({
+      api: this.#ctx.api,
+      cell: () => this.#pinned() ?? this.picture.cursor(),
+      onCell: (cell) => {
+        state.set({ cell: [cell.q, cell.k] });
+        this.picture.visit(cell);
+      },
+      onNote: (text) => this.#ctx.toast(text),
+    });
     const frames = this.names.map((name, i) =>
       el("div", { class: "picture-frame" }, name, [this.picture, this.beside][i].element),
     );
@@ -162,6 +208,7 @@ class MaskView {
       "section",
       { class: "stage", "aria-label": "Picture", onkeydown: (event) => this.#key(event) },
       this.#toolbar(),
+      el("div", { class: "navigator" }, this.goto.element, this.steps.element),
       el("div", { class: "pictures" }, frames),
       this.legend,
       this.patterns.element,
@@ -172,10 +219,7 @@ class MaskView {
     const tool = (label, d, act) => iconButton(label, icon(d), act);
     this.figures = el("p", { class: "figures-line" });
     this.tilesButton = button("Tiles", () => state.set({ plan: !this.#now.plan }), { "aria-pressed": "false" });
-    this.exports = menuButton(
-      "Export",
-      EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as)]),
-    );
+    this.exports = new Exports(this.#ctx, () => this.#exported());
     return el(
       "div",
       { class: "toolbar", role: "toolbar", "aria-label": "Picture" },
@@ -191,8 +235,8 @@ class MaskView {
           tool("Zoom in", ICONS.nearer, () => this.picture.zoom(2)),
           tool("Show everything", ICONS.fit, () => this.picture.fit()),
         ),
-        this.exports,
-        tool("Copy link", ICONS.link, () => this.#copyLink()),
+        this.exports.element,
+        tool("Copy link", ICONS.link, () => copyLink(this.#ctx)),
         tool("Keyboard shortcuts", ICONS.keys, () => this.#shortcuts()),
       ),
     );
@@ -211,7 +255,9 @@ class MaskView {
       this.#breaks({ second: false });
     } else {
       this.second.setValue(now.other);
-      this.otherBinder.bind(state.scene({ ...now, mask: now.other }));
+      if (this.files.holds(now.other)) {
+        if (this.#other !== this.files.file.bound) this.#compareFile(this.files.file);
+      } else this.otherBinder.bind(state.scene({ ...now, mask: now.other }));
       this.#breaks({});
     }
     this.comparison.hidden = now.other === null;
@@ -219,6 +265,7 @@ class MaskView {
     this.tilesButton.disabled = now.other !== null;
     this.modes.choose(now.sides ? "sides" : "overlay");
     this.tilesButton.setAttribute("aria-pressed", String(now.plan));
+    this.steps.show(now, this.#bound, this.#bound ? this.#seen() : now.at);
     if (before.camera !== now.camera) this.picture.go(now.camera);
     if (this.#bound) this.#show();
     this.#ages();
@@ -233,17 +280,20 @@ class MaskView {
    */
   #outdated() {
     const { first, second } = this.#broken;
-    if (first || second)
-      return `The ${second ? "second" : "first"} text has an error. The picture shows the last text without an error.`;
+    const faulty = second ? "second" : "first";
+    if (first || second) return `The ${faulty} mask text has an error. The picture shows the last mask text without an error.`;
     const { mask, other } = this.#now;
     const is = (scene, mask) => sameScene(scene, state.scene({ ...this.#now, mask }));
-    const waits = !is(this.#scene, mask) || (other !== null && !is(this.#otherScene, other));
+    const waits = !is(this.#scene, mask) || (other !== null && !this.files.holds(other) && !is(this.#otherScene, other));
     return waits ? "Reading the mask …" : "";
   }
 
   /** Marks the picture and the explanation as outdated when they do not match the current texts, shape and facts. */
   #ages() {
-    if (!this.#bound) return;
+    if (!this.#bound) {
+      if (this.#broken.first) fill(this.figures, "No picture yet: the mask has an error.");
+      return;
+    }
     const words = this.#outdated();
     if (words) this.#explainNot();
     // The label appears after a delay, because most answers arrive sooner.
@@ -263,6 +313,7 @@ class MaskView {
     if (first) this.picture.go(this.#now.camera);
     this.#show();
     this.#compare();
+    this.code.show(bound);
     this.countSoon();
     this.#explainAgain();
   }
@@ -278,14 +329,14 @@ class MaskView {
   #breaks(which) {
     Object.assign(this.#broken, which);
     const { first, second } = this.#broken;
-    const opener = this.exports.querySelector("button");
-    opener.disabled = first || second;
-    opener.title = first || second ? "A text has an error: fix it to export" : "";
+    this.exports.enable(!(first || second));
     this.difference.classList.toggle("stale", first || second);
     this.old.hidden = this.#now.other === null || !(first || second);
+    const faulty = second ? "second" : "first";
+    const instead = this.#other ? "The comparison uses the last mask text without an error." : "The two masks are not compared.";
     const says = this.old.hidden
       ? ""
-      : `The ${second ? "second" : "first"} text has an error. ${this.#other ? "The comparison uses its last version without an error." : "Nothing is compared."}`;
+      : `The ${faulty} mask text has an error. ${instead}`;
     if (this.old.textContent !== says) this.old.textContent = says;
     this.#ages();
   }
@@ -306,7 +357,11 @@ class MaskView {
       bands,
       plan: this.#now.plan && !other,
       other: other && !sides ? other.id : null,
+      tokens: this.words ?? undefined,
     });
+    this.steps.show(this.#now, this.#bound, [batch, head]);
+    this.goto.show(this.#bound, [batch, head], this.#inside(this.#pinned()));
+    this.row.show(this.#bound, this.#now, [batch, head]);
     this.picture.pin(this.#inside(this.#pinned()));
     this.beside.element.parentElement.hidden = !sides;
     this.names.forEach((name, i) => {
@@ -339,7 +394,7 @@ class MaskView {
     return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
   }
 
-  /** Returns the shown batch row and head: the values of the state, limited to the rows and heads of the mask. */
+  /** Returns the shown batch row and head. These are the values in the state, limited to the batch rows and heads of the mask. */
   #seen() {
     const [batch, head] = this.#now.at;
     return [Math.min(batch, this.#bound.batch - 1), Math.min(head, this.#bound.heads - 1)];
@@ -367,11 +422,12 @@ class MaskView {
       const { count, share } = allowedOf(cost);
       told(
         " · ",
-        share ? [el("b", {}, count), ` allowed, ${share}`] : "the allowed cells were not counted",
+        share ? [el("b", {}, count), ` allowed, ${share}`] : "the allowed cells were not counted, because there are too many",
         cost.empty_rows > 0 &&
           el("span", { class: "warning" }, ` · ${plural(cost.empty_rows, "query", "queries")} may read no key`),
       );
-      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys, ${share ? `${count} cells allowed, ${share}` : "the allowed cells were not counted"}.`;
+      const allowed = share ? `${count} cells (${share}) are allowed` : "the allowed cells were not counted, because there are too many";
+      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys: ${allowed}.`;
     } catch {
       told(); // the picture is shown anyway
     }
@@ -403,12 +459,12 @@ class MaskView {
       });
       if (say) this.live.textContent = sentence(cell, answer);
     } catch (error) {
-      if (!aborted(error) && this.#explaining === request) fill(this.why, el("p", { class: "wrong" }, error.message));
+      if (!aborted(error) && this.#explaining === request) this.#failed(this.why, error, () => this.#explain(cell, say));
     }
     return undefined;
   }
 
-  /** Removes the explanation, because it belongs to an earlier mask or text. */
+  /** Removes the explanation of a cell, because it belongs to an earlier mask or text. */
   #explainNot() {
     this.#explaining?.abort();
     this.#explaining = null;
@@ -421,6 +477,18 @@ class MaskView {
     paintHint(this.why);
   }
 
+  /** Compares the current mask with `bound`, the mask of a file. `text` represents the file in the page's state. */
+  #compareFile({ bound, text }) {
+    this.otherBinder.stop();
+    this.#other = bound;
+    this.#otherScene = { mask: text };
+    this.second.setError(null);
+    this.#breaks({ second: false });
+    if (this.#bound) this.#show();
+    this.#compare();
+    this.#explainAgain();
+  }
+
   async #compare() {
     if (!this.#other || !this.#bound) return;
     const [here, there] = [this.#bound, this.#other];
@@ -428,7 +496,8 @@ class MaskView {
     if (!this.#fitting()) {
       fill(
         this.difference,
-        `The sizes differ: ${number(here.q_len)} × ${number(here.kv_len)} and ${number(there.q_len)} × ${number(there.kv_len)}. Give a length that fits both.`,
+        `The sizes differ: ${inSizes(here)} and ${inSizes(there)}.`,
+        [there, here].map((sizes) => button(`use ${inSizes(sizes)}`, () => state.set({ shape: shapeOf(sizes) }), { class: "repair" })),
       );
       return;
     }
@@ -441,14 +510,21 @@ class MaskView {
         same
           ? "The same cells."
           : [
-              el("span", { class: "only-this" }, el("b", {}, number(mine)), " only the first mask"),
-              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " only the second mask"),
+              el("span", { class: "only-this" }, el("b", {}, number(mine)), " allowed only by the first mask"),
+              el("span", { class: "only-other" }, el("b", {}, number(theirs)), " allowed only by the second mask"),
               first && button("First difference: jump there", () => this.#jump()),
             ],
       );
     } catch (error) {
-      fill(this.difference, el("span", { class: "wrong" }, error.message));
+      this.#failed(this.difference, error, () => this.#compare());
     }
+  }
+
+  /** Shows the error of a request in `element`; `again()` repeats the request. */
+  #failed(element, error, again) {
+    const says = el("p", { class: "wrong" });
+    paintError(says, repairable(error, { now: this.#now, again }));
+    fill(element, says);
   }
 
   #jump() {
@@ -464,27 +540,10 @@ class MaskView {
     return this.second.focus();
   }
 
-  async #export(as) {
-    if (!this.#bound || this.#broken.first || this.#broken.second) return;
-    const [batch, head] = this.#seen();
-    const { q0, q1, k0, k1 } = this.picture.camera.seen();
-    const part = PICTURES.includes(as) && this.#now.camera !== null ? { rows: `${q0}..${q1}`, keys: `${k0}..${k1}` } : {};
-    const other = PICTURES.includes(as) ? this.#fitting()?.id : undefined;
-    try {
-      await this.#ctx.api.download(this.#bound.id, { as, batch, head, plan: this.#now.plan, other, ...part });
-    } catch (error) {
-      this.#ctx.toast(errorWords(error), { kind: "error" });
-    }
-  }
-
-  async #copyLink() {
-    state.write();
-    try {
-      await navigator.clipboard.writeText(location.href);
-      this.#ctx.toast("Link copied.");
-    } catch {
-      this.#ctx.toast("The clipboard is not available; the address line holds the link.");
-    }
+  /** Returns the mask and the settings that the exports need, or null if there is no mask or a mask text has an error. */
+  #exported() {
+    if (!this.#bound || this.#broken.first || this.#broken.second) return null;
+    return { id: this.#bound.id, at: this.#seen(), now: this.#now, other: this.#fitting()?.id, camera: this.picture.camera };
   }
 
   #shortcuts() {
@@ -511,13 +570,16 @@ class MaskView {
       "/": () => this.bench.editor.focus(),
       Escape: () => state.set({ cell: null }),
     };
-    if (event.ctrlKey || event.metaKey || event.altKey || !acts[event.key]) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+    if (!acts[event.key]) return this.goto.key(event.key) && event.preventDefault();
     event.preventDefault();
-    acts[event.key]();
+    return acts[event.key]();
   }
 
   unmount() {
     this.bench.unmount();
+    this.row.close();
+    this.code.close();
     this.otherBinder.stop();
     this.#explaining?.abort();
     this.explainSoon.cancel();

@@ -1,6 +1,5 @@
 // The text view: the attention of a model over a text, private text, hidden text, and the proof.
 
-import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
 import { MaskCanvas } from "./canvas.js";
 import { commandFold, textCommand } from "./command.js";
@@ -11,8 +10,10 @@ import { HeatMap } from "./text-heat.js";
 import { openLink } from "./text-link.js";
 import { guessesOf, privateOf, proofOf } from "./text-outcome.js";
 import { request, settings, wordsOf } from "./text-settings.js";
+import { paintError, repairable } from "./repairs.js";
 import { Strip } from "./text-strip.js";
 import { readsInWords, Words } from "./text-words.js";
+import { TextRow } from "./text-row.js";
 import { colour, onTheme } from "./theme.js";
 
 export const id = "text";
@@ -26,7 +27,7 @@ export function mount(root, ctx) {
 }
 
 const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
-/** The description of a model that is used until the server has sent the real description. */
+/** A placeholder for the description of the model, until the server has sent the description. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
 class TextView extends AskingView {
@@ -54,8 +55,9 @@ class TextView extends AskingView {
   /** Builds the inputs for the text, the hidden words, the mask, the layer and the head. */
   buildAsk() {
     const change = (patch, options) => this.change(patch, options);
+    // Without `autocomplete: "off"`, browsers store the contents of fields on disk, to restore them with a closed window.
     this.text = el("textarea", {
-      id: "text-own", rows: 6, spellcheck: "false", oninput: () => change({ text: this.text.value, word: undefined }),
+      id: "text-own", rows: 6, spellcheck: "false", autocomplete: "off", oninput: () => change({ text: this.text.value, word: undefined, token: undefined, off: undefined }),
     });
     this.kinds = el("div", { class: "text-hide" });
     this.own = el("input", {
@@ -97,8 +99,9 @@ class TextView extends AskingView {
       onPick: (row) => this.look(row, null, true),
     });
     this.maskText = el("code", { class: "text-mask" });
-    this.mask = new MaskCanvas({ api, label: "The mask over the tokens" });
+    this.mask = new MaskCanvas({ api, label: "The mask between the tokens of the text" });
     this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
+    this.row = new TextRow({ api, change: (patch) => this.change(patch) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "note" });
     return el("div", { class: "text-main" },
@@ -108,7 +111,7 @@ class TextView extends AskingView {
         panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
       el("div", { class: "text-both text-maps" },
         panel("text-attention", "Attention", map), panel("text-masked", "Mask", this.maskText, this.mask.element)),
-      this.strip.root,
+      this.strip.root, this.row.root,
       el("details", { class: "fold panel text-each" }, el("summary", {}, "Tokens", this.tokenCount), this.tokens));
   }
 
@@ -122,8 +125,10 @@ class TextView extends AskingView {
       return this.fail(error);
     }
     const { name, kind, layers, heads, positions, kinds } = this.model;
-    this.who.textContent = `${name}, ${kind}: ${plural(layers, "layer")} of ${plural(heads, "head")}` +
-      (positions ? `, up to ${plural(positions, "token")}.` : ".");
+    const size = `${plural(layers, "layer")} of ${plural(heads, "head")}`;
+    this.who.textContent = positions
+      ? `Model: ${name} (${kind}), ${size}. It reads at most ${plural(positions, "token")}.`
+      : `Model: ${name} (${kind}), ${size}.`;
     const onchange = () => this.change({ hide: this.chosenKinds() }, { replace: false });
     fill(this.kinds, kinds.map((name) => el("label", { class: "check" }, el("input", { type: "checkbox", value: name, onchange }), name)));
     this.update(this.ctx.state.get());
@@ -159,7 +164,9 @@ class TextView extends AskingView {
 
   async send() {
     const ask = async (signal) => {
+      const asked = this.ctx.state.get().text;
       const answer = await this.ctx.api.text(request(this.set), { signal });
+      this.good = asked;
       this.fail(null);
       this.show(answer);
     };
@@ -172,10 +179,27 @@ class TextView extends AskingView {
 
   fail(error) {
     const inMask = error !== null && error.start !== null;
-    this.editor.setError(inMask ? error : null);
+    const shown = error && repairable(error, {
+      now: this.ctx.state.get(),
+      last: this.good ? { title: "back to the last text", text: this.good } : { title: "start again", text: {} },
+      keys: ["text"],
+      open: (control) => (control === "editor" ? this.editor.focusError() : this.text.focus()),
+      change: (patch) => this.ctx.state.set(patch),
+      edit: inMask && ((fn) => this.editor.retype(fn(this.editor.value()))),
+      again: () => (this.model === NOBODY ? this.meet() : this.send()),
+    });
+    this.editor.setError(inMask ? shown : null);
     this.root.classList.toggle("stale", error !== null);
-    this.problem.hidden = error === null || inMask;
-    this.problem.textContent = errorWords(error);
+    paintError(this.problem, inMask ? null : shown);
+  }
+
+  /** Downloads the certificate that hidden tokens influence no other token. */
+  async save() {
+    try {
+      await this.ctx.api.downloadCertificate("text", request(this.set));
+    } catch (error) {
+      this.ctx.toast(errorWords(error), { kind: "error" });
+    }
   }
 
   /** Shows the text `instead` in place of the result of the test for leaks, because this result belongs to an earlier request. */
@@ -199,7 +223,7 @@ class TextView extends AskingView {
       bands: units.filter((unit) => unit.private).map(({ tokens: [from, to] }) => ({ from, to, tone: "only-this" })),
     });
     fill(this.found, privateOf(answer));
-    fill(this.proof, proofOf(answer));
+    fill(this.proof, proofOf(answer, () => this.save()));
     fill(this.guesses, guessesOf(answer));
     this.strip.update(this.set, answer);
     const secret = new Set(answer.hidden);
@@ -217,13 +241,14 @@ class TextView extends AskingView {
    * in the address.
    */
   look(row, col = null, pinned = false) {
-    if (pinned) this.change({ word: row ?? undefined });
+    if (pinned) this.change({ word: row ?? undefined, token: undefined });
     this.pointed = row === null ? null : { row, col };
     this.light();
   }
 
   light() {
     if (!this.answer) return;
+    this.row.show(this.answer, this.set);
     const { units, attention } = this.answer;
     const pinned = this.set.word !== null && this.set.word < units.length ? this.set.word : null;
     const row = this.pointed?.row ?? pinned;
@@ -245,6 +270,7 @@ class TextView extends AskingView {
     this.paint();
     this.heat.redraw();
     this.strip.repaint();
+    this.row.repaint();
   }
 
   close() {
@@ -252,6 +278,7 @@ class TextView extends AskingView {
     this.giveUp();
     this.heat.close();
     this.strip.close();
+    this.row.close();
     this.mask.destroy();
     this.offTheme();
   }

@@ -6,7 +6,7 @@ import { documentation } from "./editor.js";
 
 const KINDS = [
   ["atoms", "Masks"],
-  ["scores", "Score modifiers, after a +"],
+  ["scores", "Score modifiers, which follow a mask and a +"],
 ];
 
 /** Shows a dialog with the words of the mask language. `insert(text)` inserts an example into the editor. */
@@ -52,8 +52,8 @@ export function openWords({ language }, insert) {
 }
 
 /**
- * Returns one word of the mask language for each documentation. Several words, such as `keys`, `queries` and `global`,
- * may share one documentation; then only the first is returned.
+ * Returns the words of the mask language without those whose documentation another word already has: of `keys`, `queries` and `global`,
+ * which share one documentation, only the first word is returned.
  */
 const unique = (words) => words.filter((word, i) => words.findIndex(({ title }) => title === word.title) === i);
 

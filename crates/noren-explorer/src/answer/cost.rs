@@ -2,37 +2,45 @@
 //! number of tokens.
 
 use super::number::number;
-use crate::call::Speeds;
+use crate::call::{Numbers, Speeds};
 use crate::problem::{Problem, Result};
-use crate::scene::{MOST_LEN, Scene, check_sizes, facts, parse};
+use crate::scene::{MOST_LEN, Scene, facts, parse, resolve};
 use crate::state::{Answer, State, json};
-use noren::{Inputs, Options, View, attention};
+use noren::{Dtype, Element, Inputs, Options, View, attention, bf16, f16};
 use noren_input::request::bind;
 use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
 
-/// The head dimension for which times are predicted: the number of columns of queries, keys and values.
-const HEAD_DIM: usize = 64;
-/// The number of query rows per tile of the plans with which this machine's speed is measured.
+/// The number of query rows per tile in the plans of the measurement of this machine's speed.
 const BLOCK_Q: u32 = 96;
-/// The maximum number of cells in mixed spans (parts of the plan with allowed and denied cells) for which the allowed
-/// cells are counted. With more such cells, the answer has a lower and an upper bound of the number of allowed cells.
-/// In a cost curve, the maximum is 1/64 of this number.
+/// The maximum number of cells in mixed spans (parts of the plan with allowed and denied cells) for which the answer
+/// has the exact number of allowed cells. Above this maximum, the answer has a lower and an upper bound instead. For
+/// each point of a cost curve, the maximum is 1/64 of this number.
 const MOST_COUNTED: u128 = 1 << 31;
 /// The maximum number of lengths in a request for a cost curve.
 const MOST_LENGTHS: usize = 24;
 /// The maximum time for a cost curve. After this time, the costs of the remaining lengths are left out.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The number of tokens in the measurement of this machine's speed.
+/// The number of tokens of the masks with which this machine's speed is measured.
 const MEASURED: usize = 2048;
 
-/// Measures the time of attention without a mask and with a causal mask. Returns the speeds of this machine, from which
-/// costs are predicted.
-pub(crate) fn calibrate() -> Answer {
-    let values: Vec<f32> = (0..2 * MEASURED * HEAD_DIM).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+/// Measures the time of attention without a mask and with a causal mask, for this head dimension and data type. Returns
+/// the speeds of this machine, from which costs are predicted.
+pub(crate) fn calibrate(numbers: Numbers) -> Answer {
+    match numbers.dtype.parse().map_err(failed)? {
+        Dtype::F32 => measured(numbers, |x| x),
+        Dtype::Bf16 => measured(numbers, bf16::from_f32),
+        Dtype::F16 => measured(numbers, f16::from_f32),
+    }
+}
+
+/// Measures the times for the data type `T`; `make` converts a number to this type.
+fn measured<T: Element>(numbers: Numbers, make: impl Fn(f32) -> T) -> Answer {
+    let dim = numbers.head_dim;
+    let values: Vec<T> = (0..2 * MEASURED * dim).map(|i| make(((i * 37 % 101) as f32 - 50.0) / 50.0)).collect();
     let time = |len: usize, causal: bool| -> Result<(f64, Cells)> {
-        let view = View::new(&values[..2 * len * HEAD_DIM], [1, 2, len, HEAD_DIM]).map_err(failed)?;
+        let view = View::new(&values[..2 * len * dim], [1, 2, len, dim]).map_err(failed)?;
         let mask = if causal { atoms::causal() } else { atoms::full() };
         let bound = mask.bind(&Shape::square(len).heads(2), &Facts::new())?;
         let plan = bound.plan_with(&PlanOptions { block_q: BLOCK_Q, ..PlanOptions::default() });
@@ -50,19 +58,19 @@ pub(crate) fn calibrate() -> Answer {
     let full = (seconds - start).max(1e-9) / cells.full as f64;
     let (seconds, cells) = time(MEASURED, true)?;
     let mixed = ((seconds - start - full * cells.full as f64) / cells.mixed as f64).clamp(full, 8.0 * full);
-    // One cell takes two dot products of HEAD_DIM multiplications and additions each.
-    let speed = 4.0 * HEAD_DIM as f64 / full / 1e9;
+    // One cell takes two dot products of `dim` multiplications and additions each.
+    let speed = 4.0 * dim as f64 / full / 1e9;
     let machine =
         format!("{}, {} threads, {speed:.0} GFLOP/s", noren::machine::processor(), rayon::current_num_threads());
-    json(&Speeds { full, mixed, start, machine })
+    json(&Speeds { full, mixed, start, machine, numbers })
 }
 
 fn failed(error: noren::Error) -> Problem {
     Problem::status(500, error.to_string())
 }
 
-/// The numbers of cells that a kernel computes: in full spans (all cells allowed) and in mixed spans (some cells
-/// allowed).
+/// The numbers of cells that a kernel computes, separately for full spans (ranges of keys in which all cells are
+/// allowed) and for mixed spans (ranges of keys with allowed and denied cells).
 #[derive(Clone, Copy, Default)]
 struct Cells {
     full: u128,
@@ -70,7 +78,8 @@ struct Cells {
 }
 
 impl Cells {
-    /// Returns the numbers of full and mixed cells of each distinct pattern.
+    /// Returns the numbers of computed cells in full and in mixed spans of the plan, one element for each pattern. A
+    /// pattern is a group of batch rows and heads with equal cells.
     fn by_pattern(plan: &Plan) -> Vec<Self> {
         plan.patterns()
             .iter()
@@ -105,14 +114,14 @@ impl Cells {
     }
 }
 
-/// Returns the number of cells in mixed spans, which are the parts of a plan with allowed and denied cells. A count of
-/// the allowed cells must test each of these cells. A pattern that several batch rows and heads share is counted once.
+/// Returns the number of cells in mixed spans (the parts of a plan with allowed and denied cells), each of which must
+/// be tested to count the allowed cells. Cells that are equal in several batch rows and heads count once.
 fn undecided(plan: &Plan) -> u128 {
     Cells::by_pattern(plan).iter().map(|cells| cells.mixed).sum()
 }
 
-/// Returns the size in bytes of a mask array with one byte per cell. Pairs of batch row and head with equal cells share
-/// one copy.
+/// Returns the size in bytes of a mask array with one byte per cell. The cells of several batch rows and heads count
+/// once if they are equal.
 fn dense_bytes(plan: &Plan) -> u128 {
     let shape = plan.shape();
     plan.patterns().len() as u128 * shape.q_len() as u128 * shape.kv_len() as u128
@@ -130,7 +139,10 @@ fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
         "planning_seconds": plan.planning_time().as_secs_f64(),
         "seconds": cells.seconds(speeds) + plan.planning_time().as_secs_f64(),
         "dense_seconds": Cells { full: all, mixed: 0 }.seconds(speeds),
-        "head_dim": HEAD_DIM,
+        "mixed_share": cells.mixed as f64 / (cells.full + cells.mixed).max(1) as f64,
+        "mixed_cost": speeds.mixed / speeds.full,
+        "head_dim": speeds.numbers.head_dim,
+        "dtype": speeds.numbers.dtype,
         "machine": speeds.machine,
     })
 }
@@ -160,29 +172,31 @@ pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
     json(&value)
 }
 
-/// Returns the predicted cost of a mask at several lengths. `body` is a scene: a mask with its shape and facts, and
-/// optionally a list of lengths.
+/// Returns the predicted cost of a mask at several lengths. `body` is a JSON object with a mask, its shape and facts,
+/// and optionally a list of lengths.
 pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
     let lengths = lengths(scene.lengths.as_deref())?;
     let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
     let asked = scene.shape.request()?;
-    let own = asked.resolve(&known, &mut Vec::new())?;
-    check_sizes(&own)?;
+    let (own, _) = resolve(&asked, &known)?;
     let (mut points, mut notes) = (Vec::new(), Vec::new());
     let (q_len, kv_len) = (own.q_len(), own.kv_len());
     let past = kv_len as i64 - q_len as i64;
     let decoding = past > 0 && (0..own.batch_len()).all(|b| own.query_offset(b) == past);
     if decoding {
-        notes.push(format!("{q_len} new queries over a growing cache"));
+        notes.push(format!("the cost at each length is the cost of {q_len} new queries; the other tokens of this length are in the cache"));
     } else if q_len != kv_len {
-        notes.push("the number of queries grows in proportion to the number of keys".to_string());
+        notes.push(
+            "at each length, the number of queries is in proportion to the number of keys, as in the given shape"
+                .to_string(),
+        );
     }
     let begun = Instant::now();
     for len in lengths {
         if begun.elapsed() > LONGEST {
-            notes.push(format!("lengths of {len} and more are left out: planning them takes too long"));
+            notes.push(format!("lengths of {len} and more tokens are left out, because planning would take too long"));
             break;
         }
         let mut shape = asked.clone();
@@ -213,17 +227,17 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
                 points.push(point);
             }
             Err(error) => {
-                notes.push(format!("length {len} is left out: {error}"));
+                notes.push(format!("the curve has no point at length {len}: {error}"));
             }
         }
     }
-    json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": HEAD_DIM }))
+    json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": speeds.numbers.head_dim }))
 }
 
-/// Returns the requested lengths `asked` in increasing order, without repetitions; `None` selects the powers of two
-/// from 256 to 2^20.
+/// Returns the requested numbers of tokens `asked` in increasing order, without repetitions. `None` selects the powers
+/// of two from 32 to 2^20.
 fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
-    let Some(asked) = asked else { return Ok((8..=20).map(|power| 1 << power).collect()) };
+    let Some(asked) = asked else { return Ok((5..=20).map(|power| 1 << power).collect()) };
     if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
         let message = format!(
             "the request has {} lengths: give up to {MOST_LENGTHS} lengths, each from 1 to {MOST_LEN}",
@@ -238,9 +252,9 @@ fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
     Ok(lengths)
 }
 
-/// Changes facts that describe `own` tokens so that they describe `len` tokens: documents are repeated or cut, and
-/// lengths of batch rows are scaled. Returns the new facts, and a note for the user about the change; the note is
-/// `None` if the facts are unchanged.
+/// Converts facts for `own` tokens to facts for `len` tokens: repeats or cuts documents, and scales the lengths of
+/// batch rows. Returns the new facts and a note for the user about the change; the note is `None` if the facts are
+/// unchanged.
 fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     let mut note = None;
@@ -267,14 +281,18 @@ fn stretched(facts: &Facts, own: usize, len: usize) -> (Facts, Option<String>) {
             }),
             _ => *documents = repeat(documents),
         }
-        note = Some(format!("the documents of {own} tokens are repeated, or cut, to each length"));
+        note = Some(format!(
+            "the facts give documents for {own} tokens: at other lengths, the documents are repeated or cut"
+        ));
     }
     if let Some(lengths) = value.get_mut("lengths").and_then(Value::as_array_mut) {
         for n in lengths {
             let scaled = n.as_u64().unwrap_or(0) as u128 * len as u128 / own.max(1) as u128;
             *n = (scaled as u64).min(len as u64).into();
         }
-        note = note.or(Some("the lengths of padded rows grow in proportion to the number of tokens".to_string()));
+        note = note.or(Some(
+            "at each length, the numbers of non-padding tokens are scaled in proportion to the length".to_string(),
+        ));
     }
     match Facts::from_json(&value.to_string()) {
         Ok(facts) => (facts, note),

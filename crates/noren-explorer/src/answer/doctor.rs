@@ -12,7 +12,7 @@ use noren_mask::{Keep, Shape};
 use serde_json::json as object;
 use std::io::Cursor;
 
-/// Diagnoses the mask of a file. Other arrays of the file are companions of the mask.
+/// Diagnoses the mask of a file. The other arrays of the file, such as token ids, describe the batch of the mask.
 pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     let arrays = read_from(Cursor::new(file), file.len() as u64, &request.name)?;
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
@@ -48,7 +48,7 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     Ok(Frame { head: Reply::of(JSON), blobs })
 }
 
-/// Returns text with the names of a file's arrays, for an error message.
+/// Returns the names of the arrays of a file as text, for an error message.
 fn listed(names: &[String]) -> String {
     match names {
         [] => "no array".to_string(),
@@ -57,7 +57,7 @@ fn listed(names: &[String]) -> String {
 }
 
 /// Returns the intended mask, bound to the sizes of the mask in the file. `text` is the expression of the intended
-/// mask, and the sizes are batch rows, heads, queries and keys.
+/// mask. The second parameter is the numbers of batch rows, heads, queries and keys.
 fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     let shape = match q == kv {
         true => Shape::square(q),
@@ -68,7 +68,7 @@ fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
     Ok(Known::new(bound, Vec::new(), Vec::new()))
 }
 
-/// Returns the catalogue of mistakes as JSON.
+/// Returns the catalogue of known mistakes in masks as JSON.
 pub(crate) fn classes() -> Answer {
     let class = |class: &noren_doctor::Class| {
         object!({

@@ -1,15 +1,18 @@
 //! The answers for downloads: a mask as a picture, an expression, code, or an array of its cells.
 
 use super::mask::spec_text;
-use crate::call::{ExportRequest, Pair};
+use super::parts::{facts, picture, quoted};
+use super::share;
+use crate::call::ExportRequest;
+use crate::cause::Cause;
 use crate::message::{JSON, Reply};
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
 use crate::state::{Answer, State};
 use crate::wire::Frame;
 use noren_input::npy::write_npy;
-use noren_mask::{Facts, Keep, PlanOptions};
-use noren_picture::{Draw, TerminalOptions};
+use noren_mask::Keep;
+use noren_picture::TerminalOptions;
 use serde_json::json as object;
 
 /// The maximum number of cells of a downloaded array.
@@ -27,13 +30,26 @@ pub(crate) fn export(state: &mut State, id: &str, request: &ExportRequest) -> An
             let text = picture(&known, other.as_deref(), request)?.to_terminal(&TerminalOptions::default())?;
             (TEXT, "txt", text.into_bytes())
         }
+        "html" => {
+            // a page has every reason, so it shows all batch rows and heads of the first mask, without tiles
+            let request = ExportRequest { pair: None, plan: false, ..request.clone() };
+            let page = picture(&known, None, &request)?.expression(spec_text(&known));
+            let all = noren_code::all(&known.spec(), known.bound.shape(), known.bound.facts());
+            let page = all.into_iter().fold(page, |page, code| page.code(code.target.title(), code.text));
+            let html = page.to_html()?;
+            ("text/html; charset=utf-8", "html", html.into_bytes())
+        }
         "expression" => (TEXT, "txt", format!("{}\n", spec_text(&known)).into_bytes()),
         "rust" => (TEXT, "rs", rust(&known)?.into_bytes()),
         "python" => (TEXT, "py", python(&known)?.into_bytes()),
+        "markdown" => {
+            ("text/markdown; charset=utf-8", "md", share::markdown(&known, other.as_deref(), request)?.into_bytes())
+        }
+        "notebook" => (TEXT, "py", share::notebook(&known)?.into_bytes()),
         "json" => (JSON, "json", scene(&known)?.into_bytes()),
         "npy" => ("application/octet-stream", "npy", npy(&known)?),
         other => {
-            let forms = "svg, png, txt, expression, rust, python, json or npy";
+            let forms = "svg, png, txt, html, expression, rust, python, markdown, notebook, json or npy";
             return Err(Problem::new(format!("as={other}: expected {forms}")).into());
         }
     };
@@ -43,43 +59,16 @@ pub(crate) fn export(state: &mut State, id: &str, request: &ExportRequest) -> An
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn picture<'a>(
-    known: &'a Known,
-    other: Option<&'a Known>,
-    request: &ExportRequest,
-) -> Result<noren_picture::Picture<'a>> {
-    let bound = &known.bound;
-    let mut picture = match other {
-        Some(other) => bound.picture_of_difference(&other.bound),
-        None => bound.picture(),
-    };
-    if let Some(Pair { batch, head }) = request.pair {
-        picture = picture.batch(batch).head(head);
-    }
-    if let Some(rows) = &request.rows {
-        picture = picture.queries(range(rows, "rows", bound.shape().q_len())?);
-    }
-    if let Some(keys) = &request.keys {
-        picture = picture.keys(range(keys, "keys", bound.shape().kv_len())?);
-    }
-    Ok(if request.plan && other.is_none() { picture.tiles(PlanOptions::default()) } else { picture })
-}
-
 fn npy(known: &Known) -> Result<Vec<u8>> {
     let cells = known.bound.shape().cells();
     if cells > MOST_CELLS {
-        let problem = Problem::new(format!("the mask has {cells} cells: an array may have up to {MOST_CELLS}"));
+        let problem = Problem::new(format!("the mask has {cells} cells: an array may have up to {MOST_CELLS}"))
+            .cause(Cause::ExportTooLarge);
         return Err(problem.hint("download the expression instead, which defines the same mask in one line"));
     }
     let mut out = Vec::new();
     write_npy(&mut out, &Keep::of(&known.bound)).map_err(|e| Problem::status(500, e.to_string()))?;
     Ok(out)
-}
-
-/// Returns the facts of a mask as JSON; `None` if the mask has no facts.
-fn facts(known: &Known) -> Result<Option<String>> {
-    let facts = known.bound.facts();
-    Ok(if *facts == Facts::new() { None } else { Some(facts.to_json()?) })
 }
 
 /// Returns the mask with its complete shape and facts, in the format of a request body for `POST /api/masks`.
@@ -141,40 +130,9 @@ fn python(known: &Known) -> Result<String> {
     ))
 }
 
-/// Returns a text as a quoted string, which is valid in Python and in JSON.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-/// Parses the range `a..b` in the parameter `what` of a query string. Without `a`, the range begins at 0; without `b`,
-/// the range ends at `len`.
-fn range(text: &str, what: &str, len: usize) -> Result<std::ops::Range<usize>> {
-    let ends = text.split_once("..").map(|(a, b)| {
-        let number = |text: &str, default| if text.is_empty() { Ok(default) } else { text.parse::<usize>() };
-        Ok::<_, std::num::ParseIntError>((number(a, 0)?, number(b, len)?))
-    });
-    match ends {
-        Some(Ok((start, end))) if start <= end => Ok(start..end),
-        _ => Err(Problem::new(format!(
-            "{what}={text}: expected a range such as 0..32, 100.. or ..8; its start must not be after its end"
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_have_a_start_that_is_not_after_the_end() {
-        assert_eq!(
-            [range("2..5", "rows", 9), range("7..", "rows", 9), range("..", "rows", 9)],
-            [Ok(2..5), Ok(7..9), Ok(0..9)]
-        );
-        for text in ["8..3", "12..", "3", "a..b", ""] {
-            assert!(range(text, "rows", 9).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn raw_strings_hold_anything() {

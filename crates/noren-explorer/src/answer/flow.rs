@@ -1,10 +1,13 @@
-//! The answer for the flow view: the tokens that influence a token over the layers, the tokens that it influences, and
-//! the result of a policy.
+//! The answer for the flow view: the tokens that influence the requested token over the layers, the tokens that the
+//! requested token influences, and the result of a policy.
 
-use crate::problem::{Problem, Result};
-use crate::scene::{SceneShape, check_sizes, facts, parse};
+use crate::cause::Cause;
+use crate::message::{JSON, Reply};
+use crate::problem::{Fields, Problem, Result};
+use crate::scene::{SceneShape, facts, parse, resolve};
 use crate::state::{Answer, json};
-use noren_flow::{CHANNELS, Fill, Flow, Policy};
+use crate::wire::Frame;
+use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy};
 use noren_input::Sizes;
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
@@ -12,20 +15,24 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json as object};
 
-/// The maximum number of layers of a stack.
+/// The maximum number of layers for which a flow is computed.
 const MOST_LAYERS: usize = 512;
 /// The maximum size of a policy, in bytes.
 const MOST_POLICY: usize = 16 << 10;
-/// The maximum size of a stack, as (tokens, layers), for which the answer also lists the allowed cells of every layer.
+/// The maximum (number of tokens, number of layers) of a flow for which the answer also lists, for every layer, which
+/// token reads which tokens.
 const MOST_DRAWN: (usize, usize) = (64, 16);
-/// The maximum number of ranges that the answer lists for one set of tokens: the tokens that influence the requested
-/// token, or that the requested token influences, at one layer.
+/// The maximum number of ranges that the answer lists for one set of tokens. At each layer there are two sets: the
+/// tokens that influence the requested token, and the tokens that it influences.
 const MOST_RANGES: usize = 4096;
-/// The maximum number of violations of a policy that the answer lists.
+/// The maximum size of a downloaded certificate, in bytes.
+const MOST_CERTIFICATE: usize = (8 << 20) - 1;
+/// The maximum number of violated rules of a policy that the answer lists.
 const MOST_VIOLATIONS: usize = 50;
 
-/// The body of a request for a flow: the masks of a stack, a shape, facts, a policy, and the token whose flow is
-/// computed. `depth` is the number of layers; if there are fewer masks than layers, the masks are repeated.
+/// The body of a request for a flow: the masks of the layers, a shape, facts (data that the masks need, such as
+/// document lengths), a policy, and the token whose flow is requested. `depth` is the number of layers. If there are
+/// fewer masks than layers, the masks are repeated from the first mask on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stack {
@@ -46,8 +53,8 @@ struct Stack {
     batch: usize,
 }
 
-/// Computes the flow of a stack. Returns the tokens that influence the requested token, the tokens that the requested
-/// token influences, and the result of the policy.
+/// Computes the flow through the layers. Returns the tokens that influence the requested token, the tokens that the
+/// requested token influences, and the result of the policy.
 pub(crate) fn flow(body: &[u8]) -> Answer {
     let stack: Stack = serde_json::from_slice(body)?;
     let (flow, assumed) = build(&stack)?;
@@ -111,25 +118,53 @@ pub(crate) fn flow(body: &[u8]) -> Answer {
             value["empty"] =
                 ruling.empty.iter().take(MOST_VIOLATIONS).map(ToString::to_string).collect::<Vec<_>>().into();
         }
-        Err(problem) => value["policy_error"] = policy_error(&problem.message),
+        Err(problem) => value["policy_error"] = policy_error(&problem),
     }
     json(&value)
 }
 
+/// Returns a certificate for the layers and the policy of a request: a file that `noren verify` checks.
+pub(super) fn certificate(body: &[u8]) -> Answer {
+    let stack: Stack = serde_json::from_slice(body)?;
+    let policy = policy(&stack.policy)?;
+    if policy.rules.is_empty() {
+        let problem = Problem::new("a certificate requires a policy, and the policy has no rule");
+        return Err(problem.hint("write at least one rule, such as `deny: label(pii) -> output`").into());
+    }
+    let (flow, _) = build(&stack)?;
+    file(Certificate::issue(&flow, &policy).and_then(|issued| issued.to_json()).map_err(Problem::from)?, "certificate")
+}
+
+/// Returns a certificate as a file with the name `name` and the extension `json`. Returns an error if the certificate is
+/// larger than a response may be.
+pub(super) fn file(certificate: String, name: &str) -> Answer {
+    if certificate.len() > MOST_CERTIFICATE {
+        let len = certificate.len();
+        let problem = Problem::new(format!(
+            "the certificate has {len} bytes: at most {MOST_CERTIFICATE} bytes can be downloaded"
+        ));
+        return Err(problem.hint("the command `noren flow -o certificate.json` writes larger certificates").into());
+    }
+    let head = Reply { file_name: Some(format!("{name}.json")), ..Reply::of(JSON) };
+    Ok(Frame { head, blobs: vec![format!("{certificate}\n").into_bytes()] })
+}
+
 fn policy(text: &str) -> Result<Policy> {
     if text.len() > MOST_POLICY {
-        return Err(Problem::new(format!("the policy has {} bytes: give at most {MOST_POLICY} bytes", text.len())));
+        let message = format!("the policy has {} bytes: give at most {MOST_POLICY} bytes", text.len());
+        return Err(Problem::new(message).cause(Cause::PolicyTooLong));
     }
     Ok(text.parse()?)
 }
 
-/// Splits an error message such as `policy: line 2: ...` into the line number and the rest of the message. Without a
-/// line number, the message is returned unchanged.
-fn policy_error(message: &str) -> Value {
+/// Returns an error of a policy as JSON. A message such as `policy: line 2: ...` is split into the line number and the
+/// rest. A message without a line number is returned unchanged, with its cause.
+fn policy_error(problem: &Problem) -> Value {
+    let Fields { message, cause, .. } = &**problem;
     let placed = message.split_once("policy: line ").and_then(|(_, rest)| rest.split_once(": "));
     match placed.and_then(|(line, problem)| Some((line.parse::<usize>().ok()?, problem))) {
         Some((line, problem)) => object!({ "message": problem, "line": line }),
-        None => object!({ "message": message }),
+        None => object!({ "message": message, "cause": cause }),
     }
 }
 
@@ -137,25 +172,26 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     let depth = stack.depth.unwrap_or(stack.layers.len());
     if stack.layers.is_empty() || depth == 0 || depth > MOST_LAYERS || stack.layers.len() > depth {
         let given = stack.layers.len();
-        return Err(Problem::new(format!(
+        let message = format!(
             "the request has {given} masks for {depth} layers: give at least 1 mask, at most 1 mask per layer, and at most {MOST_LAYERS} layers"
-        )));
+        );
+        return Err(Problem::new(message).cause(Cause::DepthLimit));
     }
     let parsed = stack.layers.iter().enumerate().map(|(at, text)| parse(text, None).map_err(|e| e.layer(at)));
     let specs: Vec<Spec> = parsed.collect::<Result<_>>()?;
     let (facts, known): (_, Sizes) = facts(stack.facts.as_deref(), &specs)?;
-    let mut assumed = Vec::new();
-    let shape = stack.shape.request()?.resolve(&known, &mut assumed)?;
-    check_sizes(&shape)?;
+    let (shape, assumed) = resolve(&stack.shape.request()?, &known)?;
     for (at, spec) in specs.iter().enumerate() {
-        spec.mask.at_layer(at as u64).bind(&shape, &facts).map_err(|e| Problem::from(e).layer(at))?;
+        let problem = |error| Problem::from(error).of_shape(&shape).layer(at);
+        spec.mask.at_layer(at as u64).bind(&shape, &facts).map_err(problem)?;
     }
     let masks: Vec<Mask> = (0..depth).map(|l| specs[l % specs.len()].mask.clone()).collect();
     let flow = Flow::of_stack(&masks, &shape, &facts, stack.fill)?;
-    Ok((flow, assumed.into_iter().map(|text| text.replace("--", "")).collect()))
+    Ok((flow, assumed))
 }
 
-/// Returns the allowed cells of all `depth` layers in batch row `batch`, each as `[layer, query, key]`.
+/// Returns what each token reads in each of the `depth` layers of batch row `batch`, as `[layer, token, read token]`.
+/// Every token also reads itself, over the residual connection.
 fn edges(flow: &Flow, batch: usize, depth: usize) -> Vec<[u32; 3]> {
     let mut edges = Vec::new();
     for layer in 0..depth {

@@ -1,5 +1,5 @@
-//! The answers for the editor: the documentation of the mask language, with a small picture of each atom, and masks of
-//! real models.
+//! The answers for the editor: the documentation of the mask language, with a small picture of each elementary mask
+//! (atom), and masks of real models.
 
 use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
@@ -12,10 +12,11 @@ use serde_json::{Value, json as object};
 /// Masks of real models as JSON, with the parameters of their configurations.
 pub(crate) const PRESETS: &str = include_str!("../presets.json");
 
-/// The number of tokens in the small picture that documents an atom.
+/// The number of tokens in the small picture that documents an elementary mask (atom).
 const SMALL: usize = 16;
 
-/// Returns the atoms, the score modifiers and the operators of the mask language with their meanings, as JSON.
+/// Returns the elementary masks (atoms), the score modifiers and the operators of the mask language with their
+/// meanings, as JSON.
 pub(crate) fn language() -> Answer {
     let entry = |word: &Word| {
         let mut value = object!(word);
@@ -47,8 +48,9 @@ fn small(word: &Word) -> &'static str {
     }
 }
 
-/// Returns a small picture of the expression `example` as SVG. The mask is bound to fixed example facts, which suit
-/// most atoms; returns `None` if the expression needs other facts.
+/// Returns a small picture of the expression `example` as SVG. The mask is bound to fixed facts (example
+/// lengths, documents, levels, a label and an array), which suit most atoms; returns `None` if the expression needs
+/// other facts.
 fn thumbnail(example: &str) -> Option<String> {
     let mask: Mask = example.parse().ok()?;
     let cells: Vec<bool> = (0..SMALL * SMALL).map(|i| (i / SMALL + i % SMALL * 3) % 5 < 2).collect();
@@ -84,6 +86,45 @@ mod tests {
             }
             if let Err(problem) = Known::of_definition(preset["scene"].to_string().as_bytes()) {
                 panic!("{}: {}", preset["name"], problem.message);
+            }
+        }
+    }
+
+    /// Returns the scene of a preset with 4,096 tokens.
+    fn at_4096_tokens(mut scene: Value) -> Value {
+        const LEN: u64 = 4096;
+        let mask = scene["mask"].as_str().expect("a mask").replace("grid=[24, 24]", "grid=[64, 64]");
+        scene["mask"] = mask.into();
+        let new = scene["shape"]["new"].as_u64();
+        for key in ["len", "q", "kv"] {
+            if scene["shape"][key].is_u64() {
+                scene["shape"][key] = LEN.into();
+            }
+        }
+        if let Some(new) = new {
+            scene["shape"]["past"] = (LEN - new).into();
+        }
+        let Some(facts) = scene.get_mut("facts") else { return scene };
+        if let Some(documents) = facts.get_mut("documents").and_then(Value::as_array_mut) {
+            let sum: u64 = documents.iter().filter_map(Value::as_u64).sum();
+            documents.push((LEN - sum).into());
+        }
+        if let Some(levels) = facts.get_mut("levels").and_then(Value::as_array_mut) {
+            *levels = levels.iter().cycle().take(LEN as usize).cloned().collect();
+        }
+        scene
+    }
+
+    #[test]
+    fn every_preset_fits_in_a_web_page_of_300_000_bytes() {
+        let presets: Vec<Value> = serde_json::from_str(PRESETS).expect("JSON");
+        for preset in presets {
+            let scene = preset["scene"].clone();
+            for scene in [at_4096_tokens(scene.clone()), scene] {
+                let known = Known::of_definition(scene.to_string().as_bytes());
+                let known = known.unwrap_or_else(|problem| panic!("{scene}: {}", problem.message));
+                let html = known.bound.picture().to_html().unwrap_or_else(|error| panic!("{scene}: {error}"));
+                assert!(html.len() < 300_000, "{scene}: {} bytes", html.len());
             }
         }
     }

@@ -2,7 +2,7 @@
 //! difference of two masks.
 
 use super::number::number;
-use crate::call::{CellRequest, Pair, TileRequest};
+use crate::call::{BorderSearch, CellRequest, Pair, TileRequest};
 use crate::message::Reply;
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
@@ -15,18 +15,21 @@ use serde::Serialize;
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
 
-/// The maximum number of distinct patterns that the summary of a mask lists.
+/// The maximum number of distinct patterns (groups of batch rows and heads with equal cells) that the summary of a mask
+/// lists.
 const MOST_PATTERNS: usize = 256;
 /// The maximum number of pairs of batch row and head that are listed for one pattern.
 const MOST_LISTED: usize = 64;
+/// The number of parts into which each step of the search for a border divides the remaining range of positions.
+const PARTS: usize = 256;
 /// The maximum number of pixels along each side of a tile of the picture.
 const SIDE: u64 = 256;
-/// The maximum level of a tile of the picture. At this level, one pixel shows `2^22` queries and keys, which is the
-/// maximum size of a mask.
+/// The maximum level of a tile of the picture. At this level, one pixel shows `2^22` queries by `2^22` keys, and a mask
+/// has at most so many queries and keys.
 const MOST_LEVEL: u32 = 22;
 
-/// Reads the scene `body`, which is a mask with its shape and facts. Stores the bound mask under the identity `id`, and
-/// returns its summary.
+/// Reads the scene `body`, which is a mask with its shape and its facts (data that the mask needs, such as document
+/// lengths). Stores the bound mask under the identity `id`, and returns its summary.
 pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
     let known = state.define(id, body)?;
     json(&summary(id, &known))
@@ -42,7 +45,8 @@ struct Pattern {
     caption: Option<String>,
 }
 
-/// Returns the summary of a mask for the page: sizes, patterns, documents, labels and assumptions.
+/// Returns the summary of a mask for the page: sizes, assumed sizes, documents, labels, and patterns (groups of batch
+/// rows and heads with equal cells).
 pub(crate) fn summary(id: &str, known: &Known) -> Value {
     let (bound, shape) = (&known.bound, known.bound.shape());
     let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
@@ -78,7 +82,7 @@ pub(crate) fn summary(id: &str, known: &Known) -> Value {
         "kv_heads": shape.kv_head_count(),
         "query_offsets": (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect::<Vec<_>>(),
         "assumed": known.assumed,
-        "scores": known.scores,
+        "scores": known.scores.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "patterns": patterns,
         "pattern_of": pattern_of,
         "pattern_count": bound.pattern_count(),
@@ -88,7 +92,8 @@ pub(crate) fn summary(id: &str, known: &Known) -> Value {
     })
 }
 
-/// Returns the facts as JSON, without arrays, which may be large.
+/// Returns the facts of a mask (data such as lengths and labels) as JSON. Facts that are arrays are left out, because
+/// they may be large.
 fn facts_value(facts: &Facts) -> Value {
     let mut value = serde_json::to_value(facts).unwrap_or_default();
     if let Some(map) = value.as_object_mut() {
@@ -97,9 +102,8 @@ fn facts_value(facts: &Facts) -> Value {
     value
 }
 
-/// Returns the positions at which documents end, one list for each batch row, from the lengths of documents in the mask
-/// or in the facts. If all batch rows are equal, there may be only one list. `None` means that neither the mask nor the
-/// facts have such lengths.
+/// Returns the positions at which documents end, one list for each batch row, or a single list if all batch rows are
+/// equal. The ends come from the lengths of documents in the mask or in the facts. `None` if there are no such lengths.
 fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     let ends = |lengths: &[u64]| {
         let mut end = 0;
@@ -142,8 +146,9 @@ fn labels(facts: &Facts) -> Value {
     labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Returns the start and the end (excluded) of one entry of a label in the facts: `3` is from 3 to 4, `"3..9"` is from
-/// 3 to 9, and `"3.."` is from 3 to the maximum length. Returns `None` if the entry has another format.
+/// Returns the start and the end (excluded) of one entry of a label (a named set of tokens): `3` is from 3 to 4,
+/// `"3..9"` is from 3 to 9, and `"3.."` is from 3 to the maximum length. Returns `None` if the entry has another
+/// format.
 fn ends(span: &Value) -> Option<[u64; 2]> {
     if let Some(at) = span.as_u64() {
         return Some([at, at + 1]);
@@ -207,9 +212,9 @@ fn code(cover: Cover) -> u8 {
     }
 }
 
-/// Returns, for tile number `tile` of a picture, the first position of each of its pixels along one axis, and the
-/// position after the last pixel. A pixel of level `level` shows `2^level` positions. `len` is the number of positions
-/// of the mask along the axis, and `what` names the axis in the error message.
+/// Returns the first position of each pixel of tile number `tile` along one axis, and then the position after the last
+/// pixel. A pixel of level `level` shows `2^level` positions. `len` is the number of positions of the mask along the
+/// axis, and `what` names the axis in the error message.
 fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
     let len = len as u64;
     let step = 1u64 << level.min(MOST_LEVEL);
@@ -239,6 +244,38 @@ pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Ans
     json(&value)
 }
 
+/// Returns the first cell behind the next border between allowed and denied cells. The search begins at a cell and
+/// continues along its row or its column. `cell` in the answer is null if there is no border.
+pub(crate) fn border(state: &mut State, id: &str, request: &CellRequest, search: &BorderSearch) -> Answer {
+    let known = state.mask(id)?;
+    let (bound, shape) = (&known.bound, known.bound.shape());
+    let CellRequest { pair: Pair { batch, head }, q, k, .. } = *request;
+    let allowed = bound.explain(batch, head, q, k)?.allowed;
+    let (from, len) = if search.queries { (q, shape.q_len()) } else { (k, shape.kv_len()) };
+    let (mut start, mut end) = if search.back { (0, from) } else { (from + 1, len) };
+    // Each step finds the part of the range that is nearest to the cell and not uniform, and continues in this part.
+    let found = loop {
+        if start >= end {
+            break None;
+        }
+        let step = (end - start).div_ceil(PARTS);
+        let cuts: Vec<u32> = (start..end).step_by(step).chain([end]).map(|at| at as u32).collect();
+        let one = |at: usize| vec![at as u32, at as u32 + 1];
+        let (rows, cols) = if search.queries { (cuts.clone(), one(k)) } else { (one(q), cuts.clone()) };
+        let grid = bound.grid_between(batch, head, rows, cols)?;
+        let same = if allowed { Cover::Full } else { Cover::Empty };
+        let mut parts = grid.covers().iter().enumerate();
+        let part = if search.back { parts.rfind(|(_, c)| **c != same) } else { parts.find(|(_, c)| **c != same) };
+        let Some((part, _)) = part else { break None };
+        (start, end) = (cuts[part] as usize, cuts[part + 1] as usize);
+        if end - start == 1 {
+            break Some(start);
+        }
+    };
+    let cell = found.map(|at| if search.queries { object!({ "q": at, "k": k }) } else { object!({ "q": q, "k": at }) });
+    json(&object!({ "cell": cell, "allowed": allowed }))
+}
+
 /// Returns the first cell in which two masks differ. Also returns for each mask the number of cells that only this mask
 /// allows.
 pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
@@ -258,7 +295,7 @@ pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
     }))
 }
 
-/// Returns the spec of a mask with its score modifiers, as text.
+/// Returns the expression of a mask with its score modifiers, as text.
 pub(crate) fn spec_text(known: &Known) -> String {
     let scores: String = known.scores.iter().map(|score| format!(" + {score}")).collect();
     let text = format!("{}{scores}", known.bound.mask());

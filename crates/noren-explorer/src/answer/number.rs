@@ -1,4 +1,4 @@
-//! Conversion of counts to JSON values.
+//! Converts counts to JSON values: to numbers, or to texts if JavaScript cannot represent them exactly.
 
 use serde_json::Value;
 

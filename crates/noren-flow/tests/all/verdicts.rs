@@ -80,7 +80,7 @@ fn groups_without_tokens_are_errors() {
         ("deny: all -> all\nallow: label(none) -> all", "write `allow maybe:`"),
         ("deny: label(pii) -> output", "the facts do not declare the label \"pii\": they declare [\"none\"]"),
         ("deny maybe: label(pii) -> output", "the facts do not declare the label \"pii\""),
-        ("deny: token(8) -> all", "token(8): there are 8 tokens"),
+        ("deny: token(8) -> all", "token(8) is not a range of tokens of the sequence, which has 8 tokens"),
         ("deny: output -> token(1)", "`output` is a target only"),
     ] {
         let error = check("causal", 2, &facts, policy).expect_err(policy).to_string();
@@ -96,7 +96,7 @@ fn groups_without_tokens_are_errors() {
     }
     let short = Facts::new().documents([3, 2]);
     let error = check("causal", 2, &short, "deny: document(i) -> document(j)").unwrap_err().to_string();
-    assert!(error.contains("the documents sum to 5 of the 8 positions"), "{error}");
+    assert!(error.contains("the documents cover 5 of the 8 positions"), "{error}");
 }
 
 #[test]
@@ -158,13 +158,13 @@ fn one_head_is_not_proved_for_several() {
     for (mask, what) in [
         (
             "heads(0..2: causal, else: full)",
-            "none of the 2 heads of the shape uses the arm `else: full`: give at least 3 heads",
+            "the shape has 2 heads, and `else: full` applies to none of them: give at least 3 heads",
         ),
         ("full | heads(0: causal, every 3 from 2: full)", "give at least 3 heads"),
         ("heads(0..2: causal, 2..: full)", "give at least 3 heads"),
         (
             "batch(every 2: causal, every 4 from 3: full)",
-            "none of the 2 batch rows of the shape uses the arm `every 4 from 3: full`: give at least 4",
+            "the shape has 2 batch rows, and `every 4 from 3: full` applies to none of them: give at least 4",
         ),
     ] {
         let error = flow(mask, 1, &Shape::square(8).heads(2).batch(2), &facts).expect_err(mask).to_string();

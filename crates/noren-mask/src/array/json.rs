@@ -1,5 +1,5 @@
-//! The serial form of an [`Array`]: an object with one field. The name of the field gives the form and the convention
-//! of the array, such as `keep`.
+//! The serial form of an [`Array`]: an object with one field. The name of the field gives the form of its value. For
+//! example, the value of `keep` is nested lists of 0 and 1.
 
 use super::{ADDITIVE, Array, Compressed, Slice, additive_keep};
 use crate::Error;
@@ -41,7 +41,7 @@ pub(crate) fn read_additive(cell: &At<'_>) -> Result<bool, Error> {
         _ => f64::NAN,
     };
     additive_keep(number).ok_or_else(|| {
-        cell.wrong(&format!("0 or \"-inf\": {ADDITIVE}; give other values as a score, `mask + bias(name)`"))
+        cell.wrong(&format!("0 or \"-inf\": {ADDITIVE}; add other values to the scores with `mask + bias(name)`"))
     })
 }
 
@@ -164,7 +164,8 @@ struct Cells {
     list: Vec<(u32, u32)>,
 }
 
-/// A part of a dense array that is written as nested lists: the cells whose first `depth` indices are `at[..depth]`.
+/// A dense array, or a slice of it, that is written as nested lists. The slice fixes the first `depth` of the indices
+/// (batch row, head, query row) to `at[..depth]`; with `depth` 0, it is the whole array.
 struct Nested<'a> {
     array: &'a Array,
     at: [usize; 3],

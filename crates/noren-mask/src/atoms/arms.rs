@@ -5,8 +5,8 @@ use crate::mask::{Arm, Mask, Node};
 use crate::set::Selector;
 use crate::syntax::{Entry, Picture};
 
-/// Returns a mask with one mask per query head. Each arm is a pair (heads, mask), whose mask applies to these heads. A
-/// head without an arm reads nothing. Text: `heads(0..4: causal, 4..: sliding(8))`.
+/// Returns a mask with one mask per query head. Each element of `arms` is a pair (heads, mask), and the mask applies to
+/// these heads. A head that no pair names reads nothing. Text: `heads(0..4: causal, 4..: sliding(8))`.
 ///
 /// ```
 /// use noren_mask::atoms::*;
@@ -17,12 +17,14 @@ pub fn heads<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Ma
     Mask::new(Node::Heads(collect(arms)))
 }
 
-/// Returns a mask with one mask per batch row, with arms as in [`heads`]. Text: `batch(0: causal, else: full)`.
+/// Returns a mask with one mask per batch row. Each element of `arms` is a pair (batch rows, mask), and the mask
+/// applies to these batch rows. A batch row that no pair names reads nothing. Text: `batch(0: causal, else: full)`.
 pub fn batch<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
     Mask::new(Node::Batch(collect(arms)))
 }
 
-/// Returns a mask with one mask per layer, with arms as in [`heads`]; [`Mask::at_layer`] returns the mask of one layer.
+/// Returns a mask with one mask per layer. Each element of `arms` is a pair (layers, mask), and the mask applies to
+/// these layers. In a layer that no pair names, no query reads a key. [`Mask::at_layer`] returns the mask of one layer.
 /// Text: `layers(every 2: sliding(4096), else: causal)`.
 pub fn layers<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
     Mask::new(Node::Layers(collect(arms)))
@@ -48,8 +50,8 @@ const fn define(
 pub(super) const HEADS: Definition = define(
     "heads",
     ("`heads(0..4: m, ...)`", "heads(0..4: causal, 4..: sliding(8))"),
-    "One mask for each query head: the mask of the arm that names the head. A head without an arm reads no key. \
-     An arm names heads with `3`, `0..4`, `[0, 2]`, `every 2`, `every 6 from 5` or `else`.",
+    "One mask for each query head. Each argument has heads, a colon and their mask. Heads are written as `3`, `0..4`, `[0, 2]`, `every 2`, `every 6 from 5` or `else` (all other heads). \
+     A head without a mask reads no key.",
     &[Picture::square("heads(0: causal, else: sliding(2))", 6)],
     Node::Heads,
 );
@@ -57,7 +59,7 @@ pub(super) const HEADS: Definition = define(
 pub(super) const BATCH: Definition = define(
     "batch",
     ("`batch(0: m, ...)`", "batch(0: causal, else: full)"),
-    "One mask for each batch row, with arms as in `heads`.",
+    "One mask for each batch row, written as in `heads`: batch rows, a colon and their mask.",
     &[],
     Node::Batch,
 );
@@ -65,7 +67,7 @@ pub(super) const BATCH: Definition = define(
 pub(super) const LAYERS: Definition = define(
     "layers",
     ("`layers(every 2: m, ...)`", "layers(every 2: sliding(4096), else: causal)"),
-    "One mask for each layer, with arms as in `heads`. A mask is bound for one layer at a time (`--layer`, \
+    "One mask for each layer, written as in `heads`: layers, a colon and their mask. A mask is bound for one layer at a time (`--layer`, \
      `Mask::at_layer`).",
     &[],
     Node::Layers,

@@ -1,17 +1,20 @@
 //! `causal`: keys up to the query.
 
-use super::shared::band_words;
+use super::shared::band;
 use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 
 /// The parameters of the atom `causal`: keys up to `offset` positions after the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Causal {
-    /// Distance from the query to the last key that the query reads, in positions; positive for keys after the query.
+    /// Maximum of `k - q` (key position minus query position) for which the query reads the key. Positive: keys after
+    /// the query are allowed.
     pub offset: i64,
 }
 
@@ -45,8 +48,8 @@ impl Atom for Causal {
         pair.k <= pair.q + self.offset
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        band_words(pair, None, Some(pair.q + self.offset))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(band(None, Some(self.offset)))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

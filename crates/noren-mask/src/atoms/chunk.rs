@@ -5,6 +5,8 @@ use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use std::fmt;
 
 /// The parameters of the atom `chunk`: chunks of equal length; the first chunk begins at position 0.
@@ -42,9 +44,10 @@ impl Atom for Chunk {
         self.number(pair.q) == self.number(pair.k)
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        let Pair { q, k, .. } = *pair;
-        format!("query {q} is in chunk {}, key {k} in chunk {}", self.number(q), self.number(k))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let number = |token: Token| self.number(token.position).to_string();
+        let (q, k) = (query_position(), key_position());
+        Some(sentence!["query ", q, " is in chunk ", query(number), ", key ", k, " in chunk ", key(number)])
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

@@ -1,4 +1,4 @@
-//! `clearance`: queries read keys of their own level and lower levels.
+//! `clearance`: a query reads the keys whose clearance level is not higher than its own.
 
 use crate::Error;
 use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
@@ -7,14 +7,17 @@ use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
 use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use std::fmt;
 use std::ops::Range;
 
-/// The atom `clearance`; the facts give the level of each position.
+/// The atom `clearance`, which compares clearance levels; the facts give the clearance level of each position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clearance;
 
-/// Returns the mask in which the level of the query is at least the level of the key. The facts give the levels. Text: `clearance`.
+/// Returns the mask in which a query reads a key if the clearance level of the query is not lower than the level of the
+/// key. The facts (data given when the mask is bound) give the clearance levels of positions. Text: `clearance`.
 pub fn clearance() -> Mask {
     Mask::of(Clearance)
 }
@@ -38,7 +41,7 @@ impl Atom for Clearance {
         };
         binding.each_row(|row, extent| {
             let given = levels.get(row).map_or(0, Vec::len) as u64;
-            binding.covers(extent, "the levels cover", given, row)
+            binding.covers(extent, "clearance levels", given, row)
         })
     }
 
@@ -46,9 +49,9 @@ impl Atom for Clearance {
         pair.level(pair.q).zip(pair.level(pair.k)).is_some_and(|(q, k)| q >= k)
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        let words = |at: i64| pair.level(at).map_or("no level".to_string(), |l| format!("level {l}"));
-        format!("query {} has {}, key {} has {}", pair.q, words(pair.q), pair.k, words(pair.k))
+    fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let level = move |token: Token| row.level(token.position).map_or("no level".into(), |l| format!("level {l}"));
+        Some(sentence!["query ", query_position(), " has ", query(level), ", key ", key_position(), " has ", key(level)])
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -60,10 +63,10 @@ impl Atom for Clearance {
     }
 }
 
-/// The levels of all positions, as runs of positions with equal levels.
+/// The clearance levels of all positions, as runs of positions with equal levels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct LevelRuns {
-    /// `(first position, level)` of each run, ascending from position 0.
+    /// The pairs `(first position, clearance level)` of the runs, ascending from position 0.
     runs: Vec<(i64, i64)>,
     len: i64,
 }
@@ -87,8 +90,9 @@ impl LevelRuns {
         self.runs.get(run + 1).map_or(self.len, |r| r.0)
     }
 
-    /// Returns exact bounds for the positions `queries`. The query with the highest level gives the upper bound,
-    /// because it reads every key that at least one query reads. The query with the lowest level gives the lower bound.
+    /// Returns exact bounds on the keys that the queries at the positions `queries` read. The query with the highest
+    /// clearance level gives the upper bound, because it reads every key that at least one query reads. The query with
+    /// the lowest clearance level gives the lower bound.
     fn reach(&self, queries: impl Iterator<Item = i64>, keys: Range<i64>) -> Reach {
         let mut ends: Option<[(i64, i64); 2]> = None;
         let mut outside = false;
@@ -161,7 +165,7 @@ impl Builtin for Clearance {
         entry: Entry::new("clearance", "clearance", &[]),
         aliases: &[],
         title: "`clearance`",
-        doc: "The clearance level of the query is at least that of the key. The facts give the level of each position.",
+        doc: "The clearance level of the query is at least that of the key. The facts give the clearance level of each position.",
         pictures: &[Picture::square("clearance", 6).facts(r#"{"levels": [0, 1, 2, 0, 1, 0]}"#)],
     };
 

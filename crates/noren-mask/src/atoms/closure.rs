@@ -8,6 +8,8 @@ use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use crate::pattern::{Pattern, SharedClosure};
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 
 /// The parameters of the atom `closure`: the name of a closure in the facts.
@@ -51,8 +53,8 @@ impl Atom for Closure {
         closure.is_some_and(|closure| (closure.allowed)(pair.batch, pair.head, pair.row, pair.key))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words(&format!("closure {:?}", self.name), pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(given_words(&format!("closure {:?}", self.name)))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -8,6 +8,8 @@ use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use crate::pattern::{Pattern, Shared};
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 
 /// The parameters of the atom `dense`: the name of an array in the facts.
@@ -64,8 +66,8 @@ impl Atom for Dense {
         array.is_some_and(|array| array.allowed(pair.batch, pair.head, pair.row, pair.key))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words(&format!("array {:?}", self.name), pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(given_words(&format!("array {:?}", self.name)))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -6,6 +6,8 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolved::{Reach, ResolvedAtom};
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
+use crate::resolve::RowFacts;
+use crate::sentence::{Piece, Sentence, key_position, query_position, sentence};
 use std::fmt;
 use std::ops::Range;
 
@@ -58,12 +60,13 @@ impl Atom for Distances {
         self.distances.contains(&(pair.q - pair.k))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let Pair { q, k, .. } = *pair;
-        match allowed {
-            true => format!("the distance {} from key {k} to query {q} is in the list", q - k),
-            false => format!("the distance {} from key {k} to query {q} is not in the list", q - k),
-        }
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let with = |end: &str| {
+            let distance = Piece::Difference(Box::new(|query| query.position), Box::new(|key| key.position));
+            let (q, k) = (query_position(), key_position());
+            sentence!["the distance ", distance, " from key ", k, " to query ", q, end]
+        };
+        Some(Sentence::by_result(with(" is in the list"), with(" is not in the list")))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
@@ -100,7 +103,7 @@ struct Offsets {
 }
 
 impl Offsets {
-    /// Returns the runs that contain a distance in `first..=last`.
+    /// Returns the runs that have at least one distance in `first..=last`.
     fn within(&self, first: i64, last: i64) -> &[(i64, i64)] {
         let from = self.runs.partition_point(|run| run.1 < first);
         let to = self.runs.partition_point(|run| run.0 <= last);

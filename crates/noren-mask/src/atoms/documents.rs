@@ -8,13 +8,16 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
 use crate::resolve::sum;
 use crate::set::Span;
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use std::fmt;
 use std::ops::Range;
 
 /// The parameters of the atom `documents`: documents that are packed one after another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Documents {
-    /// Lengths of the documents in tokens, equal for all batch rows. `None` means that the facts give the documents.
+    /// Lengths of the documents in tokens; the same list applies to every batch row. `None` means that the facts give
+    /// the documents.
     pub lengths: Option<Vec<u64>>,
 }
 
@@ -23,8 +26,8 @@ pub fn documents() -> Mask {
     Mask::of(Documents { lengths: None })
 }
 
-/// Returns the mask of [`documents`] for documents with the lengths `lengths` in tokens, packed one after another and
-/// equal for all batch rows. Text: `documents([33, 31])`.
+/// Returns the mask of [`documents`] for documents with the lengths `lengths` in tokens, packed one after another. The
+/// lengths apply to every batch row. Text: `documents([33, 31])`.
 pub fn documents_of(lengths: impl Into<Vec<u64>>) -> Mask {
     Mask::of(Documents { lengths: Some(lengths.into()) })
 }
@@ -47,7 +50,7 @@ impl Atom for Documents {
             within("a length", *length)?;
             total = total.saturating_add(*length);
         }
-        within("the sum of the lengths", total)
+        within("the total length", total)
     }
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -72,10 +75,10 @@ impl Atom for Documents {
         })
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        let documents = pair.facts.documents(self.lengths.as_deref());
-        let place = |position| words(documents.and_then(|documents| documents.at(position)));
-        format!("query {} is {}, key {} {}", pair.q, place(pair.q), pair.k, place(pair.k))
+    fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let documents = row.documents(self.lengths.as_deref());
+        let place = move |token: Token| words(documents.and_then(|documents| documents.at(token.position)));
+        Some(sentence!["query ", query_position(), " is ", query(place), ", key ", key_position(), " ", key(place)])
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -8,6 +8,8 @@ use crate::mask::{Atom, Mask};
 use crate::pattern::{Pattern, SharedClosure};
 use crate::philox::philox;
 use crate::resolution::Resolution;
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use crate::shape::Shape;
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,8 +17,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom that is a function of (batch row, head, query row, key index). Two of these atoms are equal only if they are
-/// clones of one atom.
+/// An atom whose cells a function of (batch row, head, query row, key index) gives. Two such atoms are equal only if
+/// one is a clone of the other: the same function with the same bounds.
 #[derive(Clone, Debug)]
 struct Function(Closure);
 
@@ -51,8 +53,9 @@ impl Mask {
 }
 
 impl Mask {
-    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds in one expression: `Mask::from_fn(allowed).with_bounds(bounds)`. Bounds
-    /// are those of [`from_fn_with_bounds`](Self::from_fn_with_bounds).
+    /// Adds bounds to the mask of [`from_fn`](Self::from_fn), so that mask and bounds are written in one expression:
+    /// `Mask::from_fn(allowed).with_bounds(bounds)`. [`from_fn_with_bounds`](Self::from_fn_with_bounds) describes
+    /// `bounds`.
     ///
     /// ```
     /// use noren_mask::{Facts, Mask, Shape};
@@ -67,7 +70,7 @@ impl Mask {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the mask is not a function: only a function takes bounds.
+    /// Returns an error if the mask was not made by `from_fn`: only such a mask takes bounds.
     pub fn with_bounds(
         self,
         bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
@@ -76,16 +79,20 @@ impl Mask {
             Some(Function(closure)) => {
                 Ok(Mask::of(Function(Closure { allowed: closure.allowed.clone(), bounds: Some(Arc::new(bounds)) })))
             }
-            None => Err(Error::atom(&self, "only the mask of a function takes bounds: give Mask::from_fn(..)")),
+            None => Err(Error::atom(
+                &self,
+                "only a mask made by Mask::from_fn can have bounds: add the bounds to such a mask",
+            )),
         }
     }
 
-    /// Compares the bounds of a function with its cells at `samples` cells, which are fixed by a counter-based generator and spread
-    /// over the shape. Finds wrong bounds with high probability if they are wrong for many cells; a result without error is no proof.
+    /// Compares the bounds of a mask function with its cells, at `samples` cells that are spread over the shape. Equal
+    /// arguments select the same cells. Bounds that are wrong for many cells are found with high probability; a result
+    /// without error is no proof.
     ///
     /// # Errors
-    /// Returns an error that names a cell whose key is outside of the bounds although the query reads it, or in the lower bound
-    /// although the query does not read it; and an error if the mask is not a function with bounds or the shape is invalid.
+    /// Returns an error that names a wrong cell: the query reads a key outside of the bounds, or does not read a key of
+    /// the lower bound. Also returns an error if the mask is not a function with bounds, or if the shape is invalid.
     pub fn check_bounds(&self, shape: &Shape, samples: u32) -> Result<(), Error> {
         shape.check()?;
         let closure = self.atom_as::<Function>().map(|function| &function.0);
@@ -107,27 +114,20 @@ impl Mask {
             let holds = |list: &[Range<u32>]| list.iter().any(|keys| keys.contains(&(key as u32)));
             let allowed = (closure.allowed)(batch, head, row, key);
             let problem = match (allowed, holds(&some), holds(&every)) {
-                (true, false, _) => "reads the key, but the bounds state that no row of the range reads this key",
+                (true, false, _) => format!("query row {row} reads key {key}, but the bounds give this key to no row"),
                 (false, _, true) => {
-                    "does not read the key, but the bounds state that every row of the range reads this key"
+                    format!("query row {row} does not read key {key}, but the bounds give this key to every row")
                 }
                 _ => continue,
             };
             return Err(Error::atom(
                 self,
                 format!(
-                    "wrong bounds for query rows {first}..{end} of batch row {batch}, head {head}: query row {row} {problem}: \
-                     key {key}"
+                    "the bounds of query rows {first}..{end} in batch row {batch}, head {head} are wrong: {problem}"
                 ),
             ));
         }
         Ok(())
-    }
-}
-
-impl Function {
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.0.allowed).cast::<()>().addr()
     }
 }
 
@@ -147,13 +147,13 @@ impl PartialOrd for Function {
 
 impl Ord for Function {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.address().cmp(&other.address())
+        self.0.addresses().cmp(&other.0.addresses())
     }
 }
 
 impl Hash for Function {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.address().hash(state);
+        self.0.addresses().hash(state);
     }
 }
 
@@ -174,8 +174,8 @@ impl Atom for Function {
         (self.0.allowed)(pair.batch, pair.head, pair.row, pair.key)
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words("function", pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(given_words("function"))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

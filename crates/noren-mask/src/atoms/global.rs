@@ -7,11 +7,13 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 
 /// The parameters of the atom `global`: the query or the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Global(
-    /// The set of positions or the label.
+    /// The set: positions, or a label (a name for positions, which the facts give).
     pub Set,
 );
 
@@ -28,11 +30,10 @@ impl Atom for Global {
         in_set(&self.0, pair, pair.q) || in_set(&self.0, pair, pair.k)
     }
 
-    fn why(&self, _: &Pair<'_>, allowed: bool) -> String {
-        match allowed {
-            true => format!("the query or the key is in {}", set_words(&self.0)),
-            false => format!("neither the query nor the key is in {}", set_words(&self.0)),
-        }
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let set = set_words(&self.0);
+        let yes = format!("the query or the key is in {set}");
+        Some(Sentence::by_result(yes.into(), format!("neither the query nor the key is in {set}").into()))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

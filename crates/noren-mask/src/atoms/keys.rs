@@ -7,11 +7,13 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, key_position, sentence};
 
 /// The parameters of the atom `keys`: the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys(
-    /// The keys: positions, or a label whose positions the facts give.
+    /// The set of keys: positions, or a label (a name for positions, which the facts give).
     pub Set,
 );
 
@@ -36,8 +38,9 @@ impl Atom for Keys {
         in_set(&self.0, pair, pair.k)
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        format!("key {} is {}in {}", pair.k, if allowed { "" } else { "not " }, set_words(&self.0))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let with = |is: &str| sentence!["key ", key_position(), is, set_words(&self.0)];
+        Some(Sentence::by_result(with(" is in "), with(" is not in ")))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -70,7 +73,7 @@ impl Builtin for Keys {
         title: "`keys(set)`",
         doc: "The key is in the set. A set is a position, a range `a..b` (half open; `a..`, `..b`), a list of these, or \
               `label=\"name\"`, whose positions the facts give. A set may extend beyond the end of the sequence, because \
-              a mask has no lengths. Positions count from the first slot, including padding on the left.",
+              a mask has no lengths. Positions count from the first token of the row, including padding on the left.",
         pictures: &[
             Picture::square("keys([1, 4..6])", 8),
             Picture::square("full - keys(label=\"pii\")", 8).facts(r#"{"labels": {"pii": [3, 4]}}"#),

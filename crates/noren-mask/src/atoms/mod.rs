@@ -27,7 +27,8 @@ macro_rules! register {
     ($($module:ident: $atom:ident, $($builder:ident),+;)*) => {
         $(mod $module; pub use $module::{$atom, $($builder),+};)*
 
-        /// The definitions of all words of the mask language.
+        /// The definitions of all words of the mask language with which a mask can begin: atoms, `heads`, `batch` and
+        /// `layers`.
         pub(crate) static DEFINITIONS: &[Definition] = &[
             constants::FULL,
             constants::NONE,

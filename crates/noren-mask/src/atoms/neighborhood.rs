@@ -8,6 +8,8 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use crate::leaf;
 use crate::pattern::Pattern;
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, Token, key, query, sentence};
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,7 +43,7 @@ pub fn neighborhood_dilated(
 }
 
 impl Neighborhood {
-    /// Returns the number of cells of the grid, or `u64::MAX` if the number is larger.
+    /// Returns the number of cells of the grid, or `u64::MAX` if this number does not fit in 64 bits.
     pub fn cells(&self) -> u64 {
         self.grid.iter().fold(1u64, |product, n| product.saturating_mul(*n))
     }
@@ -91,7 +93,7 @@ impl Atom for Neighborhood {
         for (name, list) in [("grid", grid), ("size", size), ("dilation", dilation)] {
             list.iter().try_for_each(|n| count(name, *n))?;
         }
-        within("the number of grid cells", self.cells())?;
+        within("the cell count", self.cells())?;
         for ((&grid, &size), &dilation) in grid.iter().zip(size).zip(dilation) {
             let reach = (size - 1).saturating_mul(dilation).saturating_add(1);
             if reach > grid {
@@ -107,12 +109,13 @@ impl Atom for Neighborhood {
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         binding.each_row(|row, extent| {
             // a grid may have more cells than there are tokens so far
-            binding.covers(extent, "the grid holds", self.cells().min(extent.all), row)
+            binding.covers(extent, "grid cells", self.cells().min(extent.all), row)
         })
     }
 
-    /// Returns whether the key is in the window in every dimension. Only cells at multiples of `dilation` from the query count.
-    /// The window begins `size / 2` of these cells before the query, and moves inward at edges of the grid.
+    /// Returns whether the key is in the window in every dimension. The window has `size` grid cells, whose distances
+    /// from the query are multiples of `dilation`. It begins `size / 2` of these cells before the query, and moves
+    /// inward at edges of the grid.
     fn allows(&self, pair: &Pair<'_>) -> bool {
         let (Ok(mut q), Ok(mut k)) = (u64::try_from(pair.q), u64::try_from(pair.k)) else { return false };
         if q >= self.cells() || k >= self.cells() {
@@ -128,12 +131,10 @@ impl Atom for Neighborhood {
         })
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let (key, query) = (self.coordinates(pair.k), self.coordinates(pair.q));
-        match allowed {
-            true => format!("grid cell {key} of the key is in the window around grid cell {query} of the query"),
-            false => format!("grid cell {key} of the key is outside the window around grid cell {query} of the query"),
-        }
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let at = |token: Token| self.coordinates(token.position);
+        let with = |is: &str| sentence!["grid cell ", key(at), " of the key is ", is, " the window around grid cell ", query(at), " of the query"];
+        Some(Sentence::by_result(with("in"), with("outside")))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

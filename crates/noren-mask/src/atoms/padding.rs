@@ -11,6 +11,7 @@ use crate::scalar::Side;
 use crate::interval::IntervalSet;
 use crate::pattern::Pattern;
 use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, Test, key, query, sentence};
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub struct Padding {
     /// Side of the padding. `None` means that the facts give the side [default: right].
     pub side: Option<Side>,
-    /// Number of non-padding tokens in each batch row. `None` means that the facts give the numbers.
+    /// Number of non-padding tokens in each batch row. `None` means that the facts give these numbers.
     pub lengths: Option<Vec<u64>>,
     /// True if queries that are padding read no key (`on=both`); false if only keys are checked.
     pub both: bool,
@@ -56,8 +57,8 @@ impl Padding {
         Padding { both: false, ..self.clone() }
     }
 
-    /// Returns whether the cells depend only on the positions of query and key, and not on the facts: both the lengths
-    /// and the side `right` are given as parameters.
+    /// Returns true if the parameters give both the lengths and the side `right`. The cells then depend only on the
+    /// positions of query and key, and not on the facts (data given when the mask is bound).
     fn is_positional(&self) -> bool {
         self.lengths.is_some() && self.side == Some(Side::Right)
     }
@@ -119,20 +120,19 @@ impl Atom for Padding {
             && (!self.both || self.queries(pair.facts).contains(pair.row as u32))
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        let Pair { row, key, batch, .. } = *pair;
-        let keys = self.keys(pair.facts);
-        let holds = match (&self.lengths, &pair.facts().real) {
-            (None, Some(RealTokens::Keys(_))) => String::new(),
-            _ => format!(", which has {} non-padding tokens", keys.count()),
+    fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let batch = row.row;
+        let place = match (&self.lengths, &row.facts.real) {
+            (None, Some(RealTokens::Keys(_))) => format!("batch row {batch}"),
+            _ => format!("batch row {batch}, which has {} non-padding tokens", self.keys(row).count()),
         };
-        if !keys.contains(key as u32) {
-            return format!("key {key} is padding in batch row {batch}{holds}");
-        }
-        if self.both && !self.queries(pair.facts).contains(row as u32) {
-            return format!("query {row} is padding in batch row {batch}");
-        }
-        format!("key {key} is a non-padding token of batch row {batch}{holds}")
+        let key_index = || key(|token| token.index.to_string());
+        let hidden_key = sentence!["key ", key_index(), " is padding in ", place.clone()];
+        let hidden_query = sentence!["query ", query(|token| token.index.to_string()), format!(" is padding in batch row {batch}")];
+        let allowed = sentence!["key ", key_index(), " is a non-padding token of ", place];
+        // if the key is a non-padding token, then only the query can be the reason of a denied cell
+        let real_key = Sentence::by_result(allowed, hidden_query);
+        Some(Sentence::by(Test::Mask(Mask::of(self.keys_only())), real_key, hidden_key))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -165,7 +165,8 @@ impl Atom for Padding {
     }
 }
 
-/// The query part of `padding(on=both)`: the query is a non-padding token. The mask language has no word for this atom.
+/// The condition that `padding(on=both)` adds for queries: the query is a non-padding token. The mask language has no
+/// word for this atom.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct RealQueries(Padding);
 
@@ -175,7 +176,7 @@ impl Atom for RealQueries {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the queries of ")?;
+        f.write_str("queries of ")?;
         self.0.write(f)
     }
 

@@ -8,18 +8,20 @@ use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use crate::scalar::Rows;
 use crate::set::{Set, Span};
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, key_position, sentence};
 use std::fmt;
 
 /// The parameters of the atom `prefix`: the first keys of each batch row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Number of keys that all queries read, from the first key on: one number for all batch rows, or one for each
-    /// batch row.
+    /// Number of keys at the start of the sequence that all queries read: one number for all batch rows, or one for
+    /// each batch row.
     pub lengths: Rows<u64>,
 }
 
-/// Returns the mask of the first `n` keys: `k < n`. `n` is one number for all batch rows, or one for each.
-/// Text: `prefix(n)`, `prefix([n0, n1, ...])`.
+/// Returns the mask of the first `n` keys of each batch row: `k < n`. `lengths` is one number `n` for all batch rows,
+/// or one for each. Text: `prefix(n)`, `prefix([n0, n1, ...])`.
 pub fn prefix(lengths: impl Into<Rows<u64>>) -> Mask {
     Mask::of(Prefix { lengths: lengths.into() })
 }
@@ -67,12 +69,10 @@ impl Atom for Prefix {
         (pair.k as u64) < self.len(pair.batch)
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let (key, count) = (pair.k, self.len(pair.batch));
-        match allowed {
-            true => format!("key {key} is among the first {count} keys"),
-            false => format!("key {key} is not among the first {count} keys"),
-        }
+    fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let count = self.len(row.row);
+        let with = |is: &str| sentence!["key ", key_position(), format!(" is {is} the first {count} keys")];
+        Some(Sentence::by_result(with("among"), with("not among")))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -7,11 +7,13 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::set::Set;
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, query_position, sentence};
 
 /// The parameters of the atom `queries`: the query is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queries(
-    /// The set of positions or the label.
+    /// The set of queries: positions, or a label (a name for positions, which the facts give).
     pub Set,
 );
 
@@ -27,8 +29,9 @@ impl Atom for Queries {
         in_set(&self.0, pair, pair.q)
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        format!("query {} is {}in {}", pair.q, if allowed { "" } else { "not " }, set_words(&self.0))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let with = |is: &str| sentence!["query ", query_position(), is, set_words(&self.0)];
+        Some(Sentence::by_result(with(" is in "), with(" is not in ")))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

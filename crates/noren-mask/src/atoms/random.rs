@@ -8,6 +8,8 @@ use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::scalar::Real;
 use crate::philox;
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 use std::ops::Range;
 
@@ -20,8 +22,8 @@ pub struct Random {
     pub seed: u64,
 }
 
-/// Returns the mask in which each cell is allowed with probability `p`; the seed and the positions determine the cells.
-/// Text: `random(0.1, 42)`.
+/// Returns the mask in which each cell is allowed with probability `p`. Equal seeds give equal cells: the seed and the
+/// positions of query and key determine each cell. Text: `random(0.1, 42)`.
 pub fn random(p: f64, seed: u64) -> Mask {
     Mask::of(Random { p: Real::new(p), seed })
 }
@@ -46,8 +48,8 @@ impl Atom for Random {
         u64::from(philox::cell_word(pair.q, pair.k, self.seed)) < philox::threshold(self.p.get())
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        super::shared::draw_words(pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(super::shared::draw_words())
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
@@ -59,7 +61,7 @@ impl Atom for Random {
     }
 }
 
-/// A resolved `random`: a cell is allowed if its random number is below a threshold.
+/// The atom `random` as planning evaluates it: a cell is allowed if its random number is below `threshold`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draw {
     threshold: u64,

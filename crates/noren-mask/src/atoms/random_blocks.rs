@@ -7,6 +7,8 @@ use crate::resolution::Resolution;
 use crate::resolved::{Reach, ResolvedAtom};
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::philox;
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 use std::ops::Range;
 
@@ -15,7 +17,7 @@ use std::ops::Range;
 pub struct RandomBlocks {
     /// Number of positions in a block.
     pub block: u64,
-    /// Number of key blocks for each query block.
+    /// Number of key blocks that each query block reads.
     pub count: u64,
     /// Seed; equal seeds give equal blocks.
     pub seed: u64,
@@ -46,8 +48,8 @@ impl Atom for RandomBlocks {
         chosen.contains(&(pair.k as u64 / self.block))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        super::shared::draw_words(pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(super::shared::draw_words())
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
@@ -60,7 +62,7 @@ impl Atom for RandomBlocks {
     }
 }
 
-/// A resolved `random_blocks`, for a sequence of `blocks` key blocks.
+/// The atom `random_blocks` in the form that planning evaluates, for a sequence that has `blocks` blocks of keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draws {
     atom: RandomBlocks,

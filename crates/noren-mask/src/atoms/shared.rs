@@ -1,27 +1,49 @@
 //! Functions that several atoms use: explanations of bands (ranges of distances between query and key), and sets as
 //! parameters.
 
-use crate::basis::Pair;
+use super::causal_offset;
+use crate::basis::{LIMIT, Pair};
+use crate::sentence::{Piece, Sentence, Test, key, key_position, query, query_position, sentence};
 use crate::set::Set;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
-/// Returns a sentence: why the key is or is not in the band `first <= k <= last`. `None` means no limit on that side.
-pub(super) fn band_words(pair: &Pair<'_>, first: Option<i64>, last: Option<i64>) -> String {
-    let Pair { q, k, .. } = *pair;
-    match (first, last) {
-        (Some(first), _) if k < first => format!("key {k} is before {first}, the first position that query {q} reads"),
-        (_, Some(last)) if k > last => format!("key {k} is after {last}, the last position that query {q} reads"),
-        (None, Some(last)) => format!("key {k} is not after {last}, the last position that query {q} reads"),
-        (Some(first), None) => format!("key {k} is not before {first}, the first position that query {q} reads"),
-        (Some(first), Some(last)) => format!("key {k} is in {first}..={last}, which query {q} reads"),
-        (None, None) => format!("query {q} reads every key"),
+/// Returns the sentence that explains why the key is or is not in the band `q + first..=q + last`, where `q` is the
+/// position of the query. `None` means no limit on that side.
+pub(super) fn band<'a>(first: Option<i64>, last: Option<i64>) -> Sentence<'a> {
+    let (q, k) = (query_position, key_position);
+    let limit = |distance: i64| query(move |token| (token.position + distance).to_string());
+    let end = |side: &str| sentence![format!(", the {side} position that query "), q(), " reads"];
+    let mut sentence = match (first, last) {
+        (None, Some(last)) => join(sentence!["key ", k(), " is not after ", limit(last)], end("last")),
+        (Some(first), None) => join(sentence!["key ", k(), " is not before ", limit(first)], end("first")),
+        (Some(first), Some(last)) => {
+            sentence!["key ", k(), " is in ", limit(first), "..=", limit(last), ", which query ", q(), " reads"]
+        }
+        (None, None) => sentence!["query ", q(), " reads every key"],
+    };
+    if let Some(last) = last {
+        let after = join(sentence!["key ", k(), " is after ", limit(last)], end("last"));
+        sentence = Sentence::by(Test::Mask(causal_offset(last)), sentence, after);
     }
+    if let Some(first) = first {
+        let before = join(sentence!["key ", k(), " is before ", limit(first)], end("first"));
+        // no position is beyond the limit of a parameter, so a smaller distance selects the same keys
+        let earlier = causal_offset((first - 1).max(-(LIMIT as i64)));
+        sentence = Sentence::by(Test::Mask(earlier), before, sentence);
+    }
+    sentence
 }
 
-/// The parameters of an atom with a set.
+fn join<'a>(mut first: Sentence<'a>, second: Sentence<'a>) -> Sentence<'a> {
+    first.0.extend(second.0);
+    first
+}
+
+/// The two parameters of atoms that select a set: positions, or a label.
 pub(super) const SET: &[Param] = &[may("set", "positions"), may("label", "name of a label")];
 
-/// Reads a set: positions, or `label="name"`.
+/// Reads the set of an atom from its arguments: positions, or `label="name"`. Returns an error unless exactly one of
+/// the two is given.
 pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     let name = arguments.entry.name;
     match (arguments.get(0), arguments.get(1)) {
@@ -39,7 +61,8 @@ pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
     }
 }
 
-/// Implements the methods of `Atom` that are equal for all atoms with one set as a parameter: name, text, checks and label.
+/// Implements the methods of `Atom` that are equal for all atoms whose only parameter is a set: name, text, checks and
+/// label.
 macro_rules! atom_of_a_set {
     ($name:literal) => {
         fn name(&self) -> &'static str {
@@ -71,7 +94,8 @@ macro_rules! atom_of_a_set {
 }
 pub(super) use atom_of_a_set;
 
-/// Returns whether `position` is in the set. The facts of the pair's batch row give the positions of labels.
+/// Returns true if `position` is in the set. If the set is a label, the positions of this label come from the facts of
+/// the batch row in `pair`.
 pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {
     pair.facts.spans(set).iter().any(|span| span.holds(position))
 }
@@ -84,19 +108,15 @@ pub(super) fn set_words(set: &Set) -> String {
     }
 }
 
-/// Returns a sentence: whether the random draw for this query and key allows the cell.
-pub(super) fn draw_words(pair: &Pair<'_>, allowed: bool) -> String {
-    let Pair { q, k, .. } = *pair;
-    match allowed {
-        true => format!("the random draw for query {q} and key {k} allows the cell"),
-        false => format!("the random draw for query {q} and key {k} denies the cell"),
-    }
+/// Returns the sentence that explains a random atom: whether the draw for this query and key allows the cell.
+pub(super) fn draw_words<'a>() -> Sentence<'a> {
+    let is = Piece::If(Test::Allowed, "allows".into(), "denies".into());
+    sentence!["the random draw for query ", query_position(), " and key ", key_position(), " ", is, " the cell"]
 }
 
-/// Returns a sentence: whether the array or function `what` allows the cell.
-pub(super) fn given_words(what: &str, pair: &Pair<'_>, allowed: bool) -> String {
-    match allowed {
-        true => format!("{what} allows the cell at query row {}, key {}", pair.row, pair.key),
-        false => format!("{what} denies the cell at query row {}, key {}", pair.row, pair.key),
-    }
+/// Returns the sentence that explains a given atom: whether the array or function named `what` allows the cell.
+pub(super) fn given_words<'a>(what: &str) -> Sentence<'a> {
+    let is = Piece::If(Test::Allowed, " allows".into(), " denies".into());
+    let (row, index) = (query(|token| token.index.to_string()), key(|token| token.index.to_string()));
+    sentence![what, is, " the cell at query row ", row, ", key ", index]
 }

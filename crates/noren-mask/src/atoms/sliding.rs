@@ -1,11 +1,13 @@
 //! `sliding`: the last keys, including the query's own.
 
-use super::shared::band_words;
+use super::shared::band;
 use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 
 /// The parameters of the atom `sliding`: the last keys up to the query.
@@ -41,8 +43,8 @@ impl Atom for Sliding {
         q - (self.window as i64) < k && k <= q
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        band_words(pair, Some(pair.q - self.window as i64 + 1), Some(pair.q))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(band(Some(1 - self.window as i64), Some(0)))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

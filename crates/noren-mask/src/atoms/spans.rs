@@ -7,6 +7,8 @@ use crate::resolution::Resolution;
 use crate::resolved::{Reach, ResolvedAtom};
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use crate::set::Span;
+use crate::resolve::RowFacts;
+use crate::sentence::{Sentence, key_position, query_position, sentence};
 use std::fmt;
 use std::ops::Range;
 
@@ -39,20 +41,18 @@ impl Atom for Spans {
         self.spans.iter().any(|span| span.holds(pair.q) && span.holds(pair.k))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let Pair { q, k, .. } = *pair;
-        match allowed {
-            true => format!("query {q} and key {k} are in the same span"),
-            false => format!("no span contains both query {q} and key {k}"),
-        }
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        let yes = sentence!["query ", query_position(), " and key ", key_position(), " are in the same span"];
+        let no = sentence!["no span contains both query ", query_position(), " and key ", key_position()];
+        Some(Sentence::by_result(yes, no))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
         Some(Resolution::of(SpanTable::new(&self.spans)))
     }
 
-    /// Removes spans that are inside another span: positions in an inner span are also in the outer span. Spans that only
-    /// overlap stay separate, because two positions in their union may have no common span.
+    /// Removes each span that is inside another span, because the outer span already allows its cells. Spans that only
+    /// overlap stay separate: joined, they would allow a query of one span to read a key that is only in the other.
     fn simplify(&self) -> Simplified {
         let end = |span: &Span| span.end.unwrap_or(u64::MAX);
         let mut sorted: Vec<Span> = self.spans.iter().copied().filter(|span| span.start < end(span)).collect();
@@ -75,10 +75,11 @@ impl Atom for Spans {
     }
 }
 
-/// Spans sorted by their start.
+/// The spans of the mask, sorted by their start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SpanTable {
-    /// The spans as `(start, end, furthest)`, sorted by start. `furthest` is the maximum end of the span and all spans before it.
+    /// The spans of positions as `(start, end, furthest)`, sorted by start. `furthest` is the maximum of the ends of
+    /// this span and of all spans before it in the list.
     list: Vec<(i64, i64, i64)>,
     /// The starts and ends of all spans, ascending.
     borders: Vec<i64>,

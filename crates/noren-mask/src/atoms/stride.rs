@@ -5,9 +5,11 @@ use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
+use crate::resolve::RowFacts;
+use crate::sentence::{Piece, Sentence, Test, sentence};
 use std::fmt;
 
-/// The parameters of the atom `stride`: every `step`-th key before and after the query.
+/// The parameters of the atom `stride`: the query itself, and every `step`-th key before and after it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stride {
     /// Distance between two neighboring keys that a query reads, in positions.
@@ -36,12 +38,13 @@ impl Atom for Stride {
         (pair.q - pair.k).rem_euclid(self.step as i64) == 0
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let distance = (pair.q - pair.k).abs();
-        match allowed {
-            true => format!("the distance {distance} of query and key is a multiple of {}", self.step),
-            false => format!("the distance {distance} of query and key is not a multiple of {}", self.step),
-        }
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        // the distance is that of the query to an earlier key, or that of a later key to the query
+        let forwards = Piece::Difference(Box::new(|query| query.position), Box::new(|key| key.position));
+        let backwards = Piece::Difference(Box::new(|query| -query.position), Box::new(|key| -key.position));
+        let distance = Piece::If(Test::Mask(super::causal()), sentence![forwards], sentence![backwards]);
+        let is = Piece::If(Test::Allowed, "is".into(), "is not".into());
+        Some(sentence!["the distance ", distance, " of query and key ", is, format!(" a multiple of {}", self.step)])
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

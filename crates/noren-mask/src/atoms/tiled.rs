@@ -1,4 +1,4 @@
-//! [`Mask::from_tiles`]: a function that computes cells in tiles as an atom.
+//! [`Mask::from_tiles`]: an atom whose cells are computed tile by tile by a function of the user.
 
 use super::shared::given_words;
 use super::tiles::{SharedCells, TileCells};
@@ -6,7 +6,9 @@ use crate::Error;
 use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
+use crate::resolve::RowFacts;
 use crate::resolve::frame;
+use crate::sentence::Sentence;
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -33,13 +35,72 @@ pub trait TileFunction: Send + Sync + 'static {
     fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String>;
 }
 
-/// The number of results of the function that are stored for each batch row and head.
-const KEPT: usize = 8;
+/// The maximum number of shapes for which the results of a tile function are stored. For each shape, one result is
+/// stored per batch row and head.
+const SHAPES: usize = 8;
 
-/// The latest results of the function for each (batch row, head).
-type Known = HashMap<(usize, usize), VecDeque<Arc<TileCells>>>;
+/// The maximum memory of stored results of one tile function, in bytes. The latest result is stored even if it is larger.
+const BYTES: usize = 256 << 20;
 
-/// An atom that is a [`TileFunction`]. Two of these atoms are equal only if they are clones of one atom.
+/// The estimated memory of one stored result in addition to its tiles, in bytes.
+const OVERHEAD: usize = 256;
+
+/// The arguments of a call of the tile function: (batch row, head), first query position, end of the query positions,
+/// end of the key positions. Both ends are excluded.
+type Call = ((usize, usize), i64, i64, i64);
+
+/// The stored results of the latest calls of a tile function.
+#[derive(Default)]
+struct Known {
+    /// The results by the arguments of the call. If a result covers the cells of another call, it is also stored under
+    /// the arguments of that call.
+    by_call: HashMap<Call, Arc<TileCells>>,
+    /// The keys of the map `by_call` in the order of insertion, the oldest first.
+    order: VecDeque<Call>,
+    /// The memory of the stored results in bytes. A result that is stored under two calls counts twice.
+    bytes: usize,
+    /// The maximum number of calls of the tile function that one shape needs, over all shapes to which the mask was
+    /// bound.
+    calls: usize,
+}
+
+impl Known {
+    /// Returns the stored result for the arguments `call`, or a stored result for the same batch row and head that
+    /// contains all queries and keys of `call`. Returns `None` if there is neither.
+    fn get(&mut self, call: Call) -> Option<Arc<TileCells>> {
+        if let Some(cells) = self.by_call.get(&call) {
+            return Some(cells.clone());
+        }
+        let same_place = self.by_call.iter().filter(|(other, _)| other.0 == call.0);
+        let cells = same_place.map(|(_, cells)| cells).find(|cells| fits(cells, call))?.clone();
+        self.put(call, cells.clone());
+        Some(cells)
+    }
+
+    /// Stores the cells of a call. Then removes the oldest entries until the number of entries and their bytes are
+    /// within the limits.
+    fn put(&mut self, call: Call, cells: Arc<TileCells>) {
+        self.bytes += cells.bytes() + OVERHEAD;
+        match self.by_call.insert(call, cells) {
+            // another thread has computed the same cells
+            Some(before) => self.bytes -= before.bytes() + OVERHEAD,
+            None => self.order.push_back(call),
+        }
+        while self.order.len() > 1 && (self.order.len() > SHAPES * self.calls.max(1) || self.bytes > BYTES) {
+            let removed = self.order.pop_front().and_then(|oldest| self.by_call.remove(&oldest));
+            self.bytes -= removed.map_or(0, |cells| cells.bytes() + OVERHEAD);
+        }
+    }
+}
+
+/// Returns whether `cells`, the result of an earlier call of the tile function, contains all queries and keys of the
+/// given call.
+fn fits(cells: &TileCells, (_, start, end, keys_end): Call) -> bool {
+    let held = cells.queries();
+    held.start <= start && end <= held.end && keys_end <= cells.keys_end()
+}
+
+/// An atom whose cells a [`TileFunction`] computes. Two such atoms are equal only if one is a clone of the other.
 #[derive(Clone)]
 struct Tiled {
     function: Arc<dyn TileFunction>,
@@ -47,9 +108,9 @@ struct Tiled {
 }
 
 impl Mask {
-    /// Returns the mask of the cells that a function of whole tiles allows. The function is called when the mask is bound to a shape,
-    /// once for each batch row and head on which its cells depend; planning and kernels read the stored tiles. Memory follows the
-    /// tiles: full tiles take no bits.
+    /// Returns the mask of the cells that a tile function allows. The function is called when the mask is bound to a
+    /// shape, once for each batch row and head on which its cells depend; planning and kernels read the stored tiles.
+    /// Only tiles with allowed and denied cells take one bit for each cell; full tiles take no bits.
     ///
     /// ```
     /// use noren_mask::atoms::{TileCells, TileFunction};
@@ -90,8 +151,9 @@ impl Mask {
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
-    /// The function gets positions, as the other atoms do. [`bind`](Mask::bind) returns an error if the function does, or if a query
-    /// has a negative position. The mask is equal to its own clones only and has no serial form.
+    /// The function gets positions of queries and keys, not indices. [`bind`](Mask::bind) returns an error if the
+    /// function returns an error, or if a query has a negative position. The mask is equal to its own clones only and
+    /// has no serial form.
     pub fn from_tiles(function: impl TileFunction) -> Mask {
         Mask::of(Tiled { function: Arc::new(function), known: Arc::default() })
     }
@@ -102,34 +164,30 @@ impl Tiled {
         Arc::as_ptr(&self.known).addr()
     }
 
-    /// Returns the indices (batch row, head) under which cells are stored: 0 where the cells do not depend on the index.
+    /// Returns the (batch row, head) under which the cells for `batch` and `head` are stored. If the cells do not
+    /// depend on the batch row or on the head, its index is replaced by 0.
     fn place(&self, batch: usize, head: usize) -> (usize, usize) {
         let pick = |uses: bool, index: usize| if uses { index } else { 0 };
         (pick(self.function.uses_batch(), batch), pick(self.function.uses_head(), head))
     }
 
-    /// Returns the cells of a batch row and head for `queries` and the keys `0..keys_end`, computed if they are not stored.
+    /// Returns the cells of the batch row and head `at` for the query positions `queries` and the key positions
+    /// `0..keys_end`. Calls the tile function if these cells are not stored.
     fn cells(&self, at: (usize, usize), queries: Range<i64>, keys_end: i64) -> Result<Arc<TileCells>, String> {
-        let fits = |cells: &TileCells| {
-            let held = cells.queries();
-            held.start <= queries.start && queries.end <= held.end && keys_end <= cells.keys_end()
-        };
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cells) = known.get(&at).and_then(|list| list.iter().find(|cells| fits(cells))) {
-            return Ok(cells.clone());
+        let call = (at, queries.start, queries.end, keys_end);
+        // the lock is released before the function is called: it may take long and may call this library again
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(call);
+        if let Some(cells) = known {
+            return Ok(cells);
         }
-        // the function may take long and may call this library again
-        drop(known);
         let cells = Arc::new(self.function.cells(at.0, at.1, queries.clone(), keys_end)?);
-        if !fits(&cells) {
-            return Err(format!("the function gave no cells for the queries {queries:?} and {keys_end} keys"));
+        if !fits(&cells, call) {
+            return Err(format!(
+                "the function returned cells that do not contain all query positions {queries:?} and key positions \
+                 0..{keys_end}: return TileCells::new({queries:?}, {keys_end}) with the allowed cells added"
+            ));
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let list = known.entry(at).or_default();
-        if list.len() == KEPT {
-            list.pop_front();
-        }
-        list.push_back(cells.clone());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(call, cells.clone());
         Ok(cells)
     }
 }
@@ -183,6 +241,10 @@ impl Atom for Tiled {
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         let shape = binding.shape();
         let heads = if self.function.uses_head() { shape.head_count() } else { 1 };
+        {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.calls = known.calls.max(shape.batch_len().saturating_mul(heads));
+        }
         let places = (0..shape.batch_len()).flat_map(|batch| (0..heads).map(move |head| (batch, head)));
         for (batch, head) in places {
             let frame = frame(shape, binding.facts(), batch);
@@ -209,8 +271,8 @@ impl Atom for Tiled {
             .is_ok_and(|cells| cells.allowed(pair.q, pair.k))
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        given_words(&format!("the function {}", self.function.name()), pair, allowed)
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(given_words(&format!("the function {}", self.function.name())))
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

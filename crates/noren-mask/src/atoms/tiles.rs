@@ -11,14 +11,16 @@ use std::sync::Arc;
 /// The number of queries and the number of keys of a tile.
 const SIDE: i64 = TileCells::SIDE as i64;
 
-/// A run of tiles in one row of tiles, and the first of its mixed tiles in the list of bits.
+/// Consecutive tiles in one row of tiles. Either all tiles of the run are full, or all are mixed (with allowed and
+/// denied cells).
 #[derive(Clone, Copy, Debug)]
 struct TileRun {
-    /// Index of the first tile.
+    /// Index of the first tile of the run, in its row of tiles.
     start: u32,
-    /// Index after the last tile.
+    /// Index after the last tile of the run, in its row of tiles.
     end: u32,
-    /// Index of the bits of the first tile, or `None` if the tiles are full. The bits of the next tiles follow.
+    /// Index in the field `bits` of [`TileCells`] for the first tile of the run; the other tiles of the run follow.
+    /// `None` if the tiles are full.
     bits: Option<usize>,
 }
 
@@ -39,25 +41,25 @@ pub struct TileCells {
     keys_end: i64,
     /// The number of rows of tiles.
     row_count: usize,
-    /// The runs of row of tiles `i` begin at `runs[rows[i]]` and end where those of row `i + 1` begin. Rows after the last row that
-    /// has runs are not listed.
-    rows: Vec<usize>,
+    /// The rows of tiles that have entries in `runs`, ascending, as (number of the row, index in `runs` of the first
+    /// entry of the row). The entries of a row end where the entries of the next listed row begin.
+    rows: Vec<(usize, usize)>,
     runs: Vec<TileRun>,
     bits: Vec<[u64; TileCells::SIDE]>,
 }
 
 impl TileCells {
-    /// The number of queries of a tile, and of keys.
+    /// The number of queries of a tile, and also the number of its keys.
     pub const SIDE: usize = 64;
 
-    /// Returns cells without an allowed cell, for the query positions `queries` and the key positions `0..keys_end`.
+    /// Returns cells that are all denied, for the query positions `queries` and the key positions `0..keys_end`. Use
+    /// [`full`](Self::full) and [`mixed`](Self::mixed) to allow cells.
     pub fn new(queries: Range<i64>, keys_end: i64) -> Self {
-        let row_count = (queries.end - queries.start).max(0) as usize;
-        let row_count = row_count.div_ceil(TileCells::SIDE);
+        let row_count = count(&queries).div_ceil(TileCells::SIDE as u64) as usize;
         TileCells { queries, keys_end, row_count, rows: Vec::new(), runs: Vec::new(), bits: Vec::new() }
     }
 
-    /// Returns the query positions.
+    /// Returns the range of query positions.
     pub fn queries(&self) -> Range<i64> {
         self.queries.clone()
     }
@@ -67,15 +69,15 @@ impl TileCells {
         self.keys_end
     }
 
-    /// Returns the number of bytes of the runs and bits.
+    /// Returns the size of the stored runs and bits in bytes.
     pub fn bytes(&self) -> usize {
-        self.rows.len() * size_of::<usize>()
+        self.rows.len() * size_of::<(usize, usize)>()
             + self.runs.len() * size_of::<TileRun>()
             + self.bits.len() * size_of::<[u64; TileCells::SIDE]>()
     }
 
-    /// Allows every cell of the tiles `tiles` of row of tiles `row`. Tiles are added by ascending row, and in a row by
-    /// ascending index.
+    /// Allows every cell of the tiles with the indices `tiles` in the row of tiles number `row`. Tiles must be added in
+    /// ascending order: by row of tiles, then by index in the row.
     ///
     /// # Errors
     /// Returns an error if the tiles do not exist or are not after the tiles that were added before.
@@ -83,18 +85,23 @@ impl TileCells {
         self.push(row, TileRun { start: tiles.start, end: tiles.end, bits: None })
     }
 
-    /// Allows cells of tile `tile` of row of tiles `row`: query `i` of the tile reads key `j` of the tile if bit `j` of
-    /// `bits[i]` is 1. Bits beyond the queries and keys must be 0.
+    /// Allows some cells of the tile with index `tile` in the row of tiles number `row`: query `i` of the tile reads
+    /// key `j` of the tile if bit `j` of `bits[i]` is 1. Bits of queries and keys outside of the mask must be 0.
     ///
     /// # Errors
-    /// Returns the errors of [`full`](Self::full), and an error for bits beyond the queries and keys.
+    /// Returns the errors of [`full`](Self::full), and an error if a bit of a query or key outside of the mask is 1.
     pub fn mixed(&mut self, row: usize, tile: u32, bits: [u64; TileCells::SIDE]) -> Result<(), Error> {
-        let keys = self.keys_end - i64::from(tile) * SIDE;
-        let queries = self.queries.end - self.queries.start - row as i64 * SIDE;
+        let keys = self.keys_end.saturating_sub(i64::from(tile) * SIDE);
+        let queries = count(&self.queries).saturating_sub((row as u64).saturating_mul(TileCells::SIDE as u64));
         let beyond_keys = if keys < SIDE { u64::MAX << keys.max(0) } else { 0 };
         let past = bits.iter().zip(0..).any(|(word, i)| if i < queries { word & beyond_keys != 0 } else { *word != 0 });
         if past {
-            return Err(Error::fact("tiles", format!("tile {tile} of row {row} has bits beyond the queries and keys")));
+            return Err(Error::fact(
+                "tiles",
+                format!(
+                    "tile {tile} in row of tiles {row} has bits for queries or keys that do not exist: set these bits to 0"
+                ),
+            ));
         }
         let at = self.bits.len();
         self.push(row, TileRun { start: tile, end: tile.saturating_add(1), bits: Some(at) })?;
@@ -103,37 +110,52 @@ impl TileCells {
     }
 
     fn push(&mut self, row: usize, run: TileRun) -> Result<(), Error> {
-        let (count, tiles) = (self.row_count, (self.keys_end + SIDE - 1) / SIDE);
-        if row >= count || run.start >= run.end || i64::from(run.end) > tiles {
-            return Err(Error::fact(
-                "tiles",
-                format!("row {row}, tiles {}..{}: there are {count} rows of {tiles} tiles", run.start, run.end),
-            ));
-        }
-        let new_row = row >= self.rows.len();
-        let after = if new_row { 0 } else { self.runs.last().map_or(0, |last| last.end) };
-        if row + 1 < self.rows.len() || run.start < after {
+        let (count, tiles) = (self.row_count, self.keys_end.max(0).unsigned_abs().div_ceil(TileCells::SIDE as u64));
+        if row >= count || run.start >= run.end || u64::from(run.end) > tiles {
             return Err(Error::fact(
                 "tiles",
                 format!(
-                    "tile {} of row {row} comes after a later tile: add tiles by ascending row and index",
+                    "tiles {}..{} in row of tiles {row} do not exist: there are {count} rows of {tiles} tiles, counted from 0",
+                    run.start, run.end
+                ),
+            ));
+        }
+        let last = self.rows.last().map(|(row, _)| *row);
+        let after = if last == Some(row) { self.runs.last().map_or(0, |last| last.end) } else { 0 };
+        if last > Some(row) || run.start < after {
+            return Err(Error::fact(
+                "tiles",
+                format!(
+                    "tile {} in row of tiles {row} is not after the tiles that were added before: add tiles by ascending row and index",
                     run.start
                 ),
             ));
         }
-        if new_row {
-            self.rows.resize(row + 1, self.runs.len());
+        if last != Some(row) {
+            self.rows.push((row, self.runs.len()));
         }
         self.runs.push(run);
         Ok(())
     }
 
-    fn row_runs(&self, row: i64) -> &[TileRun] {
-        let at = |row: usize| self.rows.get(row).copied().unwrap_or(self.runs.len());
-        &self.runs[at(row as usize)..at(row as usize + 1)]
+    /// Returns the runs of the row of tiles number `row`.
+    fn row_runs(&self, row: u64) -> &[TileRun] {
+        let at = self.rows.partition_point(|(listed, _)| (*listed as u64) < row);
+        match self.rows[at..] {
+            [(listed, first), ..] if listed as u64 == row => {
+                &self.runs[first..self.rows.get(at + 1).map_or(self.runs.len(), |next| next.1)]
+            }
+            _ => &[],
+        }
     }
 
-    /// Returns whether the query at position `q` may read the key at position `k`; false for positions without cells.
+    /// Returns the number of queries before position `q`. `q` must be at least the position of the first query.
+    fn before(&self, q: i64) -> u64 {
+        q.wrapping_sub(self.queries.start) as u64
+    }
+
+    /// Returns true if the query at position `q` may read the key at position `k`. Returns false for positions outside
+    /// of the ranges of these cells.
     pub fn allowed(&self, q: i64, k: i64) -> bool {
         if !self.queries.contains(&q) || !(0..self.keys_end).contains(&k) {
             return false;
@@ -145,12 +167,12 @@ impl TileCells {
 
     /// Calls `emit(start, end)` for the runs of key positions in `keys` that the query at position `q` reads.
     fn emit(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
-        let at = q - self.queries.start;
         let (start, end) = (keys.start.max(0), keys.end.min(self.keys_end));
         if !self.queries.contains(&q) || start >= end {
             return;
         }
-        let list = self.row_runs(at / SIDE);
+        let at = self.before(q);
+        let list = self.row_runs(at / TileCells::SIDE as u64);
         let first = list.partition_point(|run| i64::from(run.end) * SIDE <= start);
         for run in list[first..].iter().take_while(|run| i64::from(run.start) * SIDE < end) {
             let Some(bits) = run.bits else {
@@ -158,14 +180,15 @@ impl TileCells {
                 continue;
             };
             let base = i64::from(run.start) * SIDE;
-            let word = self.bits[bits][(at % SIDE) as usize];
+            let word = self.bits[bits][at as usize % TileCells::SIDE];
             let (from, to) = ((start - base).max(0), (end - base).min(SIDE));
             runs(&[word], from as u32, to as u32, |a, z| emit(base + i64::from(a), base + i64::from(z)));
         }
     }
 }
 
-/// Cells that planning reads. Two values are equal if they share their cells.
+/// The stored cells of a tile function in the form that planning uses. Two values are equal only if they share the same
+/// memory.
 #[derive(Clone, Debug)]
 pub(super) struct SharedCells(pub(super) Arc<TileCells>);
 
@@ -208,14 +231,17 @@ impl ResolvedAtom for SharedCells {
 
     fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
         let cells = &*self.0;
-        if queries.start < cells.queries.start || queries.end > cells.queries.end || keys.end > cells.keys_end {
+        let held =
+            queries.start >= cells.queries.start && queries.end <= cells.queries.end && keys.end <= cells.keys_end;
+        if !held || queries.start >= queries.end {
             return Reach::Unknown;
         }
-        let (first, last) = (queries.start - cells.queries.start, queries.end - 1 - cells.queries.start);
+        let side = TileCells::SIDE as u64;
+        let (first, last) = (cells.before(queries.start) / side, cells.before(queries.end - 1) / side);
         let positions = |run: &TileRun| i64::from(run.start) * SIDE..(i64::from(run.end) * SIDE).min(cells.keys_end);
         let mut some = Vec::new();
         let mut every: Option<Vec<Range<i64>>> = None;
-        for row in first / SIDE..=last / SIDE {
+        for row in first..=last {
             let list = cells.row_runs(row);
             some.extend(list.iter().map(positions));
             let full: Vec<_> = list.iter().filter(|run| run.bits.is_none()).map(positions).collect();
@@ -230,6 +256,11 @@ impl ResolvedAtom for SharedCells {
     fn row_work(&self) -> RowWork {
         RowWork::ManyRuns
     }
+}
+
+/// Returns the number of positions in a range; 0 if the range ends before it starts.
+fn count(positions: &Range<i64>) -> u64 {
+    if positions.start < positions.end { positions.end.wrapping_sub(positions.start) as u64 } else { 0 }
 }
 
 /// Returns the positions that are in both lists of ascending ranges.

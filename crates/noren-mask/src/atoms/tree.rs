@@ -6,6 +6,8 @@ use crate::mask::{Atom, EveryLength, Mask};
 use crate::resolution::Resolution;
 use crate::resolved::{Reach, ResolvedAtom};
 use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
+use crate::resolve::RowFacts;
+use crate::sentence::{Piece, Sentence, Test, Token, key, key_position, query, query_position, sentence};
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::Range;
@@ -24,16 +26,17 @@ use std::ops::Range;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tree {
-    /// Index of the parent of each run; -1 for a run that begins at a root. The parent of the first node of a run is the
-    /// last node of the parent run.
+    /// The parent of each run, as an index into this list; -1 for a run that begins at a root. A run is a chain of
+    /// nodes ([`runs`](Self::runs) gives its length). The parent of the first node of a run is the last node of the
+    /// parent run.
     pub parents: Vec<i64>,
-    /// Number of nodes of each run, in which each node is the parent of the next node. If the list is empty, each run
-    /// has one node.
+    /// Number of nodes of each run (chain), in which each node is the parent of the next node. If the list is empty,
+    /// each run has one node.
     pub runs: Vec<u64>,
-    /// Maximum number of keys of a query: the query and its nearest ancestors. `None`: all ancestors.
+    /// Maximum number of keys that a query reads: itself and its nearest ancestors. `None` means all ancestors.
     pub window: Option<u64>,
-    /// Length of the chunks of each path from a root. A query reads ancestors in its own chunk only. `None`: all
-    /// ancestors.
+    /// Length of a chunk in nodes. Each path from a root is split into chunks of this length, and a query reads only
+    /// the ancestors in its own chunk. `None` means all ancestors.
     pub chunk: Option<u64>,
     /// Position of the first node.
     pub start: u64,
@@ -58,27 +61,28 @@ impl Tree {
         self
     }
 
-    /// Sets the number of nodes of each run, a chain in which each node is the parent of the next one. The parents that were
-    /// given to [`new`](Self::new) are then indices of runs: the first node of a run has the last node of the parent run as its
-    /// parent.
+    /// Sets the number of nodes of each run, a chain in which each node is the parent of the next one. The parents that
+    /// were given to [`new`](Self::new) are then indices of runs: the parent of the first node of a run is the last
+    /// node of the parent run.
     pub fn runs(mut self, runs: impl Into<Vec<u64>>) -> Self {
         self.runs = runs.into();
         self
     }
 
-    /// Sets the maximum number of keys of a query: the query and its nearest ancestors.
+    /// Sets the maximum number of keys that a query reads: itself and its nearest ancestors.
     pub fn window(mut self, window: u64) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// Sets the length of the chunks of each path from a root. A query reads ancestors in its own chunk only.
+    /// Splits each path from a root into chunks of `chunk` nodes. A query then reads only the ancestors in its own
+    /// chunk.
     pub fn chunk(mut self, chunk: u64) -> Self {
         self.chunk = Some(chunk);
         self
     }
 
-    /// Returns the mask.
+    /// Returns the mask of this tree.
     pub fn mask(self) -> Mask {
         Mask::of(self)
     }
@@ -88,12 +92,13 @@ impl Tree {
         if self.runs.is_empty() { self.parents.len() as u64 } else { self.runs.iter().fold(0, |n, run| n.saturating_add(*run)) }
     }
 
-    /// Returns the number of nodes of a run.
+    /// Returns the number of nodes of the run (chain of nodes) with index `run`.
     fn run_len(&self, run: usize) -> u64 {
         self.runs.get(run).copied().unwrap_or(1)
     }
 
-    /// Returns the run of a node, and the number of nodes before the node in this run; `None` outside the tree.
+    /// Returns (index of the run, number of nodes before the node in this run) for the run (chain of nodes) that
+    /// contains `node`. Returns `None` if the node is outside the tree.
     fn place(&self, node: i64) -> Option<(usize, u64)> {
         let mut left = u64::try_from(node).ok()?;
         if self.runs.is_empty() {
@@ -108,18 +113,25 @@ impl Tree {
         None
     }
 
-    /// Returns the parent of a run; `None` for a run that begins at a root.
+    /// Returns the index of the parent run of the run (chain of nodes) with index `run`; `None` if this run begins at a
+    /// root.
     fn parent(&self, run: usize) -> Option<usize> {
         usize::try_from(self.parents[run]).ok()
     }
 
-    /// Returns the number of ancestors of the first node of a run.
+    /// Returns the number of ancestors of the first node of the run (chain of nodes) with index `run`.
     fn depth(&self, run: usize) -> u64 {
         std::iter::successors(self.parent(run), |run| self.parent(*run)).map(|run| self.run_len(run)).sum()
     }
 
-    /// Returns the number of nodes from the query up to its ancestor `k`, without `k`; `None` if `k` is neither the query nor
-    /// an ancestor.
+    /// Returns the number of ancestors of the node of a query or key, or 0 if `token` is not a node of the tree.
+    fn depth_at(&self, token: Token) -> i64 {
+        let place = self.place(token.position - self.start as i64);
+        place.map_or(0, |(run, at)| (self.depth(run) + at) as i64)
+    }
+
+    /// Returns the number of steps from child to parent that lead from the query at position `q` to the key at position
+    /// `k`. Returns `None` if the key is neither the query nor an ancestor of the query.
     fn distance(&self, q: i64, k: i64) -> Option<u64> {
         let (mut run, mut at) = self.place(q)?;
         let (end, end_at) = self.place(k)?;
@@ -156,9 +168,9 @@ impl Atom for Tree {
             return Err(format!("`runs` has {} lengths, but there are {nodes} parents: give one length for each parent", self.runs.len()));
         }
         if let Some(run) = self.runs.iter().position(|len| *len == 0) {
-            return Err(format!("run {run} of the tree has 0 nodes: give at least 1 node"));
+            return Err(format!("run {run} (chain of nodes) of the tree has 0 nodes: give at least 1 node"));
         }
-        within("the number of nodes", self.node_count())?;
+        within("the node count", self.node_count())?;
         self.window.map_or(Ok(()), |window| count("window", window))?;
         self.chunk.map_or(Ok(()), |chunk| count("chunk", chunk))?;
         for (node, &parent) in parents.iter().enumerate() {
@@ -199,22 +211,36 @@ impl Atom for Tree {
         self.window.is_none_or(|window| distance < window) && in_chunk()
     }
 
-    fn why(&self, pair: &Pair<'_>, allowed: bool) -> String {
-        let Pair { q, k, .. } = *pair;
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
         let start = self.start as i64;
-        let node = |at: i64| match self.place(at - start) {
-            Some(_) => format!("node {}", at - start),
+        let node = move |token: Token| match self.place(token.position - start) {
+            Some(_) => format!("node {}", token.position - start),
             None => "outside the tree".into(),
         };
-        match (allowed, self.distance(q - start, k - start)) {
-            (true, _) if q == k => format!("query and key are both {}", node(q)),
-            (true, _) => format!("key {k} ({}) is an ancestor of query {q} ({})", node(k), node(q)),
-            (false, None) => format!("key {k} ({}) is not an ancestor of query {q} ({})", node(k), node(q)),
-            (false, Some(distance)) => match self.window.filter(|window| distance >= *window) {
-                Some(window) => format!("key {k} is {distance} nodes above query {q}, outside the window of {window}"),
-                None => format!("key {k} is an ancestor of query {q}, but in an earlier chunk"),
-            },
-        }
+        let ancestor = |is: &str| {
+            let (q, k) = (query_position(), key_position());
+            sentence!["key ", k, " (", key(node), ") ", is, " an ancestor of query ", q, " (", query(node), ")"]
+        };
+        let itself = sentence!["query and key are both ", query(node)];
+        let allowed = Sentence::by(Test::Mask(super::window(0, 0)), itself, ancestor("is"));
+        let (of_query, of_key) = (move |token| self.depth_at(token), move |token| self.depth_at(token));
+        let above = Piece::Difference(Box::new(of_query), Box::new(of_key));
+        let window = format!(", outside the window of {}", self.window.unwrap_or_default());
+        let far = sentence!["key ", key_position(), " is ", above, " nodes above query ", query_position(), window];
+        let (q, k) = (query_position(), key_position());
+        let chunk = sentence!["key ", k, " is an ancestor of query ", q, ", but in an earlier chunk"];
+        let whole = Tree { window: None, chunk: None, ..self.clone() };
+        let near = Tree { chunk: None, ..self.clone() };
+        let denied = match (self.window, self.chunk) {
+            (None, None) => ancestor("is not"),
+            (Some(_), None) => Sentence::by(Test::Mask(whole.mask()), far, ancestor("is not")),
+            (None, Some(_)) => Sentence::by(Test::Mask(whole.mask()), chunk, ancestor("is not")),
+            (Some(_), Some(_)) => {
+                let related = Sentence::by(Test::Mask(near.mask()), chunk, far);
+                Sentence::by(Test::Mask(whole.mask()), related, ancestor("is not"))
+            }
+        };
+        Some(Sentence::by_result(allowed, denied))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
@@ -232,17 +258,20 @@ impl Atom for Tree {
     }
 }
 
-/// A resolved `tree` with nodes at positions from `start`.
+/// The atom `tree` as planning evaluates it. Node `i` has position `start + i`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Paths {
     start: i64,
-    /// Sorted and without gaps from node 0.
+    /// The chains of nodes, ascending by first node. The first chain begins at node 0, and each other chain begins
+    /// where the previous chain ends.
     runs: Vec<Chain>,
     /// True if every parent comes before its children.
     ordered: bool,
-    /// [`Tree::window`]; the number of nodes if it has none.
+    /// Maximum number of keys that a query reads ([`Tree::window`]). If there is no maximum, the number of nodes of the
+    /// tree.
     window: i64,
-    /// [`Tree::chunk`]; the number of nodes if it has none.
+    /// Length of a chunk in nodes ([`Tree::chunk`]). If paths are not split into chunks, the number of nodes of the
+    /// tree.
     chunk: i64,
 }
 
@@ -255,12 +284,13 @@ struct Chain {
     len: i64,
     /// The number of ancestors of the first node.
     depth: i64,
-    /// The parent of the first node, and the index of its run; `None` for a root.
+    /// The parent of the first node: (index of the parent node, index of the chain that contains the parent node).
+    /// `None` if the first node is a root.
     parent: Option<(i64, usize)>,
 }
 
 impl Chain {
-    /// Returns the index of the node after the last one.
+    /// Returns the index of the first node after this chain.
     fn end(&self) -> i64 {
         self.first + self.len
     }
@@ -314,17 +344,18 @@ impl Paths {
         self.runs.last().map_or(0, Chain::end)
     }
 
-    /// Returns the index of the run of a node.
+    /// Returns the index in `runs` of the chain that contains a node.
     fn run_of(&self, node: i64) -> usize {
         self.runs.partition_point(|run| run.end() <= node)
     }
 
-    /// Returns the number of ancestors of a node in run `run`.
+    /// Returns the number of ancestors of node `node`, which is in the chain `runs[run]`.
     fn depth(&self, run: usize, node: i64) -> i64 {
         self.runs[run].depth + node - self.runs[run].first
     }
 
-    /// Returns the minimum depth of the keys of a query with `depth` ancestors. It never falls from a query to its child.
+    /// Returns the minimum depth (number of ancestors) of the keys that a query with `depth` ancestors reads. The
+    /// result does not decrease from parent to child.
     fn lowest(&self, depth: i64) -> i64 {
         (depth - self.window + 1).max(depth / self.chunk * self.chunk)
     }
@@ -335,12 +366,13 @@ impl Paths {
     }
 }
 
-/// In [`Paths::bounds`]: queries whose paths to their roots enter a run at the nodes from `nearest` to `last`.
+/// An entry of the queue in [`Paths::bounds`]: some queries whose paths to the root enter the chain `run`. The nodes at
+/// which the paths enter the chain are from `nearest` to `last`, both included.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Visit {
     last: i64,
     nearest: i64,
-    /// The minimum depth of the keys that one of the queries reads.
+    /// The minimum depth (number of ancestors) of the keys that at least one of the queries reads.
     lowest: i64,
     run: usize,
 }
@@ -365,9 +397,9 @@ impl ResolvedAtom for Paths {
         }
     }
 
-    /// Returns bounds that are exact without a window and chunks. The runs are visited from the last to the first, each
-    /// once for all queries, because the queries share most ancestors. If a parent comes after its child, the queries are
-    /// visited one by one.
+    /// Returns bounds on the keys that `queries` read. The bounds are exact without a window and chunks. The chains of
+    /// nodes are visited from the last to the first, each once for all queries together, because queries share most
+    /// ancestors. If a parent comes after its child, returns [`Reach::ByRows`]: rows must be evaluated one by one.
     fn bounds(&self, queries: Range<i64>, _: Range<i64>) -> Reach {
         if !self.ordered {
             return Reach::ByRows;
@@ -421,7 +453,7 @@ impl Builtin for Tree {
                 may("start", "position of the first node"),
                 may("runs", "number of nodes of each run; each node is the parent of the next one"),
                 may("window", "maximum number of keys: the query and its nearest ancestors"),
-                may("chunk", "length of the chunks of each path from a root; keys are in the query's chunk"),
+                may("chunk", "number of nodes of the chunks into which each path from a root is split; a query reads only its own chunk"),
             ],
         ),
         aliases: &[],

@@ -1,11 +1,13 @@
 //! `window`: keys from `left` positions before the query to `right` positions after the query.
 
-use super::shared::band_words;
+use super::shared::band;
 use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
+use crate::resolve::RowFacts;
+use crate::sentence::Sentence;
 use std::fmt;
 
 /// The parameters of the atom `window`: keys around the query.
@@ -50,8 +52,8 @@ impl Atom for Window {
         self.left.is_none_or(|left| q - left <= k) && self.right.is_none_or(|right| k <= q + right)
     }
 
-    fn why(&self, pair: &Pair<'_>, _: bool) -> String {
-        band_words(pair, self.left.map(|left| pair.q - left), self.right.map(|right| pair.q + right))
+    fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
+        Some(band(self.left.map(|left| -left), self.right))
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {

@@ -8,8 +8,8 @@ use crate::resolve::{documents_start, sum};
 use crate::shape::Shape;
 use std::fmt::Display;
 
-/// An atom together with a shape and facts, for [`Atom::fits`](crate::atom::Atom::fits), which checks whether they fit
-/// the atom. The methods return errors that name the atom.
+/// An atom together with a shape and facts. [`Atom::fits`](crate::atom::Atom::fits) gets this value and checks that the
+/// shape and the facts fit the atom. The methods return errors that name the atom.
 pub struct Binding<'a> {
     pub(crate) atom: &'a dyn Display,
     pub(crate) shape: &'a Shape,
@@ -27,7 +27,7 @@ impl Binding<'_> {
         self.facts
     }
 
-    /// Returns an error: the atom needs `what`, and the facts do not have this. `fix` is the advice in the error.
+    /// Returns an error that the atom needs `what`, which the facts do not have. `fix` is the advice in the error.
     ///
     /// # Errors
     /// Returns an error in every case.
@@ -35,7 +35,7 @@ impl Binding<'_> {
         Err(Error::Missing { atom: self.atom.to_string(), what: what.into(), fix: fix.into() })
     }
 
-    /// Returns an error: the shape or the facts do not fit the atom. `problem` describes the problem and the fix.
+    /// Returns an error that the shape or the facts do not fit the atom. `problem` describes the problem and the fix.
     ///
     /// # Errors
     /// Returns an error in every case.
@@ -66,11 +66,13 @@ impl Binding<'_> {
             return Ok(());
         }
         let known: Vec<_> = self.facts.label_names().map(|n| format!("{n:?}")).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        self.missing(
-            &format!("the label {label:?}, which the facts do not declare (declared: {known})"),
-            "add the label to the facts' labels",
-        )
+        let fix = match known.is_empty() {
+            true => format!("the facts declare no label: add {label:?} to the labels of the facts"),
+            false => {
+                format!("the facts declare only the labels {}: add {label:?} to them", known.join(", "))
+            }
+        };
+        self.missing(&format!("the label {label:?}"), &fix)
     }
 
     /// Checks that `lengths` has one length per batch row, and that no length exceeds the number of keys.
@@ -79,19 +81,21 @@ impl Binding<'_> {
             .or_else(|problem| self.refuse(problem))
     }
 
-    /// Calls `check` for each batch row, with the index of the batch row and the number of positions in this batch row.
+    /// Calls `check` for each batch row, with the index of the batch row and the numbers of positions that a list for
+    /// this batch row may cover.
     pub(crate) fn each_row(&self, mut check: impl FnMut(usize, &Extent) -> Result<(), Error>) -> Result<(), Error> {
         Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| check(row, extent))
     }
 
-    /// Returns an error if the atom gives a list for `given` positions, and batch row `row` needs another number of
-    /// positions. `extent` is the range of accepted numbers; `what` names the list in the error.
+    /// Returns an error if a list for batch row `row` covers too few or too many positions. `given` is the number of
+    /// covered positions (for document lengths, their sum), and `extent` has the accepted numbers. `what` names the
+    /// list in the error.
     pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
         extent.check(self.atom, what, given, row)
     }
 
-    /// Checks that the sum of the document lengths fits the number of tokens. `own` is the document lengths in the
-    /// parameters of the atom; `None` means that the facts give the lengths.
+    /// Checks that the documents of each batch row cover an accepted number of positions. `own` is the document lengths
+    /// in the parameters of the atom; `None` means that the facts give the document lengths.
     pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
         let kv_len = self.shape.kv_len();
         self.each_row(|row, extent| {
@@ -101,7 +105,7 @@ impl Binding<'_> {
             if begins_later && queries_end(self.shape, row) <= kv_len as u64 {
                 return Ok(());
             }
-            self.covers(extent, "the documents sum to", sum, row)
+            self.covers(extent, "documents", sum, row)
         })
     }
 }

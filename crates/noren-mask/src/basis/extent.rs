@@ -1,4 +1,5 @@
-//! Counts the positions of each batch row. An atom that lists positions, such as document lengths, must list this many.
+//! The number of positions of each batch row. An atom that has a list for positions, such as document lengths, is
+//! checked against this number.
 
 use crate::Error;
 use crate::facts::{Facts, RealTokens};
@@ -11,26 +12,26 @@ pub(crate) fn queries_end(shape: &Shape, row: usize) -> u64 {
     (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
 }
 
-/// Returns the first position after the last query of batch row `row` that the facts do not mark as padding on the
-/// right.
+/// Returns the first position after the last non-padding query of batch row `row`, at least 0. Only padding on the
+/// right is considered.
 fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
     let lengths = facts.query_lengths.as_ref().filter(|_| facts.padding_side() == Side::Right);
     let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row] as usize));
     (shape.query_offset(row) + count as i64).max(0) as u64
 }
 
-/// The number of positions of a batch row. If an atom lists positions, the list must have at least `real` and at most
-/// `all` positions.
+/// The accepted numbers of positions that a list of an atom may cover in one batch row: at least `real`, the number
+/// without padding on the right, and at most `all`, the number with this padding.
 pub(crate) struct Extent {
     /// Number of positions without padding on the right.
     pub(crate) real: u64,
-    /// Number of positions including padding on the right, in the longest batch row: batch rows of different lengths
-    /// may share one list.
+    /// Number of positions of the longest batch row, including padding on the right. The longest batch row is the limit
+    /// because one list, such as document lengths, may apply to batch rows of different lengths.
     pub(crate) all: u64,
 }
 
 impl Extent {
-    /// Returns the number of positions of each batch row.
+    /// Returns the accepted numbers of positions of each batch row.
     pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
         let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
@@ -51,20 +52,26 @@ impl Extent {
         (0..batch).map(|row| Extent { real: real(row), all }).collect()
     }
 
-    /// Returns an error if `atom` lists `given` positions, and batch row `row` needs another number of positions.
-    /// `what` names the list in the error.
+    /// Returns an error unless `given`, the number of positions that a list of `atom` covers, is from `real` to `all`.
+    /// `what` names the list and `row` the batch row in the error.
     pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {
             return Ok(());
         }
         let fix = match real < all {
-            true => format!("the number must be from {real} (only the non-padding tokens) to {all}"),
+            true => format!("cover from {real} (only the non-padding tokens) to {all} positions"),
             false if given < all => {
-                format!("the number must be {all}, or `lengths` must mark the other positions as padding on the right")
+                format!("cover exactly {all} positions, or mark the others as padding on the right with `lengths`")
             }
-            false => format!("the number must be {all}"),
+            false => {
+                let fix =
+                    format!("cover exactly {all} positions, by shortening the list or the data from which it was made");
+                let problem =
+                    format!("the {what} cover {given} positions, but batch row {row} has {all} positions: {fix}");
+                return Err(Error::atom(atom, problem));
+            }
         };
-        Err(Error::atom(atom, format!("{what} {given} of the {all} positions of batch row {row}: {fix}")))
+        Err(Error::atom(atom, format!("the {what} cover {given} of the {all} positions of batch row {row}: {fix}")))
     }
 }

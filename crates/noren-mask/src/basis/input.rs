@@ -8,16 +8,16 @@ pub enum Input<'a> {
     Batch,
     /// The index of the query head.
     Head,
-    /// The lengths in the facts: which tokens are padding.
+    /// The lengths in the facts, which determine the tokens that are padding.
     Lengths,
-    /// The documents of the facts.
+    /// The documents in the facts: which positions form one document.
     Documents,
-    /// The levels of the facts.
+    /// The clearance levels of positions in the facts.
     Levels,
-    /// The positions that have this label in the facts.
+    /// The positions that have this label in the facts (data given when the mask is bound).
     Label(&'a str),
-    /// The array of the facts with this name.
+    /// The array with this name in the facts.
     Array(&'a str),
-    /// The closure of the facts with this name.
+    /// The closure with this name in the facts.
     Closure(&'a str),
 }

@@ -2,7 +2,7 @@
 
 use crate::set::{Set, Span};
 
-/// The maximum of parameters that are added to positions. The sum of a position and a number up to this limit fits in 64 bits.
+/// The maximum of parameters that are added to positions: small enough that the sum fits in 64 bits.
 pub(crate) const LIMIT: u64 = 1 << 62;
 
 type Checked = Result<(), String>;
@@ -50,8 +50,8 @@ pub(crate) fn check_spans(spans: &[Span]) -> Checked {
     })
 }
 
-/// Checks that there is one length per batch row and that each length is at most `len`. `what` names the tokens in the
-/// error.
+/// Checks that there is one length per batch row (`batch` rows) and that each length is at most `len`. `what` names the
+/// tokens in the error.
 pub(crate) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
     if lengths.len() != batch {
         return Err(format!(

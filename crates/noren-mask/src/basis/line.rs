@@ -37,8 +37,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Returns the distances `first <= k - q <= last`. If `first` is `i64::MIN` or `last` is `i64::MAX`, the distances
-    /// have no limit on that side. Returns `None` if another `first` or `last` has a magnitude of 2^62 or more.
+    /// Returns the set of distances `first <= k - q <= last`. The values `i64::MIN` for `first` and `i64::MAX` for
+    /// `last` mean no limit on that side. Returns `None` if another value has a magnitude of 2^62 or more.
     pub fn distances(first: i64, last: i64) -> Option<Self> {
         let far = |at: i64| at != i64::MIN && at != i64::MAX && at.unsigned_abs() >= super::limits::LIMIT;
         let line = || Line { axis: Axis::Distance, runs: Runs::of([(first, last)]) };
@@ -56,38 +56,39 @@ impl Line {
     }
 }
 
-/// The family of an atom. In the canonical form, the operands of `&` and `|` are sorted by family, in the order of the variants.
+/// The family of an elementary mask (atom). In the canonical form, the operands of `&` and `|` are sorted by family, in
+/// the order of the variants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Family {
-    /// Atoms of distances in a range, such as `causal`.
+    /// Elementary masks that allow cells by their distance `q - k`: `causal`, `window`, `sliding` and `distances`.
     Band,
-    /// Atoms of blocks of positions, and of positions at equal distances: `chunk` and `stride`.
+    /// Elementary masks that repeat: `chunk` (equal blocks of positions) and `stride` (positions at equal distances).
     Block,
-    /// Atoms of documents.
+    /// The elementary mask `documents`.
     Documents,
-    /// Atoms of spans, trees and grids.
+    /// Elementary masks of spans, trees and grids.
     Structure,
-    /// Atoms of padding.
+    /// Elementary masks that deny padding tokens.
     Padding,
-    /// Atoms of sets of keys.
+    /// Elementary masks that allow a set of keys.
     Keys,
-    /// Atoms of sets of queries.
+    /// Elementary masks that allow a set of queries.
     Queries,
-    /// The atom `global`, which selects both queries and keys.
+    /// The elementary mask `global`, which selects both queries and keys.
     Global,
-    /// Atoms of clearance levels.
+    /// The elementary mask `clearance`, which compares clearance levels.
     Levels,
-    /// Atoms of random cells.
+    /// Elementary masks whose cells are drawn at random.
     Random,
-    /// Atoms of arrays and functions in the facts.
+    /// Elementary masks whose cells are given as an array or function in the facts.
     Given,
-    /// All other atoms, such as atoms that the user implements.
+    /// All other elementary masks, such as those that the user implements.
     Own,
 }
 
-/// The rank of an atom, by which the canonical form sorts the operands of `&` and `|`: by family, then by a number
-/// within the family, then by name.
+/// The rank (place in an order) of an elementary mask. The canonical form sorts the operands of `&` and `|` by rank: by
+/// family, then by a number within the family, then by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rank {
     family: Family,
@@ -102,7 +103,7 @@ impl Family {
     }
 }
 
-/// Returns the rank of the family without a number, which comes last in the family.
+/// Returns a rank of this family without a number: it comes after all ranks of the family that have a number.
 impl From<Family> for Rank {
     fn from(family: Family) -> Self {
         family.at(u8::MAX)
@@ -110,7 +111,7 @@ impl From<Family> for Rank {
 }
 
 impl Rank {
-    /// Returns the family of the rank.
+    /// Returns the family of elementary masks, such as distances, to which the rank belongs.
     pub fn family(self) -> Family {
         self.family
     }

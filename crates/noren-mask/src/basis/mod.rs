@@ -1,4 +1,5 @@
-//! The types with which one atom is evaluated, bound and compared: pairs and sites, values, bindings, lines, places, limits.
+//! The types with which one elementary mask (atom) is evaluated, bound and compared. For example, [`Pair`] is a cell,
+//! and [`Binding`] is an atom with its shape and facts.
 
 mod binding;
 mod extent;

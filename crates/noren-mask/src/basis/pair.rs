@@ -1,4 +1,5 @@
-//! [`Pair`], a cell for which an atom is evaluated, and [`Site`], a batch row and head for which it is resolved.
+//! [`Pair`], a cell for which an atom is evaluated, and [`Site`], the batch row and head for which planning prepares an
+//! atom.
 
 use crate::facts::Facts;
 use crate::frame::Frame;
@@ -25,7 +26,8 @@ pub struct Pair<'a> {
     pub(crate) facts: RowFacts<'a>,
 }
 
-/// Empty facts and an empty frame, for pairs of positions without a shape.
+/// Empty facts, and a [`Frame`] (map from indices to positions) in which every index is its own position. [`Pair::at`]
+/// uses them, because it has no shape and no facts.
 static NOWHERE: LazyLock<(Facts, Frame)> = LazyLock::new(|| {
     let frame = Frame { q_len: u32::MAX, kv_len: u32::MAX, offset: 0, runs: None };
     (Facts::new(), frame)
@@ -51,24 +53,25 @@ impl Pair<'_> {
         self.facts.frame.kv_len as usize
     }
 
-    /// Returns whether `position` has `label` in this batch row.
+    /// Returns true if `position` has the label `label` in this batch row.
     pub fn has_label(&self, label: &str, position: i64) -> bool {
         self.facts.label(label).is_some_and(|spans| spans.iter().any(|span| span.holds(position)))
     }
 
-    /// Returns the level of `position` in this batch row, or `None` if the facts give no level.
+    /// Returns the clearance level of `position` in this batch row, or `None` if the facts (data given when the mask is
+    /// bound) give no clearance level for this position.
     pub fn level(&self, position: i64) -> Option<i64> {
         self.facts.level(position)
     }
 
     /// Returns the index of the document that contains `position` in this batch row, or `None` if the facts give no
-    /// document there.
+    /// document for this position.
     pub fn document(&self, position: i64) -> Option<usize> {
         Some(self.facts.documents(None)?.at(position)?.0)
     }
 }
 
-/// A batch row and head for which an atom is resolved.
+/// The batch row and head for which planning prepares an atom, with the facts and the lengths of the shape.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
     pub(crate) row: RowFacts<'a>,
@@ -117,7 +120,7 @@ impl<'a> Site<'a> {
         self.row.label(label)
     }
 
-    /// Returns the levels of this batch row by position, or `None` if the facts give no levels.
+    /// Returns the clearance levels of this batch row by position, or `None` if the facts give no clearance levels.
     pub fn levels(&self) -> Option<&'a [i64]> {
         self.row.levels()
     }

@@ -1,25 +1,25 @@
-//! [`Places`], the positions at which the cells of an atom change, and [`Sizes`], the lengths at which the atom can be bound. A
-//! comparison of two masks at every sequence length reads both.
+//! [`Places`], the positions and distances at which the cells of an atom change, and [`Sizes`], the sequence lengths at
+//! which the atom can be bound. A comparison of two masks at every sequence length reads both for all atoms.
 
 use crate::set::Span;
 use std::ops::Range;
 
-/// The batch row, and whether its tokens may be padding: an atom returns its [`Places`] and [`Sizes`] for this case.
+/// The case for which an atom returns its [`Places`] and [`Sizes`]: a batch row, and whether the facts mark padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Case {
-    /// Batch row.
+    /// Index of the batch row.
     pub batch: u64,
-    /// True if the facts mark padding. With padding on the left, a list of the atom (such as document lengths) does not
-    /// begin at position 0.
+    /// True if the facts mark padding. With padding on the left, a list in the parameters of the atom (such as document
+    /// lengths) begins at the first non-padding token instead of position 0.
     pub padded: bool,
 }
 
-/// The places at which the cells of an atom change, for atoms whose cells depend only on the positions of query and
-/// key.
+/// The positions and distances at which the cells of an atom change, called places. Only atoms whose cells depend on
+/// nothing but the positions of query and key have places.
 ///
-/// Between two neighboring places, all cells of a column (one key) are equal. Only the cells of a stride vary between
-/// two places: they repeat with the step of the stride.
+/// Between two neighboring places, all cells of a column (one key) are equal. The only exception is a stride: between
+/// two places, its cells repeat with its step.
 #[derive(Clone, Default, Debug)]
 pub struct Places {
     pub(crate) queries: Vec<i64>,
@@ -32,7 +32,8 @@ pub struct Places {
     pub(crate) price: u64,
 }
 
-/// Positions and distances of at least this value are larger than every length.
+/// The maximum position and distance in the comparison of masks, larger than every sequence length. Larger values are
+/// replaced by this maximum.
 pub(crate) const FAR: i64 = 1 << 33;
 
 impl Places {
@@ -41,27 +42,27 @@ impl Places {
         Self::default()
     }
 
-    /// Adds a change of cells between the distances `q - k = distance - 1` and `distance`.
+    /// Records that cells may change between the distances `q - k = distance - 1` and `distance`.
     pub fn distance(mut self, distance: i64) -> Self {
         self.distances.push(distance.clamp(-FAR, FAR));
         self
     }
 
-    /// Adds changes of cells at the starts and ends of these spans of queries. Each span adds one step to the cost of
-    /// evaluating a cell.
+    /// Records that cells may change at the starts and ends of these spans of query positions. Each span adds 1 to the cost of
+    /// evaluating a cell, in steps of the budget.
     pub fn query_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         self.listed(spans)
     }
 
-    /// Adds changes of cells at the starts and ends of these spans of keys. Each span adds one step to the cost of
-    /// evaluating a cell.
+    /// Records that cells may change at the starts and ends of these spans of key positions. Each span adds 1 to the cost of
+    /// evaluating a cell, in steps of the budget.
     pub fn key_spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.keys);
         self.listed(spans)
     }
 
-    /// Adds changes of cells at the starts and ends of these spans, for queries and for keys.
+    /// Records that cells may change at the starts and ends of these spans, for queries and for keys.
     pub fn spans(mut self, spans: &[Span]) -> Self {
         ends(spans, &mut self.queries);
         ends(spans, &mut self.keys);
@@ -74,7 +75,8 @@ impl Places {
         self
     }
 
-    /// Adds changes of cells where a query enters or leaves the key's chunk of `size` positions.
+    /// Records that cells may change where the query enters or leaves the chunk of the key. A chunk has `size`
+    /// positions.
     pub fn chunk(mut self, size: u64) -> Self {
         // a chunk longer than every length has no end
         if size < FAR as u64 {
@@ -83,7 +85,7 @@ impl Places {
         self
     }
 
-    /// Adds a repetition: the cells depend on `q - k` modulo `step`.
+    /// Records that the cells depend on `q - k` modulo `step`, and therefore repeat.
     pub fn stride(mut self, step: u64) -> Self {
         // a stride longer than every length allows only the own token
         if step >= FAR as u64 {
@@ -93,8 +95,8 @@ impl Places {
         self
     }
 
-    /// Adds possible changes of cells at every position of `start..start + count`, for queries and for keys. The list
-    /// adds `price` steps to the cost of evaluating a cell.
+    /// Records that cells may change at every position of `start..start + count`, for queries and for keys. `price` is
+    /// added to the cost of evaluating a cell, in steps of the budget.
     pub fn each(mut self, start: u64, count: u64, price: u64) -> Self {
         let start = start.min(FAR as u64);
         self.each = Some(start as i64..start.saturating_add(count).min(FAR as u64) as i64);
@@ -115,11 +117,11 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The smallest length of a sequence at which the atom can be bound without facts.
+    /// The smallest length of a sequence at which the atom can be bound without facts (data given when a mask is bound).
     pub first: u64,
     /// The largest length of a sequence at which the atom can be bound; `None` means no limit.
     pub last: Option<u64>,
-    /// The required number of batch rows, if a list of the atom has one entry per batch row; otherwise `None`.
+    /// The required number of batch rows if the atom has a parameter with one entry per batch row; otherwise `None`.
     pub batch: Option<usize>,
 }
 
@@ -130,19 +132,19 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Sets the smallest length to `first`.
+    /// Sets the smallest sequence length at which the atom can be bound to `first`.
     pub fn from(mut self, first: u64) -> Self {
         self.first = first.max(1);
         self
     }
 
-    /// Sets the largest length to `last`.
+    /// Sets the largest sequence length at which the atom can be bound to `last`.
     pub fn to(mut self, last: u64) -> Self {
         self.last = Some(last);
         self
     }
 
-    /// Sets the number of batch rows to `count`.
+    /// Requires `count` batch rows: the atom can be bound only to shapes with this number of batch rows.
     pub fn batch(mut self, count: usize) -> Self {
         self.batch = Some(count);
         self

@@ -41,7 +41,7 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// Returns the numbers of `first..=last` that are not in the set.
+    /// Returns the numbers of `first..=last` that are not in this set.
     pub(crate) fn missing(&self, first: i64, last: i64) -> Self {
         let mut gaps = Vec::new();
         let mut next = first;

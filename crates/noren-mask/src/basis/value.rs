@@ -1,4 +1,4 @@
-//! [`Value`]: values of any type with comparison, order and hash.
+//! [`Value`]: a trait for values whose type is erased, with equality, order and hash.
 
 use std::any::Any;
 use std::cmp::Ordering;

@@ -20,15 +20,19 @@ pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(
     mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))
 }
 
-/// Returns an error if arms name heads or batch rows that do not exist.
+/// Returns an error if a selector in `heads(...)` or `batch(...)` names a head or batch row that does not exist. `arms`
+/// has the selectors with their masks. `what` is the name for heads or batch rows in the error, and `count` their
+/// number.
 fn check_arms(binding: &Binding<'_>, arms: &[Arm], (what, count): (&str, usize)) -> Result<(), Error> {
     for arm in arms {
         let Selector::Spans(spans) = &arm.selector else { continue };
         for span in spans {
             let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
             if last >= count as u64 && span.end != Some(span.start) {
-                let range = format!("indices run from 0 to {}", count - 1);
-                return binding.refuse(format!("an arm names {what} {last}, which does not exist: {range}"));
+                return binding.refuse(format!(
+                    "a selector names {what} {last}, which does not exist: give indices from 0 to {}",
+                    count - 1
+                ));
             }
         }
     }

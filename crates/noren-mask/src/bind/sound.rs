@@ -23,7 +23,7 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
         return Err(Error::fact(
             name,
             format!(
-                "the rows have {len} entries but the shape has {kv_len} keys: give one entry for each key, cached keys included"
+                "each batch row has {len} entries but the shape has {kv_len} keys: give one entry for each key, cached keys included"
             ),
         ));
     }
@@ -103,9 +103,9 @@ fn check_runs(row: usize, runs: &[PlacedKeys], kv_len: usize) -> Result<(), Erro
         next = keys.end;
         if !(0..=Shape::MAX_LEN as i64 - i64::from(keys.len())).contains(&run.position) {
             return refuse(format!(
-                "a run begins at position {}, but its positions must be from 0 to {}",
+                "the run of keys {keys:?} begins at position {}, but the positions of its keys must be from 0 to {}",
                 run.position,
-                Shape::MAX_LEN
+                Shape::MAX_LEN - 1
             ));
         }
     }

@@ -10,19 +10,19 @@ pub(super) const NEAREST: i64 = -(1 << 61);
 /// The upper limit of distances: every distance is smaller than `FURTHEST`.
 pub(super) const FURTHEST: i64 = 1 << 61;
 
-/// A periodic set of distances, defined by residues: a function that is 1 for distances in the set and 0 for others.
+/// A set of distances that is defined by divisibility, such as all even distances. So the set is periodic.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Residues {
-    /// No distance.
+    /// The empty set of distances.
     Never,
-    /// Every distance.
+    /// The set of all distances.
     Always,
-    /// The distances for which a sum is 1. The list has pairs `(modulus, factor)`, and the sum adds `factor` for each
-    /// `modulus` that divides the distance. For example, `[(2, 1), (6, -1)]` are the even distances that 3 does not
-    /// divide. Moduli ascend and no factor is 0.
+    /// The distances for which a sum is 1; for all others the sum is 0. The list has pairs `(modulus, factor)`, and the
+    /// sum adds `factor` for each `modulus` that divides the distance. For example, `[(2, 1), (6, -1)]` is the set of
+    /// the even distances that 3 does not divide. Moduli ascend and no factor is 0.
     ///
-    /// A distance is divisible by two moduli if it is divisible by their least common multiple. So `and`, `or` and
-    /// `not` of sums are sums.
+    /// A distance is divisible by two moduli if it is divisible by their least common multiple. Therefore the results
+    /// of `and`, `or` and `not` have the same form.
     Sum(Rc<[(i64, i64)]>),
 }
 
@@ -121,13 +121,13 @@ fn products(a: &[(i64, i64)], b: &[(i64, i64)]) -> impl Iterator<Item = (i64, i6
     a.iter().flat_map(|a| b.iter().map(|b| (lcm(a.0, b.0), a.1 * b.1)))
 }
 
-/// Returns the least common multiple, or [`FURTHEST`] if it is larger than every distance.
+/// Returns the least common multiple of `a` and `b`, or [`FURTHEST`] if the multiple is larger than every distance.
 fn lcm(a: i64, b: i64) -> i64 {
     (a / gcd(a as u64, b as u64) as i64).checked_mul(b).map_or(FURTHEST, |m| m.min(FURTHEST))
 }
 
 /// A set of distances as a list of intervals `(first distance, residues)`, ascending. An interval ends where the next
-/// one begins; its distances are allowed if `residues` allows them.
+/// interval begins. A distance is in the set if the `residues` of its interval contain it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Distances(SmallVec<[(i64, Residues); 3]>);
 
@@ -170,7 +170,8 @@ impl Distances {
         self.0.iter().zip(ends).filter(|(part, _)| part.1 != Never).map(|(part, end)| (part.0, end, &part.1))
     }
 
-    /// Returns the number of intervals and terms of the set. The cost of an operation is proportional to this number.
+    /// Returns the number of intervals plus the number of their terms. The cost of an operation is proportional to this
+    /// number.
     pub(super) fn size(&self) -> usize {
         self.0.iter().map(|part| 1 + part.1.terms().len()).sum()
     }

@@ -1,14 +1,15 @@
-//! Exact counts by arithmetic: allowed cells and non-empty rows, without a visit of every cell.
+//! Exact counts by arithmetic: allowed cells and empty rows, without a visit of every cell.
 //!
-//! Query rows are split into zones. In a zone, every atom that depends on content (documents, chunks, sets of keys,
-//! ...) has the same keys for each row. Every other atom (bands, strides) depends only on the distance `key position -
-//! query position`. So a zone is a few rectangles, each with a set of allowed distances: intervals of distances, with
-//! residues for strides. In a rectangle, the number of cells with distance `d`, as a function of `d`, has the form of a
-//! trapezoid. Allowed cells are sums of this function over the multiples of a number in an interval, and each sum is an
-//! arithmetic series.
+//! Query rows are split into zones. In a zone, each atom that depends on content (documents, chunks, sets of keys, ...)
+//! allows the same keys for all rows. Each other atom (bands, strides) depends only on the distance `key position -
+//! query position`. So the zone consists of a few rectangles, each with a set of allowed distances: intervals of
+//! distances, with residues for strides. The number of cells with distance `d` in a rectangle is a function of `d` with
+//! the form of a trapezoid. The number of allowed cells is a sum of this function over multiples of a number in an
+//! interval, which is an arithmetic series.
 //!
-//! The cost is the number of rectangles of all zones. Atoms that give single cells (random cells, closures, dense
-//! arrays) are counted by the words of their cells where the plan has mixed spans.
+//! The cost is proportional to the number of rectangles of all zones. Atoms that decide single cells (random cells,
+//! closures, dense arrays) have no rectangles. Their cells are computed as bits and counted, but only in spans of the
+//! plan that have both allowed and denied cells.
 
 mod distances;
 mod rectangle;
@@ -24,16 +25,16 @@ use rectangle::{Readers, Rectangle};
 use segments::{Segment, Zone, Zones};
 use std::collections::HashMap;
 
-/// Exact counts of one pattern.
+/// Exact counts of the cells of one batch row and head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cells {
-    /// Allowed cells.
+    /// Number of allowed cells.
     pub(crate) allowed: u64,
-    /// Query rows without an allowed key.
+    /// Number of query rows without an allowed key.
     pub(crate) empty_rows: u64,
 }
 
-/// Counts the cells of a pattern.
+/// Counts the cells of a pattern (the mask of one batch row and head, with its map from indices to positions).
 ///
 /// # Errors
 /// Returns an error if the budget is spent or its watch function cancels.
@@ -94,8 +95,8 @@ impl Counting<'_> {
         });
     }
 
-    /// Counts the query rows of `row..end` that read no key, and adds the number to the count of empty rows. The rows
-    /// are in one zone, which reads the keys of `segments`.
+    /// Adds the number of query rows of `row..end` that read no key to the count of empty rows. The rows are in one
+    /// zone, whose keys are those of `segments`.
     fn empty(&mut self, row: u32, end: u32, segments: &[Segment], meter: &mut Meter<'_>) -> Result<(), Error> {
         let mut readers = Readers::default();
         let mut gaps = std::mem::take(&mut self.gaps);
@@ -135,19 +136,20 @@ impl Counting<'_> {
     }
 }
 
-/// The form in which a pattern lists its allowed cells. The variants are in ascending order of cost.
+/// The form in which the atoms of a pattern (the mask of one batch row and head) give their allowed cells. The variants
+/// are ordered by cost, the cheapest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Listed {
-    /// No atom of the pattern has to be evaluated cell by cell. All atoms are ranges of keys, ranges of distances, or short lists
-    /// of positions.
+    /// No atom has to be evaluated cell by cell. All atoms are ranges of keys, ranges of distances, or short lists of
+    /// positions.
     No,
-    /// At least one atom of the pattern gives its cells as words of 64 bits, one bit for each of 64 consecutive keys.
+    /// At least one atom gives its cells as words of 64 bits, one bit for each of 64 consecutive keys.
     Words,
-    /// At least one atom of the pattern, such as a closure, decides each cell by a call.
+    /// At least one atom, such as a closure, has to be called once for each cell.
     Cells,
 }
 
-/// Returns the most costly form in which an atom of the pattern lists its cells.
+/// Returns the most costly form in which an atom of `pattern` (the mask of one batch row and head) gives its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
     match pattern {
         leaf if leaf.looks_at_every_key() => Listed::Cells,

@@ -35,11 +35,11 @@ impl Rectangle {
         count as u64
     }
 
-    /// Returns the number of cells whose distance is a multiple of `modulus` in `from..to`.
+    /// Returns the number of cells of the rectangle whose distance is a multiple of `modulus` in `from..to`.
     ///
-    /// The number of cells with distance `d` rises, stays equal and falls again, as in a trapezoid. It is a sum of four
-    /// functions of `d`, one for each corner of the rectangle. Each function is 0 up to the distance of its corner, and
-    /// `d` minus that distance after it, with the sign + or -.
+    /// The number of cells with distance `d` is a function of `d` that rises, stays equal and falls again, as in a
+    /// trapezoid. The function is the sum of four functions, one for each corner of the rectangle. Each of them is 0 up
+    /// to the distance of its corner, and then plus or minus (`d` - distance of the corner).
     fn multiples(&self, modulus: i64, from: i64, to: i64) -> i128 {
         let Rectangle { queries, keys } = self;
         let ramp = |corner: i64| ramp_sum(corner, modulus, to) - ramp_sum(corner, modulus, from);
@@ -47,9 +47,9 @@ impl Rectangle {
             + ramp(keys.end - queries.start)
     }
 
-    /// Adds query rows to `out`, as offsets from the first row: rows that certainly read a key at one of the
-    /// `distances` to `out.reading`, and rows that may read a key to `out.unclear`. `gap` returns the result of
-    /// [`Residues::gap`].
+    /// Adds query rows to `out`, numbered from 0 at the first row of the rectangle. Rows that certainly read a key at
+    /// one of the `distances` go to `out.reading`, and rows that may read a key go to `out.unclear`. `gap` returns the
+    /// result of [`Residues::gap`].
     pub(super) fn readers(
         &self,
         distances: &Distances,
@@ -93,7 +93,7 @@ impl Rectangle {
     }
 }
 
-/// Query rows of a rectangle, as offsets from the first row of the rectangle.
+/// Some query rows of a rectangle of cells. The rows are numbered from 0 at the first row of the rectangle.
 #[derive(Default)]
 pub(super) struct Readers {
     /// The query rows that certainly read a key.
@@ -103,8 +103,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Returns two sets of the query rows `0..rows`: all rows that are not in `reading`, and the rows of the first set
-    /// that are in `unclear`. The other rows of the first set read no key.
+    /// Returns two sets of the query rows `0..rows`: the rows outside `reading`, and the rows outside `reading` that
+    /// are in `unclear`. Rows that are only in the first set read no key.
     pub(super) fn open(self, rows: u32) -> (IntervalSet, IntervalSet) {
         let reading: IntervalSet = self.reading.into_iter().collect();
         let rest = reading.complement(rows);
@@ -114,7 +114,7 @@ impl Readers {
     }
 }
 
-/// Returns the sum of `d - corner` over all multiples `d` of `modulus` with `corner < d < end`.
+/// Returns the sum of `d - corner` over all distances `d` with `corner < d < end` that are multiples of `modulus`.
 fn ramp_sum(corner: i64, modulus: i64, end: i64) -> i128 {
     let first = corner.div_euclid(modulus) + 1;
     let last = (end - 1).div_euclid(modulus);

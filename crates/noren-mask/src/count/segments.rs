@@ -1,5 +1,5 @@
-//! The allowed cells of a pattern in one zone. In a zone, the keys of two query rows differ only because the rows have
-//! different distances to the keys.
+//! The allowed cells of a pattern (the mask of one batch row and head) in one zone. In a zone, all query rows read keys
+//! of the same segments, at the same distances.
 
 use super::distances::{Distances, Residues};
 use crate::Error;
@@ -19,30 +19,32 @@ pub(super) struct Segment {
     pub(super) distances: Distances,
 }
 
-/// The segments (see [`Segment`]) of some query rows, in ascending order and disjoint. Keys outside of all segments are
-/// not allowed.
+/// The segments (see [`Segment`]) of some query rows, disjoint and in ascending order. Keys outside of all segments are
+/// denied.
 pub(super) type Segments = Vec<Segment>;
 
-/// A zone of query rows: the [`Segment`]s of keys that its rows read, and the first query row after the zone.
+/// A zone: consecutive query rows with equal [`Segment`]s (ranges of keys, each with the distances at which a query
+/// reads them). `end` is the first query row after the zone.
 #[derive(Clone)]
 pub(super) struct Zone {
-    /// The allowed keys of the zone, as segments.
+    /// The keys that the query rows of the zone read, as ranges of keys with the allowed distances `key position -
+    /// query position`.
     pub(super) segments: Rc<Segments>,
     pub(super) end: u32,
 }
 
-/// The search for the zones of a pattern. Query rows must be requested in ascending order. The zone that was found last
-/// is stored for the pattern and for each of its operands (`a` and `b` in `a & b`), because it often contains the next
-/// row too.
+/// The search for the zones of a pattern (the mask of one batch row and head). Query rows must be requested in
+/// ascending order. The zone that was found last is stored, because it often contains the next requested row too. The
+/// operands of `&` and `|` have their own searches.
 pub(super) struct Zones<'a> {
     pattern: &'a Pattern,
     parts: Vec<Zones<'a>>,
-    /// The keys `(start, end)` of the last request, and the zone that was found.
+    /// The latest search: the searched range of keys `(start, end)`, `end` excluded, and the zone that was found.
     last: Option<((u32, u32), Zone)>,
 }
 
-/// Appends the segment of the keys `start..end` to `out`, unless the segment is empty. If the segment continues the
-/// last segment, the two become one segment.
+/// Appends the segment of the keys `start..end` with the allowed distances `distances` to `out`, unless it has no key
+/// or no allowed distance. If the last segment ends at `start` and has the same distances, the two become one segment.
 fn push(out: &mut Segments, start: u32, end: u32, distances: Distances) {
     if start >= end || distances.is_never() {
         return;
@@ -64,7 +66,8 @@ impl<'a> Zones<'a> {
         Zones { pattern, parts, last: None }
     }
 
-    /// Returns the zone that contains query row `row`, for the keys `keys` (start, end).
+    /// Returns the zone (consecutive query rows that read keys of the same segments) that contains query row `row`.
+    /// Only the keys from `keys.0` to `keys.1` (excluded) are considered.
     pub(super) fn at(
         &mut self,
         frame: &Frame,
@@ -133,8 +136,8 @@ fn whole(keys: (u32, u32)) -> Segments {
     all
 }
 
-/// Returns the parts in the order of evaluation: parts in which a query reads few keys come first, because they limit
-/// the keys of the other parts.
+/// Returns the operands of `&` or `|` in the order of evaluation: operands in which a query reads few keys come first,
+/// because they limit the keys of the others.
 fn in_order(parts: &[Pattern]) -> impl Iterator<Item = &Pattern> {
     let rank = |part: &Pattern| match part {
         Pattern::Queries(_) => 0,
@@ -187,7 +190,8 @@ fn leaf_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &
     Ok(Zone { segments: segments.into(), end: u32::MAX })
 }
 
-/// Returns the zone of query row `row` for a resolved atom that lists, for each query row, its keys or its runs of keys.
+/// Returns the zone (consecutive query rows with equal keys) that begins at query row `row`. `leaf` is an atom whose
+/// keys are computed one query row at a time.
 fn rows_zone(leaf: &Pattern, frame: &Frame, row: u32, keys: (u32, u32), meter: &mut Meter<'_>) -> Result<Zone, Error> {
     let mut pieces = Vec::new();
     leaf.row(frame, row, keys, &mut |start, end| pieces.push(start..end));
@@ -256,7 +260,7 @@ fn union(a: Rc<Segments>, b: &Rc<Segments>, meter: &mut Meter<'_>) -> Result<Rc<
     Ok(out.into())
 }
 
-/// Returns the number of steps to combine two sets of distances.
+/// Returns the number of budget steps for the union or intersection of two sets of distances.
 fn cost(a: &Distances, b: &Distances) -> u64 {
     (a.size() * b.size()).div_ceil(8) as u64
 }

@@ -11,9 +11,11 @@ use std::fmt;
 pub enum Equivalence {
     /// The masks are equal: they allow the same cells at every length at which both masks bind.
     Equal {
-        /// (shortest length, longest length) at which both masks can be bound. [`Shape::MAX_LEN`] is the longest length of all.
+        /// The (shortest length, longest length) at which both masks can be bound. Without another limit, the longest
+        /// length is [`Shape::MAX_LEN`].
         lengths: (usize, usize),
-        /// Number of compared cells. Every other cell has the result of one of the compared cells.
+        /// Number of compared cells. They represent all cells: the masks agree in every other cell because they agree
+        /// in these.
         compared: u64,
     },
     /// The masks differ: with the shape `shape` and the facts `facts`, exactly one mask allows the cell `cell`.
@@ -22,10 +24,10 @@ pub enum Equivalence {
         layer: u64,
         /// A square shape in which the masks differ.
         shape: Shape,
-        /// True if the masks are equal at every smaller length. True only if no atom of the masks reads facts or is
-        /// random.
+        /// True if it is proved that the masks are equal at every smaller length. Always false if an atom of the masks
+        /// reads facts or is random.
         shortest: bool,
-        /// The facts with which the masks differ; empty if the masks read no facts.
+        /// The facts with which the masks differ. The facts are empty if the masks read no facts.
         facts: Box<Facts>,
         /// A cell that exactly one of the masks allows.
         cell: Cell,
@@ -34,7 +36,8 @@ pub enum Equivalence {
     },
     /// The comparison proved neither that the masks are equal nor that they differ.
     Undecided {
-        /// The atoms that no finite comparison can decide, as text.
+        /// The text of the elementary masks (atoms) for which a comparison of finitely many cells proves nothing, such
+        /// as `documents`.
         atoms: Vec<String>,
         /// The reason why the comparison has no result, as a sentence.
         reason: String,
@@ -46,21 +49,21 @@ impl fmt::Display for Equivalence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Equivalence::Equal { lengths: (1, Shape::MAX_LEN), compared } => {
-                write!(f, "equal at every length ({compared} cells compared, which represent all others)")
+                write!(f, "the masks are equal at every length ({compared} compared cells represent all others)")
             }
             Equivalence::Equal { lengths: (first, last), compared } => write!(
                 f,
-                "equal at every length from {first} to {last}, where both masks bind ({compared} cells compared, which represent all others)"
+                "the masks are equal at every length from {first} to {last}, at which both can be bound ({compared} compared cells represent all others)"
             ),
             Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
                 let side = if *only_first { "first" } else { "second" };
                 let (n, chosen) = (shape.q_len(), **facts != Facts::new());
                 match (chosen, shortest) {
-                    (true, _) => write!(f, "differ at length {n} with facts {}", in_words(facts))?,
-                    (false, true) => write!(f, "differ from length {n} on")?,
-                    (false, false) => write!(f, "differ at length {n}")?,
+                    (true, _) => write!(f, "the masks differ at length {n} with the facts {}", in_words(facts))?,
+                    (false, true) => write!(f, "the masks are equal below length {n} and differ at length {n}")?,
+                    (false, false) => write!(f, "the masks differ at length {n}")?,
                 }
-                write!(f, ": query {} -> key {}, only in the {side}", cell.q, cell.k)?;
+                write!(f, ": only the {side} mask lets query {} read key {}", cell.q, cell.k)?;
                 for (what, index) in [("layer", *layer), ("batch row", cell.batch as u64), ("head", cell.head as u64)] {
                     if index > 0 {
                         write!(f, ", {what} {index}")?;
@@ -68,8 +71,12 @@ impl fmt::Display for Equivalence {
                 }
                 Ok(())
             }
-            Equivalence::Undecided { atoms, reason } if atoms.is_empty() => write!(f, "not established: {reason}"),
-            Equivalence::Undecided { atoms, reason } => write!(f, "not established: {reason}: {}", atoms.join(", ")),
+            Equivalence::Undecided { atoms, reason } if atoms.is_empty() => {
+                write!(f, "not established whether the masks are equal: {reason}")
+            }
+            Equivalence::Undecided { atoms, reason } => {
+                write!(f, "not established whether the masks are equal: {reason}: {}", atoms.join(", "))
+            }
         }
     }
 }
@@ -82,7 +89,7 @@ fn in_words(facts: &Facts) -> String {
     format!("{facts:?}")
 }
 
-/// The indices of one layer, batch row and head, in which two masks are compared.
+/// One layer, batch row and head in which two masks are compared, as indices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Class {
     pub(super) layer: u64,

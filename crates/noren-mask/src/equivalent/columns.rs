@@ -3,10 +3,10 @@
 //!
 //! Five sets of numbers determine where the cells of the terms change: the listed positions `T` of queries and `U` of
 //! keys, the ends `D` of windows (where a condition on `q - k` changes), the sizes `C` of chunks and the steps `S` of
-//! strides. Take one key `k`. Along its column, the value of a term changes only at a position of `T`, at `k + d` for
-//! `d` in `D`, and where the chunk of `k` begins or ends. A piece is the range of queries between two such places. In a
-//! piece, only strides vary. Their period is `s = lcm(S)`, so the first `s` queries of a piece represent the others and
-//! include the first difference.
+//! strides. Take one key `k`. The queries at which the value of a term may change along its column are called places:
+//! the positions of `T`, `k + d` for `d` in `D`, and the ends of the chunk that contains `k`. A piece is the range of
+//! queries between two neighboring places. In a piece, only strides vary. Their period is `s = lcm(S)`, so the first
+//! `s` queries of a piece represent the others and include the first difference.
 //!
 //! The pieces of `k` and of `k + p` with `p = lcm(C, S)` have the same values under three conditions:
 //!
@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 /// A cell in which two masks differ, and the shortest length of a sequence that contains the cell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Candidate {
-    /// The shortest length that contains the cell and at which both masks bind.
+    /// The shortest sequence length that contains the cell and at which both masks can be bound.
     pub(super) len: u64,
     /// The position of the query.
     pub(super) q: i64,
@@ -37,13 +37,14 @@ pub(super) struct Candidate {
 /// The result of a comparison of two terms (two masks in one batch row and head).
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// The number of compared cells.
+    /// The number of cells in which the two terms were compared.
     pub(super) compared: u64,
-    /// The cell of the shortest length in which the terms differ for all values of the unknowns (atoms that read facts
-    /// or are random).
+    /// A cell in which the two masks differ for all values of the unknowns (atoms that read facts or are random). Of
+    /// all such cells, it has the shortest sequence length.
     pub(super) certain: Option<Candidate>,
-    /// The cells of the shortest lengths in which the terms differ for some values of the unknowns (atoms that read
-    /// facts or are random) and agree for others.
+    /// The cells in which the two masks differ for some values of the unknowns (atoms that read facts or are random)
+    /// and agree for other values. If there are many such cells, only the cells of the shortest sequence lengths are
+    /// stored.
     pub(super) open: BTreeSet<Candidate>,
 }
 
@@ -52,8 +53,8 @@ const OPEN: usize = 64;
 /// The maximum number of listed positions in a comparison.
 const MAX_PLACES: u64 = 1 << 20;
 
-/// The numbers at which the values of two terms may change: positions of queries and keys, distances, lengths of chunks
-/// and steps of strides.
+/// The numbers at which the cells of two compared masks may change from allowed to denied or back: positions of queries
+/// and keys, distances, lengths of chunks and steps of strides.
 #[derive(Default)]
 struct Places {
     queries: BTreeSet<i64>,
@@ -63,19 +64,19 @@ struct Places {
     steps: BTreeSet<i64>,
 }
 
-/// A prepared comparison of two terms, whose cost is within the budget.
+/// A prepared comparison of two terms (two masks in one batch row and head). Its cost is within the budget.
 pub(super) struct Columns<'a> {
     terms: &'a Terms,
     lengths: Lengths,
     places: Places,
-    /// The least common multiple of the strides.
+    /// The least common multiple of the steps of all strides in both terms.
     step: i64,
-    /// Ranges `(start, end)` of keys, without the end, that represent all other keys.
+    /// Ranges `(start, end)` of keys, `end` excluded, that represent all other keys.
     keys: Vec<(i64, i64)>,
 }
 
 impl<'a> Columns<'a> {
-    /// Prepares the comparison of the terms.
+    /// Prepares the comparison of two terms (two masks in one batch row and head).
     ///
     /// # Errors
     /// Returns the reason as text if the comparison takes more than `budget` steps.
@@ -117,8 +118,8 @@ impl<'a> Columns<'a> {
         keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
     }
 
-    /// Compares the terms in the cells that represent all other cells. `best` is the length of a known difference:
-    /// longer lengths are not compared. `None` means that no difference is known.
+    /// Compares the two masks in the cells that represent all other cells. `best` is the sequence length of a
+    /// difference that is already known: longer sequences are not compared. `None` means that no difference is known.
     pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();
@@ -152,7 +153,8 @@ impl<'a> Columns<'a> {
         outcome
     }
 
-    /// Sets `borders` to the query positions at which the column of key `k` may change, from 0 to the longest length.
+    /// Writes query positions, from 0 to the longest sequence length, to `borders`: those at which cells of the column
+    /// of key `k` may change from allowed to denied or back.
     fn borders(&self, k: i64, borders: &mut Vec<i64>) {
         let last = self.lengths.last as i64;
         borders.clear();
@@ -180,8 +182,9 @@ impl Places {
         }
     }
 
-    /// Returns ranges `(start, end)` of keys below `last` that represent all other keys. `step` is the least common
-    /// multiple of the strides, and `period` that of chunks and strides.
+    /// Returns ranges `(start, end)` of keys below `last`, `end` excluded, that represent all other keys. `step` is the
+    /// least common multiple of the steps of strides. `period` is the least common multiple of `step` and the sizes of
+    /// chunks.
     fn key_ranges(&self, step: i64, period: i64, last: i64) -> Result<Vec<(i64, i64)>, String> {
         let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
         if critical > 8 * MAX_PLACES {

@@ -1,8 +1,8 @@
 //! [`Mask::equivalent`]: whether two masks allow the same cells at every length.
 //!
-//! A mask that reads no facts decides a cell by its two positions alone. Such a cell depends on three things: whether
-//! `q` and `k` are before or after each listed position, whether `q - k` is within each window, and the residues for
-//! chunks and strides. Two masks list finitely many positions, windows, chunks and strides, so finitely many cells
+//! If a mask reads no facts, only the positions `q` and `k` decide a cell. The result depends on three things: whether
+//! `q` and `k` are before or after each listed position, whether `q - k` is within each window, and the residues of
+//! chunks and strides. Two masks have finitely many positions, windows, chunks and strides, so finitely many cells
 //! represent all others. `columns.rs` has the proof.
 
 mod answer;
@@ -23,13 +23,15 @@ use columns::{Candidate, Columns};
 use range::{Indices, Lengths};
 use term::Terms;
 
-/// The maximum number of steps of a comparison. A step evaluates one atom or one listed range for one cell.
+/// The maximum number of steps of a comparison of two masks. In one step, one atom is evaluated for one cell. An atom
+/// with a list takes one step for each range of the list.
 const BUDGET: u64 = 1_000_000_000;
-/// The maximum number of values in all examples of facts with which the search for a differing cell binds the masks.
+/// The maximum number of values in all examples of facts together. The search for a differing cell binds the masks with
+/// these examples.
 const MOST_FACTS: u64 = 1 << 26;
 /// The two lengths at which masks are compared cell by cell if a complete comparison is too large.
 const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
-/// The maximum number of combinations of layer, batch row and head in a comparison.
+/// The maximum number of classes (combinations of layer, batch row and head) in a comparison.
 const MAX_CLASSES: u64 = 4096;
 
 impl Mask {
@@ -84,7 +86,7 @@ impl Comparison<'_> {
         let count = indices.iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
         if count > MAX_CLASSES {
             return Ok(undecided(&format!(
-                "the arms make {count} combinations of layer, batch row and head, but at most {MAX_CLASSES} can be compared"
+                "`heads(...)`, `batch(...)` and `layers(...)` select {count} combinations of layer, batch row and head, but at most {MAX_CLASSES} can be compared"
             )));
         }
         let mut search = Search { left: BUDGET, ..Search::default() };
@@ -99,9 +101,10 @@ impl Comparison<'_> {
         self.answer(search, lengths, (batches.least(), heads.least()))
     }
 
-    /// Returns the result of a finished search. The masks are equal if the search found no difference. They differ if a
-    /// shape and facts were found for which exactly one mask allows some cell. Otherwise the result is undecided.
-    /// `sizes` is (batch rows, heads) of the shape.
+    /// Returns the result of a finished search. The masks are equal if no case of the search can differ. They differ if
+    /// a case that differs also occurs in practice: a shape and facts (data given when a mask is bound) were found for
+    /// which exactly one mask allows some cell. If cases may differ but no such facts were found, the result is
+    /// undecided. `sizes` is (batch rows, heads) of the shape.
     fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
@@ -118,14 +121,17 @@ impl Comparison<'_> {
                 return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
             }
             (true, _) => {
-                "the masks differ, whichever cells these atoms allow, but no facts were found that fit both masks"
+                "the masks differ for every choice of the cells of these elementary masks (atoms), but no facts were found that fit both masks"
             }
-            (false, false) => "the answer depends on these atoms, whose cells cannot be compared at every length",
+            (false, false) => {
+                "the result depends on elementary masks (atoms) whose cells cannot be compared at every length"
+            }
         };
         Ok(Equivalence::Undecided { atoms: unknowns, reason: reason.into() })
     }
 
-    /// Returns `[layers, batch rows, heads]`: the indices that represent all others.
+    /// Returns the indices that a comparison visits, in the order `[layers, batch rows, heads]`. They represent all
+    /// other indices.
     fn indices(&self) -> Result<[Indices; 3], String> {
         let mut all = [Indices::default(), Indices::default(), Indices::default()];
         for mask in self.masks {
@@ -156,11 +162,10 @@ impl Comparison<'_> {
             }
             equal.push(n.to_string());
         }
-        let sampled = match equal.is_empty() {
-            true => String::new(),
-            false => format!("; no difference was found at length {}", equal.join(" and ")),
-        };
-        Ok(undecided(&format!("{reason}{sampled}")))
+        Ok(undecided(&match equal.is_empty() {
+            true => reason.to_string(),
+            false => format!("{reason}; no difference was found at length {}", equal.join(" and ")),
+        }))
     }
 }
 
@@ -168,12 +173,13 @@ impl Comparison<'_> {
 #[derive(Default)]
 struct Search {
     compared: u64,
-    /// The number of steps that the comparison of the remaining classes may take.
+    /// The number of budget steps that are left for the classes that are not compared yet.
     left: u64,
-    /// Of the differences that do not depend on the unknowns (atoms that read facts or are random), one of the shortest
-    /// length.
+    /// A cell in which the masks differ for all values of the unknowns (atoms that read facts or are random), with its
+    /// class. Of all such cells found so far, this cell has the shortest sequence length.
     found: Option<(Candidate, Class)>,
-    /// The differences that depend on the unknowns (atoms that read facts or are random).
+    /// Cells in which the masks differ for some values of the unknowns (atoms that read facts or are random), each with
+    /// its class.
     open: Vec<(Candidate, Class)>,
     unknowns: Vec<String>,
 }

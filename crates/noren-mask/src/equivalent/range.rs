@@ -13,7 +13,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// Returns the common lengths of the masks, or `None` if there is no common length.
+    /// Returns the lengths that are common to all `masks`, or `None` if there is no common length.
     pub(super) fn of(masks: &[&Mask]) -> Option<Self> {
         let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN as u64 };
         let padded = masks.iter().any(|mask| reads_padding(mask));
@@ -31,23 +31,25 @@ impl Lengths {
     }
 }
 
-/// Returns true if the mask reads the fact `lengths`, the numbers of tokens of the batch rows. Its comparison then covers
-/// padding on the left and on the right.
+/// Returns true if the mask reads the fact `lengths` (numbers of non-padding tokens of the batch rows). For such a
+/// mask, a comparison covers padding on the left and padding on the right.
 pub(super) fn reads_padding(mask: &Mask) -> bool {
     mask.atoms().into_iter().any(|atom| atom.inputs().contains(&Input::Lengths))
 }
 
-/// The indices of layers, batch rows or heads. Arms name finitely many indices one by one, and the others by residue
-/// (`every`). So the first indices of each residue represent all others.
+/// The indices of layers, batch rows or heads that a comparison visits. The selectors of `heads(...)`, `batch(...)` and
+/// `layers(...)` list finitely many indices, and select the others by residue (`every n`). So the first indices of each
+/// residue represent all others.
 #[derive(Clone, Debug)]
 pub(super) struct Indices {
-    /// The first number after all indices that arms name one by one.
+    /// The first index from which the result of all selectors depends only on the residue: no range of a selector
+    /// ends later, and no `every n from m` begins later.
     named: u64,
-    /// The smallest number of batch rows, heads or layers for which the arms are valid.
+    /// The smallest number of batch rows, heads or layers at which the selectors are valid.
     least: u64,
-    /// The least common multiple of the steps of all `every` arms.
+    /// The least common multiple of the steps of all `every` selectors.
     period: u64,
-    /// The required number of indices, if a list in the masks has one entry per index; otherwise `None`.
+    /// The required number of indices if a parameter in the masks has one entry per index; otherwise `None`.
     exactly: Option<u64>,
 }
 
@@ -80,9 +82,9 @@ impl Indices {
     pub(super) fn exactly(&mut self, count: usize) -> Result<(), String> {
         let count = count as u64;
         match self.exactly.replace(count) {
-            Some(other) if other != count => {
-                Err(format!("no batch size fits both masks: lists are given for {other} and for {count} batch rows"))
-            }
+            Some(other) if other != count => Err(format!(
+                "no batch size fits both masks: the masks have lists for {other} and for {count} batch rows"
+            )),
             _ => Ok(()),
         }
     }
@@ -90,25 +92,26 @@ impl Indices {
     pub(super) fn check(&self) -> Result<(), String> {
         match self.exactly {
             Some(count) if count < self.least => Err(format!(
-                "no batch size fits both masks: a list is given for {count} batch rows and an arm names row {}",
+                "no batch size fits both masks: the masks have a list for {count} batch rows, and a selector names batch row {}",
                 self.least - 1
             )),
             _ => Ok(()),
         }
     }
 
-    /// Returns the number of indices that represent all others.
+    /// Returns the number of indices that a comparison visits, from index 0 on. They represent all others.
     pub(super) fn len(&self) -> u64 {
         self.exactly.unwrap_or(self.named.saturating_add(self.period))
     }
 
-    /// Returns the smallest number of indices for which both masks are valid.
+    /// Returns the smallest number of indices (batch rows, heads or layers) for which the selectors and the lists of
+    /// both masks are valid.
     pub(super) fn least(&self) -> u64 {
         self.exactly.unwrap_or(self.least)
     }
 }
 
-/// Returns the least common multiple, or `None` if it exceeds 2^32.
+/// Returns the least common multiple of `a` and `b`, or `None` if it exceeds 2^32.
 pub(super) fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
     let (mut x, mut y) = (a, b);
     while y > 0 {

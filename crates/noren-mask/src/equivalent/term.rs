@@ -1,4 +1,6 @@
-//! Two masks as Boolean terms over atoms of positions and over unknowns.
+//! Two masks as Boolean terms, for their comparison. The operands of a term are elementary masks (atoms). An atom whose
+//! cells depend only on positions is evaluated. An atom that reads facts (data given at binding) or is random is an
+//! unknown.
 
 use super::range::reads_padding;
 use crate::basis::{Case, Pair, Places};
@@ -15,7 +17,8 @@ pub(super) enum Term {
     Any(Vec<Term>),
 }
 
-/// The terms of two masks, and the unknowns that the terms share.
+/// The two masks of a comparison in one batch row and head, each as a term (a combination of atoms). Both terms use one
+/// list of unknowns, which are atoms that read facts or are random.
 pub(super) struct Terms {
     pub(super) pair: [Term; 2],
     unknowns: Vec<String>,
@@ -25,8 +28,8 @@ pub(super) struct Terms {
 /// valuations (assignments of true and false).
 const MAX_UNKNOWNS: usize = 12;
 
-/// The values of the unknowns 0 to 5 in a word of 64 valuations: bit `v` is 1 if the unknown is true in valuation `v`.
-/// A valuation assigns true or false to every unknown.
+/// The values of the unknowns 0 to 5 in 64 valuations, one word for each unknown: bit `v` is 1 if the unknown is true
+/// in valuation `v`. A valuation assigns true or false to every unknown.
 const VALUES: [u64; 6] = [
     0xaaaa_aaaa_aaaa_aaaa,
     0xcccc_cccc_cccc_cccc,
@@ -37,7 +40,8 @@ const VALUES: [u64; 6] = [
 ];
 
 impl Terms {
-    /// Returns the terms of both masks for one batch row and head. The masks must not contain `layers(...)`.
+    /// Returns both masks for one batch row and head as terms (combinations of atoms), with a list of the unknowns. The
+    /// masks must not contain `layers(...)`.
     pub(super) fn new(masks: [&Mask; 2], batch: u64, head: u64) -> Result<Self, String> {
         let mut unknowns = Vec::new();
         let padded = masks.into_iter().any(reads_padding);
@@ -54,14 +58,14 @@ impl Terms {
         &self.unknowns
     }
 
-    /// Returns the number of 64-bit words that have one bit for each valuation (assignment of true and false to the
-    /// unknowns).
+    /// Returns the number of 64-bit words for one bit per valuation. A valuation assigns true or false to every unknown
+    /// (atom that reads facts or is random).
     pub(super) fn words(&self) -> usize {
         1 << self.unknowns.len().saturating_sub(6)
     }
 
-    /// Returns in which valuations (assignments of true and false to the unknowns) the two terms differ in the cell: in
-    /// none, some or all.
+    /// Compares the two terms in the cell (`q`, `k`), and returns whether they differ in no, some or all valuations. A
+    /// valuation assigns true or false to every unknown.
     pub(super) fn differ(&self, q: i64, k: i64) -> Differ {
         let (mut any, mut all) = (false, true);
         for word in 0..self.words() {
@@ -77,15 +81,16 @@ impl Terms {
     }
 }
 
-/// The result of a comparison of two terms in one cell: in which valuations they differ. A valuation assigns true or
-/// false to every unknown.
+/// The valuations in which two terms differ in one cell: none, some or all. A valuation assigns true or false to every
+/// unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Differ {
-    /// The terms agree for all values of the unknowns.
+    /// The two terms agree for all values (true or false) of the unknowns: atoms that read facts or are random.
     Never,
-    /// The terms differ for some values of the unknowns and agree for others.
+    /// The two terms differ for some values (true or false) of the unknowns, and agree for other values. Unknowns are
+    /// atoms that read facts or are random.
     Sometimes,
-    /// The terms differ for all values of the unknowns.
+    /// The two terms differ for all values (true or false) of the unknowns: atoms that read facts or are random.
     Always,
 }
 
@@ -111,14 +116,16 @@ impl Term {
         }
     }
 
-    /// Returns the number of steps to evaluate the term for one cell: one step per atom, range or tree node.
+    /// Returns the number of budget steps to evaluate the term for one cell: about one for each atom that depends only
+    /// on positions. An atom with a list takes one step for each range or tree node of the list.
     pub(super) fn price(&self) -> u64 {
         let mut price = 1;
         self.places(&mut |places| price += places.price.max(1));
         price
     }
 
-    /// Calls `visit` with the places of every atom that depends only on positions.
+    /// Calls `visit` for every atom that depends only on positions. The argument is the places of the atom: the
+    /// positions and distances at which its cells change.
     pub(super) fn places(&self, visit: &mut impl FnMut(&Places)) {
         match self {
             Term::Atom(_, places) => visit(places),
@@ -133,8 +140,8 @@ struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
     batch: u64,
     head: u64,
-    /// True if the facts mark padding. With padding on the left, a list of an atom (such as document lengths) does not
-    /// begin at position 0.
+    /// True if the facts mark padding. With padding on the left, a list in the parameters of an atom (such as document
+    /// lengths) begins at the first non-padding token instead of position 0.
     padded: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Search for the proof of a difference: a shape and facts for which exactly one mask allows a cell.
+//! Search for a difference of two masks: a shape and facts for which exactly one of the masks allows a cell.
 
 use super::answer::{Class, Equivalence};
 use super::columns::Candidate;
@@ -13,10 +13,10 @@ use crate::shape::Shape;
 use std::collections::BTreeSet;
 
 /// Searches for a shape and facts for which exactly one of two masks allows the cell of `candidate`. Binds both masks
-/// at the length of the candidate, with examples of the facts that the masks read. Returns the difference, or `None` if
-/// no example shows one. `(batches, heads)` is the number of batch rows and heads of the shape, and `shortest` becomes
-/// the field of `Equivalence::Differ`. `budget` is the number of values that the examples may have together, and is
-/// reduced.
+/// at the length of the candidate, with examples of the facts that they read. Returns the difference, or `None` if no
+/// example shows a difference. The shape has `batches` batch rows and `heads` heads. `shortest` becomes the field of
+/// `Equivalence::Differ`. `budget` is the number of values that all examples together may have; the used number is
+/// subtracted from it.
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),
@@ -48,15 +48,15 @@ pub(super) fn realise(
     Ok(None)
 }
 
-/// The number of examples of lengths for each side of the padding.
+/// The number of examples of the fact `lengths` that the search for a difference tries for each side of the padding.
 const LENGTHS: usize = 8;
-/// The number of examples of document lists.
+/// The number of examples of document lengths that the search for a difference tries.
 const DOCUMENTS: usize = 3;
-/// The number of examples of levels.
+/// The number of assignments of clearance levels to query and key that the search for a difference tries.
 const LEVELS: usize = 3;
-/// The number of examples of positions for one label.
+/// The number of sets of positions that the search for a difference tries for one label.
 const SETS: usize = 4;
-/// The maximum number of labels whose positions vary in the examples.
+/// The maximum number of labels for which the search for a difference tries several sets of positions.
 const MOST_LABELS: usize = 4;
 
 /// The kinds of facts that two masks read.
@@ -87,16 +87,15 @@ impl Needs {
         }
     }
 
-    /// Returns the number of examples of facts in the search.
+    /// Returns the number of examples of facts that the search tries.
     fn choices(&self) -> usize {
         let many = |needed: bool, n: usize| if needed { n } else { 1 };
         let labels = SETS.pow(self.labels.len().min(MOST_LABELS) as u32);
         many(self.lengths, LENGTHS * 2) * many(self.documents, DOCUMENTS) * many(self.levels, LEVELS) * labels
     }
 
-    /// Returns example number `number` of the facts, counted from 0. The examples vary these properties of the
-    /// candidate's query and key: whether they are padding, are in one document, have equal levels, and have each
-    /// label.
+    /// Returns the example of facts with index `number`. The examples vary these properties of the candidate's query
+    /// and key: whether they are padding, are in one document, have equal clearance levels, and have each label.
     fn facts(&self, number: usize, candidate: &Candidate, batches: usize) -> Facts {
         let Candidate { len, q, k } = *candidate;
         let (q, k) = (q as u64, k as u64);

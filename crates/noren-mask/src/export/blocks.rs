@@ -3,25 +3,27 @@
 use super::Runs;
 use crate::plan::Plan;
 
-/// The tiles of `block_q` x `block_kv` cells of one pattern, and the cells of the mixed tiles.
+/// The tiles of `block_q` x `block_kv` cells of one pattern (the set of cells of a batch row and head). For each mixed
+/// tile, also its cells as bits.
 ///
 /// Block-sparse kernels read these tiles: FlexAttention's `BlockMask`, FlashAttention-4, FlashInfer's BSR, Splash's `MaskInfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocks {
     /// The numbers `[rows of tiles, columns of tiles]`.
     pub shape: [usize; 2],
-    /// One number for each tile, row by row: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the index of the mixed
-    /// tile, counted from 0.
+    /// One number for each tile, in row-major order: [`EMPTY`](Self::EMPTY), [`FULL`](Self::FULL), or the index of the
+    /// tile in `bits` if it is mixed.
     pub slot: Vec<i32>,
-    /// The cells of the mixed tiles as bits, `[mixed][block_q][block_kv.div_ceil(32)]`: the cell of key `k` of a tile
-    /// is bit `k % 32` of word `k / 32` of its row. Bits beyond the last query or key are 0.
+    /// The cells of the mixed tiles as bits, `[mixed tile][block_q][block_kv.div_ceil(32)]`, 1 for allowed. In the
+    /// words of one row of a tile, key `k` of the tile is bit `k % 32` of word `k / 32`. Bits beyond the last query or
+    /// key are 0.
     pub bits: Vec<u32>,
 }
 
 impl Blocks {
-    /// The number in `slot` of a tile without allowed cells.
+    /// The entry of `slot` for a tile without allowed cells.
     pub const EMPTY: i32 = -1;
-    /// The number in `slot` of a tile in which every cell is allowed.
+    /// The entry of `slot` for a tile in which every cell is allowed.
     pub const FULL: i32 = -2;
 
     /// Returns the number of mixed tiles.
@@ -31,9 +33,10 @@ impl Blocks {
 }
 
 impl Plan {
-    /// Returns the tiles of pattern `pattern`, with `block_q` queries and `block_kv` keys per tile. A size of 0 counts
-    /// as 1. A tile that extends beyond the last query or key can be full only if `cut_may_be_full` is true. For
-    /// FlexAttention, give false: it counts the cells beyond the last query or key as denied.
+    /// Returns the tiles of pattern `pattern` (the set of cells of a batch row and head), with `block_q` queries and
+    /// `block_kv` keys per tile. A size of 0 counts as 1. If `cut_may_be_full` is false, a tile that extends beyond the
+    /// last query or key is never full. Give false for FlexAttention: it counts cells beyond the last query or key as
+    /// denied.
     ///
     /// ```
     /// use noren_mask::{Blocks, Facts, Shape, atoms::*};
@@ -78,8 +81,8 @@ impl Plan {
     }
 }
 
-/// Returns the number of allowed cells of each tile, for one row of `tiles` tiles. `lines` is the query rows of the
-/// tiles, `rows` the allowed keys of all query rows, and `block_kv` the number of keys of a tile.
+/// Returns the number of allowed cells of each tile in one row of `tiles` tiles. `lines` is the query rows of this row
+/// of tiles, `rows` the allowed keys of all query rows, and `block_kv` the number of keys of a tile.
 fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: usize) -> Vec<u64> {
     let mut counts = vec![0u64; tiles];
     let mut steps = vec![0i64; tiles + 1];
@@ -103,8 +106,9 @@ fn counts(rows: &Runs, lines: std::ops::Range<usize>, block_kv: usize, tiles: us
     counts
 }
 
-/// Sets the bits of one query row in the mixed tiles. `slots` has the numbers of the tiles of this row of tiles, `runs`
-/// is the allowed keys of the query row, and `line` is the index of the query row in its tiles.
+/// Sets the bits of one query row in the mixed tiles of one row of tiles. `slots` is the entries of [`Blocks::slot`]
+/// for these tiles, and `runs` the allowed keys of the query row. `line` is the index of the query row within the row
+/// of tiles.
 fn fill(bits: &mut [u32], slots: &[i32], runs: &[[u32; 2]], line: usize, [block_q, block_kv]: [usize; 2]) {
     let words = block_kv.div_ceil(32);
     for [start, end] in runs {

@@ -1,8 +1,8 @@
 //! [`DecodePlan`]: the flat arrays that a GPU kernel for decoding reads.
 //!
 //! In decoding, few queries read many keys. A kernel therefore splits the keys into chunks that run in parallel, and
-//! processes the queries of all heads of a key-value head together. Chunks begin at fixed distances from the first key
-//! that is read, so that a row has the same chunks in any batch and with any padding.
+//! processes the queries of all heads of a key-value head together. Chunks have a fixed length and begin at the first
+//! key that is read. So a row has the same chunks in any batch and with any padding.
 
 use super::Runs;
 use super::device::{Words, intersection, row_runs, union};
@@ -10,27 +10,29 @@ use crate::Error;
 use crate::plan::Plan;
 use std::collections::HashMap;
 
-/// The maximum number of rows of a decode kernel: queries times the query heads of a key-value head.
+/// The maximum number of rows of a decode kernel. The number of rows is the number of queries times the number of query
+/// heads per key-value head.
 const MOST_ROWS: u32 = 64;
 
-/// The keys that the queries of each key-value head read, in chunks, for kernels with `block[1]` keys per step.
+/// The keys that the queries of each key-value head read, in chunks, for kernels that compute `block[1]` keys per step.
 ///
-/// A block has `block[1]` keys, and the rows of all query heads that share one key-value head. Row `group_head * q_len
-/// + query` of a block is query `query` of head number `group_head` of these heads.
+/// A block has `block[1]` keys, and the query rows of all query heads that share one key-value head. In a block, query
+/// `query` of the `h`-th of these heads (counted from 0) is row `h * q_len + query`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecodePlan {
     /// `[rows of a block, keys of a block]`. The number of rows is a power of two of at least 16.
     pub block: [u32; 2],
-    /// The index of the pattern of each pair of batch row and key-value head. All key-value heads of batch row 0 come
-    /// first. Pairs whose queries read the same keys share a pattern.
+    /// The index of the pattern of each (batch row, key-value head), batch-major. Pairs whose queries read the same
+    /// keys have the same pattern.
     pub pattern_of: Vec<u32>,
-    /// The index of the first chunk of each pattern; after the last pattern, the number of chunks.
+    /// The index of the first chunk of keys of each pattern (keys that the queries of a key-value head read). The last
+    /// element is the number of chunks.
     pub first: Vec<u32>,
-    /// The index of the first run of each chunk; after the last chunk, the number of runs.
+    /// The index in `runs` of the first run (consecutive keys) of each chunk. The last element is the number of runs.
     pub indptr: Vec<u32>,
-    /// Each run as (first key, end, block), as in [`DeviceSide::runs`](super::DeviceSide::runs).
+    /// The runs as `[first key, end, block]`, in the form of [`DeviceSide::runs`](super::DeviceSide::runs).
     pub runs: Vec<[i32; 3]>,
-    /// The cells of the mixed blocks as bits, `[blocks][block[0]][block[1] / 32]`, as in
+    /// The cells of the mixed blocks as bits, `[blocks][block[0]][block[1] / 32]`, in the form of
     /// [`DevicePlan::words`](super::DevicePlan::words).
     pub words: Vec<u32>,
 }
@@ -103,7 +105,8 @@ impl Plan {
 }
 
 impl DecodePlan {
-    /// Adds the chunks of one pattern. `rows` has the runs of keys that each row reads.
+    /// Adds the chunks of one pattern (the keys that the queries of a key-value head read). `rows` has the runs of keys
+    /// of each row.
     fn add_pattern(&mut self, rows: &[&[[u32; 2]]], words: &mut Words, kv_len: u32, chunk: u32) {
         let all = union(rows);
         if let (Some(first), Some(last)) = (all.first(), all.last()) {
@@ -122,7 +125,7 @@ impl DecodePlan {
     }
 }
 
-/// Returns the parts of the runs `list` inside of the range `keys`.
+/// Returns the runs of `list`, cut to the range `keys`.
 fn clipped(list: &[[u32; 2]], keys: [u32; 2]) -> Vec<[u32; 2]> {
     let first = list.partition_point(|run| run[1] <= keys[0]);
     let inside = list[first..].iter().take_while(|run| run[0] < keys[1]);

@@ -1,8 +1,8 @@
-//! [`DevicePlan`]: the flat arrays that a GPU kernel reads, for one pattern.
+//! [`DevicePlan`]: the flat arrays that a GPU kernel reads, for one pattern (the set of cells of a batch row and head).
 //!
 //! A kernel adds the terms of a sum in blocks, so the last bits of its results depend on where the blocks begin. Blocks
-//! of keys and of query rows therefore begin at the borders of the content: a document has the same blocks when it is
-//! packed with others, and a batch row has the same blocks with any padding.
+//! of keys and of query rows therefore begin where content begins, such as a document. So a document has the same
+//! blocks when it is packed with others, and a batch row has the same blocks with any padding.
 
 use super::Runs;
 use crate::Error;
@@ -12,10 +12,11 @@ use crate::resolve::RowFacts;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The tiles of one pattern for kernels with `block_q` query rows and `block_kv` keys per step.
+/// The tiles of one pattern (the set of cells of a batch row and head), for kernels that compute `block_q` query rows
+/// and `block_kv` keys per step.
 ///
-/// The forward pass and the gradients of queries read [`rows`](Self::rows): for each tile of query rows, runs of keys.
-/// The gradients of keys and values read [`keys`](Self::keys): for each tile of keys, runs of query rows.
+/// The forward pass and the gradients of queries use [`rows`](Self::rows): tiles of query rows, each with runs of keys.
+/// The gradients of keys and values use [`keys`](Self::keys): tiles of keys, each with runs of query rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DevicePlan {
     /// The sizes `[block_q, block_kv]`.
@@ -24,35 +25,38 @@ pub struct DevicePlan {
     pub rows: DeviceSide,
     /// Tiles of at most `block_kv` keys. They cover all keys in order.
     pub keys: DeviceSide,
-    /// The cells of the mixed blocks as bits, `[blocks][block_q][block_kv / 32]`. Equal blocks are stored once. Bits
-    /// beyond the rows and keys of the tile are 0.
+    /// The cells of the mixed blocks as bits, `[blocks][block_q][block_kv / 32]`, 1 for allowed. Equal blocks are
+    /// stored once. Bits beyond the rows and keys of the tile are 0.
     pub words: Vec<u32>,
 }
 
-/// Tiles along one side of the mask, with the runs of the other side.
+/// Tiles of query rows, each with the runs of keys that it reads; or tiles of keys, each with the runs of query rows
+/// that read it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceSide {
-    /// Each tile as (first, end).
+    /// The query rows (or keys) of each tile as `[first, end]`, `end` excluded.
     pub tiles: Vec<[u32; 2]>,
-    /// The index of the first run of each tile; after the last tile, the number of runs.
+    /// The index in `runs` of the first run of each tile. The last element is the number of runs.
     pub indptr: Vec<u32>,
-    /// Each run as (first, end, block). A run with [`FULL`](DevicePlan::FULL) has one or more steps, and all of its
-    /// cells are allowed. Any other run has one step, and its cells are block number `block` of
-    /// [`words`](DevicePlan::words). Runs are ascending.
+    /// The runs of all tiles as `[first, end, block]`, `end` excluded, ascending in each tile: keys that a tile of
+    /// query rows reads, or query rows that read a tile of keys. If `block` is [`FULL`](DevicePlan::FULL), all cells of
+    /// the run are allowed, and a kernel computes the run in one or more steps. Otherwise a kernel computes the run in
+    /// one step, and `block` is the index of its cells in [`words`](DevicePlan::words).
     pub runs: Vec<[i32; 3]>,
 }
 
-/// The maximum number of cells in the mixed spans of a pattern.
+/// The maximum number of cells that the mixed spans (ranges of keys with allowed and denied cells) of a plan may have,
+/// for [`Plan::device`].
 const MOST_CELLS: u64 = 1 << 31;
 
 impl DevicePlan {
-    /// The block number of a run in which every cell is allowed.
+    /// The value of `block` for a run in which every cell is allowed.
     pub const FULL: i32 = -1;
 }
 
 impl Plan {
-    /// Returns the arrays for a GPU kernel, for pattern `pattern`. `block` is `[query rows, keys]` that the kernel
-    /// computes in one step.
+    /// Returns the arrays for a GPU kernel, for pattern `pattern` (the set of cells of a batch row and head). `block`
+    /// is the numbers `[query rows, keys]` that the kernel computes in one step.
     ///
     /// ```
     /// use noren_mask::{DevicePlan, Facts, Shape, atoms::*};
@@ -68,7 +72,8 @@ impl Plan {
     /// Returns an error if the mixed spans of the plan have more than 2^31 cells.
     ///
     /// # Panics
-    /// Panics if the plan has no pattern with this index, or if `block` is not a multiple of 16 and a multiple of 32, both above 0.
+    /// Panics if the plan has no pattern with this index, if `block[0]` is not a multiple of 16 above 0, or if `block[1]`
+    /// is not a multiple of 32 above 0.
     pub fn device(&self, pattern: usize, block: [u32; 2]) -> Result<DevicePlan, Error> {
         let [rows, keys] = block;
         assert!(
@@ -108,9 +113,9 @@ impl Plan {
         Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.finish() })
     }
 
-    /// Cuts the query rows into pieces: consecutive rows of the same content, such as a document. A piece begins where
-    /// the keys of a row are wholly before or after the keys of the row before it, where rows begin or cease to read
-    /// nothing, and at the ends of padding.
+    /// Cuts the query rows into pieces. A piece is consecutive query rows of the same content, such as a document.
+    /// `lists` has the keys of each row. A row begins a new piece in three cases: all its keys are before or after all
+    /// keys of the previous row; only one of the two rows reads no key; or only one of the two rows is padding.
     fn pieces(&self, pattern: usize, lists: &Runs) -> Vec<Piece> {
         let shape = self.shape();
         let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
@@ -144,8 +149,7 @@ impl Plan {
         out
     }
 
-    /// Returns the query rows of batch row `batch` that are not padding according to the facts, or `None` if the facts
-    /// give no padding.
+    /// Returns the non-padding query rows of batch row `batch`, or `None` if the facts give no padding.
     fn real_rows(&self, batch: usize) -> Option<IntervalSet> {
         let bound = self.bound();
         bound.facts().real.as_ref()?;
@@ -157,18 +161,19 @@ impl Plan {
 #[derive(Debug)]
 struct Piece {
     rows: Range<u32>,
-    /// The first key that one of the rows reads, or `u32::MAX` if the rows read no key. Blocks of keys begin here.
+    /// The lowest key that at least one of the rows reads, or `u32::MAX` if the rows read no key. Blocks of keys begin
+    /// at this key.
     origin: u32,
-    /// The end of the last key that one of the rows reads, or 0 if the rows read no key.
+    /// The first key after all keys that the rows read, or 0 if the rows read no key.
     end: u32,
-    /// Whether the query rows are not padding.
+    /// True if the query rows are non-padding tokens.
     is_real: bool,
 }
 
-/// Divides the keys of a tile of query rows into blocks, and appends (first key, key after the last, index of the cells in
-/// `words`) to `out`: one entry for each mixed block, and one, with the index [`DevicePlan::FULL`], for consecutive blocks
-/// that all rows read. `lists` has the key ranges of each row, `any` those that at least one row reads, and `all` those that
-/// every row reads. Blocks begin at `origin` plus a multiple of the block size.
+/// Divides the keys of a tile of query rows into blocks that begin at `origin` plus a multiple of the block size. For
+/// each mixed block, appends `[first key, end, index of the cells in words]` to `out`. Consecutive blocks that all rows
+/// read become one entry with the index [`DevicePlan::FULL`]. `lists` has the keys of each row, `any` the keys that at
+/// least one row reads, and `all` the keys that every row reads.
 pub(super) fn row_runs(
     out: &mut Vec<[i32; 3]>,
     words: &mut Words,
@@ -205,13 +210,13 @@ impl Words {
         Words { block, known: HashMap::new(), words: Vec::new() }
     }
 
-    /// Returns the words of all blocks.
+    /// Returns the words with the bits of all blocks, block after block.
     pub(super) fn finish(self) -> Vec<u32> {
         self.words
     }
 
-    /// Returns the number of the block with the cells of the query rows in `lists` and the keys `keys`. Adds the block
-    /// if no stored block is equal.
+    /// Returns the index of the block whose cells are the query rows in `lists` times the keys `keys`. Stores the block
+    /// if no equal block is stored.
     fn block(&mut self, lists: &[&[[u32; 2]]], keys: Range<u32>) -> i32 {
         let per_row = (self.block[1] / 32) as usize;
         let mut words = vec![0u32; self.block[0] as usize * per_row];
@@ -231,23 +236,25 @@ impl Words {
     }
 }
 
-/// The tiles of keys and their runs of query rows. Tiles of query rows are added in order.
+/// A builder of [`DeviceSide`] for tiles of keys. Tiles of query rows are added to it in ascending order.
 struct ByKey {
     tiles: Vec<[u32; 2]>,
-    /// Ranges of key tiles of which the last added query rows read every key, each with the first of these query rows.
+    /// The unfinished runs of query rows, as pairs (range of key tiles, first query row of the run). All query rows of
+    /// a run read all keys of these tiles. The run ends before the first query row that does not, and at the end of a
+    /// piece (query rows of the same content).
     open: Vec<(Range<usize>, u32)>,
-    /// The first query row of the piece (query rows with one origin of key blocks) to which the query rows of `open`
-    /// belong.
+    /// The first query row of the current piece: query rows of the same content, such as a document. Runs of query rows
+    /// end at the end of a piece.
     piece: u32,
-    /// The end of the query rows of `open`.
+    /// The first query row after the rows that were added so far.
     end: u32,
-    /// The finished runs of query rows, as (index of the tile of keys, run).
+    /// The finished runs of query rows, as (index of the key tile that the rows read, run).
     runs: Vec<(u32, [i32; 3])>,
 }
 
 impl ByKey {
-    /// Cuts the keys at the first and after the last key of each piece of non-padding content, and between these
-    /// borders into tiles of `size` keys.
+    /// Cuts the keys into tiles of at most `size` keys. Tiles also end at borders of the content: before the first key
+    /// and after the last key that a non-padding piece (query rows of the same content) reads.
     fn new(pieces: &[Piece], size: u32, kv_len: u32) -> Self {
         let mut borders: Vec<u32> = {
             let real = pieces.iter().filter(|piece| piece.is_real);
@@ -262,9 +269,9 @@ impl ByKey {
         ByKey { tiles: between.collect(), open: Vec::new(), piece: 0, end: 0, runs: Vec::new() }
     }
 
-    /// Adds a tile of the query rows `rows`. `piece` is the first query row of the piece of content that contains them,
-    /// and `lists` has the keys of each row. `any` is the keys that at least one row reads, and `all` the keys that
-    /// every row reads.
+    /// Adds a tile of the query rows `rows`. `piece` is the first query row of the piece (query rows of the same
+    /// content) that contains `rows`. `lists` has the keys of each row, `any` the keys that at least one row reads, and
+    /// `all` the keys that every row reads.
     fn add(
         &mut self,
         rows: Range<u32>,
@@ -308,8 +315,9 @@ impl ByKey {
         self.follow(full, rows);
     }
 
-    /// Ends the runs of query rows for the key tiles in `open` that are not in `full`, and begins runs for the key
-    /// tiles in `full` that are not in `open`. `full` is the key tiles of which the query rows `rows` read every key.
+    /// Updates the unfinished runs after the query rows `rows`. `full` lists key tiles: every row of `rows` reads all
+    /// keys of these tiles. Ends the runs for key tiles in `open` that are not in `full`, and begins runs for key tiles
+    /// in `full` that are not in `open`.
     fn follow(&mut self, full: Vec<Range<usize>>, rows: Range<u32>) {
         let mut open = Vec::with_capacity(full.len());
         for (range, since) in std::mem::take(&mut self.open) {
@@ -345,7 +353,7 @@ impl ByKey {
     }
 }
 
-/// Returns the parts of `range` outside of `others`, which are ascending and disjoint.
+/// Returns the parts of `range` that are in none of the ranges `others`. These ranges are ascending and disjoint.
 fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut start = range.start;

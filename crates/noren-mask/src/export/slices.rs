@@ -1,5 +1,5 @@
-//! [`Slice`]: a rectangle or trapezoid of allowed cells, such as MagiAttention's attention slices. The slices of a plan
-//! contain each allowed cell once.
+//! [`Slice`]: a rectangle or trapezoid of allowed cells, as in the attention slices of MagiAttention. The slices of a
+//! plan contain each allowed cell exactly once.
 
 use super::Runs;
 use crate::plan::Plan;
@@ -7,13 +7,15 @@ use crate::plan::Plan;
 /// The shape of a [`Slice`]: how the keys that a query row reads change from row to row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SliceKind {
-    /// Every query row of the slice reads all of its keys.
+    /// Every query row of the slice reads all keys of the slice.
     Full = 0,
-    /// The last query row of the slice reads all of its keys. Each row before it reads one key less at the end.
+    /// The last query row of the slice reads all keys of the slice. Each other row reads one key less than the row
+    /// after it, at the end of the range.
     Causal = 1,
-    /// The first query row of the slice reads all of its keys. Each row after it reads one key less at the beginning.
+    /// The first query row of the slice reads all keys of the slice. Each other row reads one key less than the row
+    /// before it, at the beginning of the range.
     InverseCausal = 2,
-    /// A band: the keys of each query row begin and end one key later than those of the row before.
+    /// A band: the keys of each query row begin and end one key later than the keys of the row before.
     BiCausal = 3,
 }
 
@@ -47,8 +49,9 @@ impl Open {
         Slice { rows: [self.first, end], keys: [self.start, self.last[1]], kind }
     }
 
-    /// Extends the slice by `run`, the keys of the next query row. The run must begin and end 0 or 1 keys after the run
-    /// of the row before, as in the rows that the slice already has. Returns true if the slice was extended.
+    /// Extends the slice by the next query row if `run`, the keys of that row, fits; returns whether it fits. The start
+    /// and the end of `run` must each be 0 or 1 keys after those of the row before, with the same two steps as in all
+    /// earlier rows.
     fn takes(&mut self, run: [u32; 2]) -> bool {
         let steps = [run[0].wrapping_sub(self.last[0]), run[1].wrapping_sub(self.last[1])];
         let goes_on = steps.iter().all(|step| *step <= 1) && self.step.is_none_or(|step| step == steps);
@@ -60,9 +63,9 @@ impl Open {
 }
 
 impl Plan {
-    /// Returns the allowed cells of pattern `pattern` as slices (rectangles and trapezoids of cells). Each allowed cell
-    /// is in exactly one slice. The slices are built greedily from the first query row on, so their number may not be
-    /// the minimum.
+    /// Returns the allowed cells of pattern `pattern` (the set of cells of a batch row and head) as slices (rectangles
+    /// and trapezoids of cells). Each allowed cell is in exactly one slice. The slices are built greedily from the
+    /// first query row on, so a smaller number of slices may be possible.
     ///
     /// ```
     /// use noren_mask::{Facts, Shape, SliceKind, atoms::*};
@@ -80,9 +83,9 @@ impl Plan {
 }
 
 impl Runs {
-    /// Returns the allowed cells as slices (rectangles and trapezoids of cells). The runs must be those of query rows: list `i`
-    /// has the keys that query row `i` reads. Each allowed cell is in exactly one slice. The slices are built greedily from the first query row
-    /// on, so their number may not be the minimum.
+    /// Returns the allowed cells as slices (rectangles and trapezoids of cells). List `i` of these runs must have the
+    /// keys that query row `i` reads. Each allowed cell is in exactly one slice. The slices are built greedily from the
+    /// first query row on, so a smaller number of slices may be possible.
     ///
     /// ```
     /// use noren_mask::{Runs, SliceKind};

@@ -1,12 +1,11 @@
-//! Checks for facts that several inputs give, such as lengths and token ids: the inputs must agree, otherwise the
-//! result is an error.
+//! Checks of facts that several inputs give, such as lengths and token ids. Inputs that do not agree give an error.
 
 use super::import::real_sets;
 use super::{Facts, RealTokens, Table};
 use crate::Error;
 use crate::scalar::{Rows, Side};
 
-/// The non-padding tokens from several inputs, which must agree. Each input has batch rows of a known length.
+/// The non-padding tokens that several inputs give. The inputs must agree; each has batch rows of a known length.
 pub(super) struct Claims {
     first: Option<Claim>,
 }
@@ -22,13 +21,13 @@ impl Claims {
         Claims { first: None }
     }
 
-    /// Returns whether an input was added.
+    /// Returns true if at least one input (such as a padding mask or token ids) gave non-padding tokens.
     pub(super) fn any(&self) -> bool {
         self.first.is_some()
     }
 
     /// Adds the non-padding tokens of `facts`, which were read from the input `name` with batch rows of `len` keys.
-    /// Returns an error if they contradict inputs that were added before.
+    /// Returns an error if they contradict the inputs that were added before.
     pub(super) fn add(&mut self, name: &'static str, facts: Facts, len: usize) -> Result<(), Error> {
         let Some(real) = facts.real else { return Ok(()) };
         match &self.first {
@@ -47,13 +46,14 @@ impl Claims {
         Ok(())
     }
 
-    /// Returns the name and the number of keys of the first input that was added.
+    /// Returns the name and the number of keys of the first input (such as a padding mask or token ids) that gives
+    /// non-padding tokens.
     pub(super) fn table(&self) -> Table {
         Table(self.first.as_ref().map(|claim| (claim.name, claim.len)))
     }
 
-    /// Returns the non-padding tokens from all inputs, and from the facts `lengths`, `real_keys` (`keys`) and `side` if
-    /// they are given. Returns an error if any of them contradict each other.
+    /// Returns the non-padding tokens from all inputs and from the facts `lengths`, `real_keys` (`keys`) and `side`. A
+    /// fact that was not given is `None`. Returns an error if two of them contradict each other.
     pub(super) fn settle(
         self,
         lengths: Option<Vec<u64>>,
@@ -80,7 +80,7 @@ impl Claims {
                 Ok(Some(keys))
             }
             (None, None, None) if side.is_some() => {
-                Err(Error::fact("side", "the side has no effect without `lengths`: give `lengths` too"))
+                Err(Error::fact("side", "the side of the padding has no effect without `lengths`: give `lengths` too"))
             }
             (None, None, None) => Ok(None),
         }
@@ -129,15 +129,15 @@ impl Claim {
         }
         match lengths.iter().zip(ours).enumerate().find(|(_, (a, b))| a != b) {
             Some((row, (said, counted))) => refuse(format!(
-                "batch row {row} has length {said} but {name} has {counted} real tokens in this batch row: give only \
+                "the length of batch row {row} is {said}, but {name} has {counted} real tokens in this batch row: give only \
                  one of the two facts"
             )),
             None => Ok(()),
         }
     }
 
-    /// Returns the non-padding tokens, after the check that their padding is at `side`. `None` skips the check. Returns
-    /// an error if the padding is at the other side.
+    /// Checks that the padding is at `side`, and returns the non-padding tokens. `None` skips the check. Returns an
+    /// error if the padding is at the other side.
     fn turn(self, side: Option<Side>) -> Result<RealTokens, Error> {
         let Some(side) = side else { return Ok(self.real) };
         let shown = if side == Side::Left { "left" } else { "right" };
@@ -169,8 +169,8 @@ impl Claim {
     }
 }
 
-/// Returns the documents of `sources`, a list of (name of the input, document lengths). Returns an error if two inputs
-/// give different documents.
+/// Returns the documents on which all `sources` agree, or `None` if there are no sources. A source is (name of the
+/// input, document lengths). Returns an error if two sources give different documents.
 pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Option<Rows<Vec<u64>>>, Error> {
     let mut sources = sources.into_iter();
     let Some((name, first)) = sources.next() else { return Ok(None) };
@@ -198,7 +198,7 @@ fn nonempty(documents: &Rows<Vec<u64>>, row: usize) -> Option<Vec<u64>> {
     Some(documents.get(row)?.iter().copied().filter(|n| *n > 0).collect())
 }
 
-/// Returns the first lengths of a list, for a message.
+/// Returns the first lengths of a list as text for a message.
 fn shown(lengths: Option<Vec<u64>>) -> String {
     match lengths {
         None => "missing".into(),

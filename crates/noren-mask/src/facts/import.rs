@@ -1,7 +1,7 @@
 //! Facts from tensors that you already have: token ids, padding masks, segment ids, position ids, `cu_seqlens`.
 //!
-//! Each of these tensors has less information than [`Facts`]. If an input has more than one meaning, the result is an
-//! error with advice.
+//! Each of these tensors has less information than [`Facts`]. If a tensor can have more than one meaning, the result is
+//! an error with advice.
 
 use super::{Facts, RealTokens, Table, real_run};
 use crate::Error;
@@ -45,14 +45,14 @@ impl Facts {
     /// let rows = [[5, 8, 50256, 50256]]; // the first 50256 may end the text
     /// assert!(Facts::from_token_ids(&rows, 50256).is_ok());
     /// let error = Facts::from_token_ids_with(&rows, 50256, &[50256]).unwrap_err().to_string();
-    /// assert!(error.contains("give lengths or an attention_mask instead"), "{error}");
+    /// assert!(error.contains("give lengths or an attention_mask instead of token ids"), "{error}");
     /// ```
     ///
     /// # Errors
     /// Returns the errors of [`from_token_ids`](Self::from_token_ids), and an error if `pad_id` is in `real_ids` and
     /// occurs in a row, because padding and real tokens cannot be distinguished.
     pub fn from_token_ids_with<R: AsRef<[i64]>>(rows: &[R], pad_id: i64, real_ids: &[i64]) -> Result<Self, Error> {
-        const ADVICE: &str = "give lengths or an attention_mask instead";
+        const ADVICE: &str = "give lengths or an attention_mask instead of token ids";
         let len = check_rows("token_ids", rows)?;
         let refuse = |problem: String| Err(Error::fact("token_ids", format!("{problem}: {ADVICE}")));
         let (mut keys, mut ends) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
@@ -129,8 +129,8 @@ impl Facts {
         Self::padding_from("drop padding", rows, |drop| Ok(!drop))
     }
 
-    /// Returns the real tokens from a padding mask `[batch, length]` that is added to scores: 0 = real token, -inf or a type's
-    /// lowest finite number = padding.
+    /// Returns the real tokens from a padding mask `[batch, length]` that is added to scores: 0 means a real token;
+    /// -inf, or the lowest finite number of a float type, means padding.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -167,8 +167,9 @@ impl Facts {
         Ok(Facts { real: Some(real_tokens(keys, len as u32)), table: Table(Some((fact, len))), ..Facts::new() })
     }
 
-    /// Returns documents and non-padding tokens from segment ids `[batch, length]` that count from 1, with 0 for padding (T5X,
-    /// MaxText, Megatron). A document is a run of equal ids. Padding between documents becomes a document too.
+    /// Returns documents and non-padding tokens from segment ids `[batch, length]`. Ids count from 1, and 0 means
+    /// padding (T5X, MaxText, Megatron). A document is a run of equal ids. Padding between documents becomes a document
+    /// too.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -299,7 +300,7 @@ impl Facts {
             if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 2..] == [0, 0]) {
                 let place = if ids[..2] == [0, 0] { "beginning" } else { "end" };
                 return refuse(format!(
-                    "more than one 0 is at the {place}, which can mean padding or documents of one token: give lengths or an \
+                    "the row has more than one position id 0 at its {place}, which can mean padding or documents of one token: give lengths or an \
                      attention_mask too, or the documents themselves"
                 ));
             }
@@ -338,7 +339,8 @@ impl Facts {
         Ok(self)
     }
 
-    /// Returns the documents of one batch row from `cu_seqlens`: 0, then the end of every document (FlashAttention's varlen form).
+    /// Returns the documents of one batch row from `cu_seqlens`, the varlen form of FlashAttention: the number 0,
+    /// followed by the end of every document.
     ///
     /// ```
     /// use noren_mask::Facts;
@@ -371,7 +373,10 @@ impl Facts {
         }
         let total = ends[ends.len() - 1];
         if total > Shape::MAX_LEN as i64 {
-            return refuse(format!("the last end is {total}: at most {} tokens are supported", Shape::MAX_LEN));
+            return refuse(format!(
+                "the documents have {total} tokens in total (the last entry), but at most {} tokens are supported",
+                Shape::MAX_LEN
+            ));
         }
         let lengths: Vec<usize> = ends.windows(2).map(|w| (w[1] - w[0]) as usize).collect();
         Ok(Facts::new().documents(vec![lengths]))
@@ -396,8 +401,8 @@ pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
     }
 }
 
-/// Returns lengths and a side if all batch rows have padding at the same end. Otherwise returns the set of non-padding
-/// keys of each batch row.
+/// Returns lengths and a side if the padding of all batch rows is at the same end. Otherwise returns the set of
+/// non-padding keys of each batch row.
 fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
         if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
@@ -434,9 +439,9 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
     })
 }
 
-/// Returns document lengths. `owners` has, for each batch row and key, the id of the document that contains the key, or
-/// `None` for padding. Padding at one end of all batch rows is in no document. Other padding is a document, or part of
-/// the document that surrounds the padding.
+/// Returns document lengths for each batch row. `owners` has, for each batch row and key, the id of the document that
+/// contains the key, or `None` for padding. If the padding of all batch rows is at the same end, it is in no document.
+/// Other padding is a document, or part of the document that surrounds it.
 fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
     let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
     let lengths_of = |owner: &mut Vec<Option<i64>>| {

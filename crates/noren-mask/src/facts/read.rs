@@ -1,4 +1,5 @@
-//! The JSON reader of [`Facts`]. `facts/agree.rs` compares keys of the JSON object that give the same fact.
+//! The JSON reader of [`Facts`]. Several keys of the JSON object can give the same fact; `facts/agree.rs` checks that
+//! they agree.
 
 use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
@@ -33,7 +34,7 @@ const KEYS: [&str; 18] = [
     "position_ids",
     "cu_seqlens",
 ];
-/// The maximum of a length, a position or an index.
+/// The maximum of a length, position or index in the JSON of facts.
 const MAX: i64 = Shape::MAX_LEN as i64;
 const SPANS: &str = "a list of positions and ranges, such as [3, \"10..14\"]";
 const SPAN: &str = "a position or a range such as \"10..14\", \"10..\" or \"..14\"";
@@ -109,7 +110,7 @@ impl Facts {
     }
 }
 
-/// Reads the format of [`Facts::from_json`].
+/// Reads facts in the format of [`Facts::from_json`].
 impl<'de> Deserialize<'de> for Facts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Json::deserialize(deserializer)?;
@@ -199,7 +200,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
 }
 
 /// Checks that padding tokens have the id `pad_id`. `ids` is the token ids, and `real` the non-padding tokens from
-/// other facts, such as lengths; `None` skips the check.
+/// other facts, such as lengths. If `real` is `None`, nothing is checked.
 fn check_padding_ids(ids: &[Vec<i64>], pad_id: i64, real: Option<&RealTokens>) -> Result<(), Error> {
     let Some(real) = real else { return Ok(()) };
     let len = check_rows("token_ids", ids)?;
@@ -249,7 +250,8 @@ fn read_rows<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, 
     }
 }
 
-/// Reads a list of one or more lists, one per batch row. `expected` describes the list in errors, and `read` reads one entry.
+/// Reads a JSON list of lists, with at least one list, one per batch row. `expected` describes the list of one batch
+/// row in errors, and `read` reads one entry of it.
 fn read_table<T>(at: &At<'_>, expected: &str, read: impl Fn(At<'_>) -> Result<T, Error>) -> Result<Vec<Vec<T>>, Error> {
     let rows = at.list("a list of batch rows", |row| row.list(expected, &read))?;
     match rows.is_empty() {

@@ -61,7 +61,8 @@ impl Facts {
     }
 }
 
-/// Writes the format of [`Facts::from_json`]. Returns an error that names the closure, if there is one.
+/// Writes the facts in the format of [`Facts::from_json`]. Returns an error that names the closure if the facts contain
+/// a closure.
 impl Serialize for Facts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
@@ -111,7 +112,7 @@ struct Written<'a> {
     arrays: BTreeMap<&'a str, &'a Array>,
 }
 
-/// Writes one value if it applies to all batch rows, otherwise the list of values, one per batch row.
+/// Writes one value if it applies to all batch rows; otherwise writes a list with one value per batch row.
 impl<T: Serialize> Serialize for Rows<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

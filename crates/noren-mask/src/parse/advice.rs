@@ -1,4 +1,4 @@
-//! Functions that make the parser's errors: each error names the found text, the expected text and a fix.
+//! The errors of the parser. Each error names the found text, the expected text and a fix.
 
 use super::{Parser, vocabulary};
 use crate::atoms;
@@ -41,8 +41,8 @@ impl Parser<'_> {
         Err(if kind == Kind::RightParen { self.after_mask(&["`)`"]) } else { self.unexpected(&["`,`", closing]) })
     }
 
-    /// Returns the error for a next token that cannot follow a complete mask. `closing` lists the tokens that may
-    /// follow, in addition to the operators.
+    /// Returns the error for a next token that cannot follow a complete mask. `closing` lists the tokens that could
+    /// follow here besides the operators.
     pub(super) fn after_mask(&self, closing: &[&str]) -> Box<ParseError> {
         if let Some(error) = self.foreign_operator() {
             return error;
@@ -59,7 +59,9 @@ impl Parser<'_> {
                 error.suggest("put `&` (both) or `|` (either) between two masks")
             }
             Kind::Comma => error.suggest("join two masks with `&` (both) or `|` (either)"),
-            Kind::Colon => error.suggest("write arms only inside `heads(..)`, `batch(..)` or `layers(..)`"),
+            Kind::Colon => error.suggest(
+                "write a colon only inside `heads(..)`, `batch(..)` or `layers(..)`, between indices and a mask",
+            ),
             _ => error.suggest("remove this text, or join another mask with `&` or `|`"),
         }
     }
@@ -87,7 +89,7 @@ impl Parser<'_> {
                 error.suggest(format!("`{}` takes no mask; write for example `{}`", entry.name, entry.example))
             }
             Kind::Colon => {
-                error.suggest(format!("`{}` has no arms; write for example `{}`", entry.name, entry.example))
+                error.suggest(format!("`{}` takes no colon; write for example `{}`", entry.name, entry.example))
             }
             _ => error.suggest("put `,` between two arguments"),
         }
@@ -131,11 +133,10 @@ impl Parser<'_> {
                     .suggest("write `full` to allow everything")
             }
             Kind::Int | Kind::DotDot | Kind::LeftBracket => {
-                error.suggest("positions belong in an atom, as in `keys(0..4)`")
+                error.suggest("write positions only as arguments, as in `keys(0..4)`")
             }
-            Kind::Quoted => {
-                error.suggest("a name belongs in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`")
-            }
+            Kind::Quoted => error
+                .suggest("write a quoted name only as an argument, as in `dense(\"name\")` or `keys(label=\"name\")`"),
             Kind::Minus => error.suggest("write `-` between two masks, or `!a` for the complement of `a`"),
             Kind::RightParen | Kind::End => error.suggest("write for example `causal`"),
             _ => error.suggest("write a mask such as `causal` or `(causal | prefix(4))`"),
@@ -149,11 +150,11 @@ impl Parser<'_> {
         }
         if vocabulary::score(name).is_some() {
             return ParseError::at(span, format!("`{name}` is a score, expected a mask"))
-                .suggest(format!("add it at the end of the text, as in `causal + {name}`"));
+                .suggest(format!("add the score at the end of the text, as in `causal + {name}`"));
         }
         if matches!(name, "every" | "else") {
             return ParseError::at(span, format!("`{name}` is not a mask")).suggest(
-                "write `every` and `else` only before the colon of an arm, as in \
+                "write `every` and `else` only before a colon, as in \
                  `layers(every 2: causal, else: full)`",
             );
         }
@@ -188,7 +189,7 @@ impl Parser<'_> {
 
     pub(super) fn no_selector(&self, entry: &Entry) -> Box<ParseError> {
         self.unexpected(&["indices", "`every n`", "`else`"])
-            .suggest(format!("write an arm as `set: mask`, as in `{}`", entry.example))
+            .suggest(format!("write indices, a colon and a mask, as in `{}`", entry.example))
     }
 
     pub(super) fn no_value(&self) -> Box<ParseError> {

@@ -15,12 +15,12 @@ pub(crate) const SCORES: &[Entry] = &[
     Entry::new("sinks", "sinks(name)", &[may("name", "name of the array with one sink logit for each query head")]),
 ];
 
-/// Returns the parameters of the score modifier called `name`, or `None` if there is no such score modifier.
+/// Returns the name and the parameters of the score modifier `name`, or `None` if there is no such score modifier.
 pub(crate) fn score(name: &str) -> Option<&'static Entry> {
     SCORES.iter().find(|entry| entry.name == name)
 }
 
-/// Returns the score modifier with these arguments; `arguments.entry` names it.
+/// Returns the score modifier for `arguments`. Its name is in `arguments.entry`.
 pub(crate) fn read(arguments: &Arguments) -> Parsed<Score> {
     let a = arguments;
     let name = || a.get(0).map_or_else(|| Ok(a.entry.name.to_string()), |given| given.name());

@@ -1,4 +1,4 @@
-//! Serialization of a [`Shape`] as a JSON object with its sizes.
+//! Serialization of a [`Shape`] as a JSON object with the numbers of queries, keys, batch rows and heads.
 
 use super::Shape;
 use crate::Error;
@@ -8,9 +8,9 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 impl Shape {
     /// Reads a shape from a JSON object with the keys `q_len`, `kv_len`, `query_offset`, `batch`, `heads` and
-    /// `kv_heads`. `query_offset` is one number, or a list with one per batch row [default: 0]. It is required if
-    /// `q_len` and `kv_len` differ. The default of `batch` and `heads` is 1, and the default of `kv_heads` is the
-    /// number of `heads`.
+    /// `kv_heads`. `query_offset` is one number, or a list with one number per batch row. If `q_len` and `kv_len` are
+    /// equal, its default is 0; if they differ, `query_offset` is required. The default of `batch` and `heads` is 1,
+    /// and the default of `kv_heads` is the value of `heads`.
     ///
     /// ```
     /// use noren_mask::Shape;
@@ -70,8 +70,8 @@ impl Shape {
     }
 }
 
-/// Converts an error of the JSON reader to [`Error::Shape`]. The error keeps the name of the wrong field, also if the
-/// shape is inside a larger JSON object.
+/// Converts an error of the JSON reader to [`Error::Shape`]. The name of the wrong field is kept, also for a shape
+/// inside a larger JSON object.
 fn of_shape(error: Error) -> Error {
     let Error::Fact { fact, problem } = error else { return error };
     match fact.strip_prefix("shape").map(|rest| rest.trim_start_matches('.')) {

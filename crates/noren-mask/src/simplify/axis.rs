@@ -1,13 +1,13 @@
 //! Simplification of atoms that depend on one number only: the distance `k - q`, the key, or the query. Each such atom
-//! is a set of integers, so several of them can be joined into one set.
+//! is a set of integers, so several atoms that depend on the same number can be joined into one set.
 
 use crate::atoms;
 use crate::basis::{Axis, Line, Runs};
 use crate::mask::{Mask, Node, Simplified};
 use crate::set::Set;
 
-/// The three numbers on which an atom can depend, in the order in which the joined sets are written in a canonical
-/// form.
+/// The three numbers on which atoms can depend: the distance, the key and the query. Atoms that depend on the same
+/// number are joined into one set. A canonical form contains the joined sets in this order.
 pub(super) const AXES: [Axis; 3] = [Axis::Distance, Axis::Key, Axis::Query];
 
 /// The operator that joins masks: `&` or `|`.
@@ -26,14 +26,14 @@ impl Join {
         if self == Join::All { Mask::all(masks) } else { Mask::any(masks) }
     }
 
-    /// Operations on sets of distances, of keys or of queries (see [`Axis`]): joining several sets, and writing a set
-    /// as masks.
+    /// Returns the mask that, as one operand, already determines the result of this operator: `none` for `&`, and
+    /// `full` for `|`.
     pub(super) fn zero(self) -> Mask {
         Mask::new(if self == Join::All { Node::None } else { Node::Full })
     }
 }
 
-/// Functions of an [`Axis`]: joining sets of its numbers, and writing a set of its numbers as masks.
+/// Functions of an [`Axis`] (distance, key or query): they join sets of its numbers, and write such a set as masks.
 pub(super) trait Joined: Sized {
     fn join<'a>(self, join: Join, sets: impl IntoIterator<Item = &'a Runs>) -> Runs;
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask>;
@@ -51,8 +51,8 @@ impl Joined for Axis {
         }
     }
 
-    /// Returns a list of masks. Combined with the operator `join`, they allow exactly the distances, keys or queries in
-    /// `runs`. The list is empty if `join` is `&` and `runs` contains all values, or `join` is `|` and `runs` is empty.
+    /// Returns masks that, combined with the operator `join`, allow exactly the distances, keys or queries in `runs`.
+    /// The list is empty if `join` is `&` and `runs` contains all values, or `join` is `|` and `runs` is empty.
     fn write(self, runs: &Runs, join: Join) -> Vec<Mask> {
         if runs.is_empty() {
             return if join == Join::All { vec![join.zero()] } else { Vec::new() };
@@ -71,9 +71,9 @@ impl Joined for Axis {
     }
 }
 
-/// Returns bands that, combined with the operator `join`, allow exactly the distances in `runs`. For `|`, there is usually one
-/// band per run. For `&`, there is one band from the first to the last distance, and the complement of a band for each
-/// gap between two runs.
+/// Returns bands that, combined with the operator `join`, allow exactly the distances in `runs`. For `|`, the result
+/// usually has one band per run. For `&`, the result has one band from the first to the last distance, and for each gap
+/// between two runs the complement of a band.
 fn write_bands(runs: &[(i64, i64)], join: Join) -> Vec<Mask> {
     let (first, last) = (runs[0], runs[runs.len() - 1]);
     let holes = runs.windows(2).map(|pair| (pair[0].1 + 1, pair[1].0 - 1));

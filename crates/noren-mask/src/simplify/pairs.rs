@@ -1,17 +1,17 @@
-//! Simplification of two operands in which one mask of the first operand is the complement of a mask in the second, and
-//! the rest is equal: `a & b | a & !b` becomes `a`, and `(a | b) & (a | !b)` becomes `a`.
+//! Simplification of two operands that are equal except for one mask, which is `b` in one operand and its complement
+//! `!b` in the other: `a & b | a & !b` becomes `a`, and `(a | b) & (a | !b)` becomes `a`.
 
 use super::axis::complement;
 use super::axis::{Join, read};
 use crate::mask::{Mask, Node};
 use std::collections::HashSet;
 
-/// The maximum number of operands that are compared. Longer lists stay unchanged, because each operand is compared with
-/// all others.
+/// The maximum number of operands of one `&` or `|` that are simplified in pairs. Longer lists of operands stay
+/// unchanged: the time would be too long, because each operand is compared with all others.
 const MOST: usize = 64;
 
-/// Returns the operands of one `|` (or `&`) after simplification in pairs: `a & b` and `a & !b`, in which `b` and its
-/// complement are the only difference, are replaced by `a`. `join` is the operator that joins the operands.
+/// Returns the operands of one `&` or `|` (`join`), simplified in pairs. In a `|`, the operands `a & b` and `a & !b`,
+/// which differ only in `b` and its complement, become `a`. In an `&`, the same applies to `a | b` and `a | !b`.
 pub(super) fn paired(join: Join, mut operands: Vec<Mask>) -> Vec<Mask> {
     if operands.len() > MOST {
         return operands;

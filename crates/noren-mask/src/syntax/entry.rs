@@ -1,10 +1,11 @@
 //! [`Entry`]: the name and parameters of an atom or a score modifier in the text language. [`Picture`]: a picture of an
-//! atom in the documentation.
+//! atom's cells in the documentation.
 
 /// A parameter of an atom or a score modifier.
 pub(crate) struct Param {
     pub(crate) name: &'static str,
-    /// A description of the parameter without an article, such as "number of keys". Messages add "the" before it.
+    /// A description of the parameter without an article, such as "number of keys". Messages write "the" before the
+    /// description.
     pub(crate) what: &'static str,
     pub(crate) required: bool,
 }
@@ -13,10 +14,10 @@ pub(crate) struct Param {
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
-    /// The number of parameters, beginning with the first, that may be given without their names.
+    /// The number of parameters that may be given without their names: the first `positional` parameters.
     pub(crate) positional: usize,
-    /// True if the first parameter is a list. Several values must be given as one list in brackets, as in
-    /// `keys([0, 2..4])`.
+    /// True if the first parameter is a list. Several values of this parameter must then be written as one list in
+    /// brackets, as in `keys([0, 2..4])`.
     pub(crate) lists: bool,
     /// An example of the atom or score modifier as valid text, such as `softcap(5)`. Error messages show it.
     pub(crate) example: &'static str,
@@ -44,7 +45,7 @@ impl Entry {
         self
     }
 
-    /// Returns this entry, with the mark that its first parameter is a list.
+    /// Returns this entry, changed so that its first parameter is a list.
     pub(crate) const fn lists(mut self) -> Self {
         self.lists = true;
         self

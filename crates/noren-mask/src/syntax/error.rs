@@ -1,13 +1,14 @@
-//! [`ParseError`]: the error for a text that cannot be parsed, with the place of the error and a fix.
+//! [`ParseError`]: the error for a text that cannot be parsed. It has the position of the error in the text and, if
+//! known, a fix.
 
 use std::fmt;
 use std::ops::Range;
 
-/// The maximum number of characters of the wrong line that an error message shows. A longer line is shortened to the
-/// characters around the error.
+/// The maximum number of characters of the line with the error that a message shows. Of a longer line, the message
+/// shows only the characters around the error.
 const SHOWN: usize = 120;
 
-/// The error for a text that is not a mask or spec, with the place of the error in the text.
+/// The error for a text that is not a mask or spec, with the position of the error in the text.
 ///
 /// ```
 /// use noren_mask::Mask;
@@ -22,13 +23,13 @@ const SHOWN: usize = 120;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
-    /// The text that was parsed; only its beginning if the text was refused because it is too long.
+    /// The text that was parsed. If the text was refused because it is too long, this field has only its beginning.
     pub text: String,
     /// The range of the wrong bytes in `text`. The range is empty if the error is at the end of the text.
     pub span: Range<usize>,
-    /// The problem, such as the text that was found and the reason why it is wrong.
+    /// The problem in words, such as the text that was found and the reason why this text is wrong.
     pub message: String,
-    /// The texts that are valid at this place, if they are a short list or a list of names.
+    /// The texts that are valid at the position of the error. The list is empty if `message` alone describes them.
     pub expected: Vec<String>,
     /// A hint on how to fix the error, or `None` if no fix is known.
     pub suggestion: Option<String>,
@@ -74,8 +75,8 @@ impl ParseError {
     }
 
     /// Returns (the line of the error, number of blanks before the carets, number of carets), for a message that marks
-    /// the wrong characters with carets `^` below the line. A long line is shortened to the characters around the
-    /// error.
+    /// the wrong characters with carets `^` below the line. A line of more than [`SHOWN`] characters is shortened to
+    /// the characters around the error.
     fn excerpt(&self) -> (String, usize, usize) {
         let start = self.span.start.min(self.text.len());
         let line_start = self.text[..start].rfind('\n').map_or(0, |i| i + 1);
@@ -100,7 +101,7 @@ impl ParseError {
     }
 }
 
-/// Returns the texts `words` joined to one text: `a`, `a or b`, `a, b or c`.
+/// Returns the texts `words` as one text with "or" before the last: `a`, `a or b`, `a, b or c`.
 pub(crate) fn or_list(words: &[String]) -> String {
     match words {
         [] => String::new(),

@@ -9,7 +9,7 @@ pub(crate) enum Kind {
     Name,
     Int,
     Float,
-    /// A quoted text, with its quotes.
+    /// A quoted text, such as `"pii"`. The token includes the quotes.
     Quoted,
     LeftParen,
     RightParen,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Not,
     Minus,
     Plus,
-    /// An operator of other languages, such as `&&`, or a character that the mask language does not use.
+    /// An operator that only other languages have, such as `&&`, or a character that the mask language does not use.
     Foreign,
     End,
 }
@@ -53,13 +53,13 @@ fn continues_name(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// Returns whether the lexer reads the text as one name, so it needs no quotes.
+/// Returns whether the lexer reads `text` as one name. Such a name needs no quotes.
 pub(crate) fn is_name(text: &str) -> bool {
     text.chars().next().is_some_and(begins_name) && text.chars().all(continues_name)
 }
 
-/// Operators of other languages, longest first. The lexer reads them as one token, so that an error can name the
-/// operator of the mask language.
+/// Operators of other languages, longest first. The lexer reads each as one token, so that an error message can suggest
+/// the operator of the mask language.
 const FOREIGN: &[&str] = &["..=", "...", "&&", "||", "==", "!=", "<=", ">=", "=>", "->", "**", "//"];
 
 /// A lexer: it reads the tokens of a text one by one.
@@ -95,7 +95,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Returns the next token; [`Kind::End`] at the end of the text, also if called again.
+    /// Returns the next token. At the end of the text, and in every later call, returns [`Kind::End`].
     pub(crate) fn next(&mut self) -> Parsed<Token> {
         self.skip_blanks_and_comments();
         let start = self.at;
@@ -146,7 +146,8 @@ impl<'a> Lexer<'a> {
         })
     }
 
-    /// Reads a number: digits with underscores, a fraction, an exponent. `0..4` is read as an integer and a range.
+    /// Reads a number: digits that may have underscores, a fraction and an exponent. In the range `0..4`, the dots are
+    /// not part of the number, so only `0` is read.
     fn number(&mut self) -> Parsed<Kind> {
         let start = self.at;
         let digits = |c: char| c.is_ascii_digit() || c == '_';
@@ -188,7 +189,7 @@ impl<'a> Lexer<'a> {
         Ok(kind)
     }
 
-    /// Reads a quoted text on one line.
+    /// Reads a text in quotes (the character `quote`). The text must end on the same line.
     fn quoted(&mut self, quote: char) -> Parsed<Kind> {
         let start = self.at;
         let mut chars = self.rest().char_indices().skip(1);
@@ -206,11 +207,11 @@ impl<'a> Lexer<'a> {
         }
         let end = self.text[start..].find('\n').map_or(self.text.len(), |i| start + i);
         Err(ParseError::at(start..end, format!("the text that begins with `{quote}` has no end"))
-            .suggest(format!("close it with `{quote}` on the same line")))
+            .suggest(format!("end the text with `{quote}` on the same line")))
     }
 }
 
-/// Returns `text`, shortened to 40 characters and `...` if it is longer, for a message.
+/// Returns `text` for a message. If `text` has more than 40 characters, returns the first 40 and `...`.
 pub(crate) fn clip(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -219,7 +220,7 @@ pub(crate) fn clip(text: &str) -> String {
 }
 
 /// Returns the text of the quoted token `token`, without its quotes and with its escapes replaced: `"a\n"` becomes `a`
-/// and a line break. `start` is the place of its first byte in the parsed text, for errors.
+/// and a line break. `start` is the index of the token's first byte in the parsed text; errors contain it.
 pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     let inner = &token[1..token.len() - 1];
     let mut out = String::with_capacity(inner.len());
@@ -245,8 +246,8 @@ pub(crate) fn unquote(token: &str, start: usize) -> Parsed<String> {
     Ok(out)
 }
 
-/// Reads an escape such as `u{1f600}` at the beginning of `rest`. Returns (character, number of bytes of the escape),
-/// or `None` if the escape is not valid.
+/// Reads an escape such as `u{1f600}`, the part after the backslash, at the beginning of `rest`. Returns (character,
+/// number of bytes of the escape), or `None` if the escape is not valid.
 fn unicode_escape(rest: &str) -> Option<(char, usize)> {
     let digits = rest.strip_prefix("u{")?;
     let end = digits.find('}').filter(|end| (1..=6).contains(end))?;

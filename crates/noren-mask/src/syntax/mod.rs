@@ -1,4 +1,4 @@
-//! The text form of masks, below the level of expressions: tokens, arguments, parameters, errors.
+//! The text form of masks, except operators and parentheses: tokens, arguments, parameters, errors.
 
 mod entry;
 mod error;
@@ -17,9 +17,10 @@ pub(crate) use suggest::synonym;
 pub(crate) use values::{Argument, Arguments, Value, Written};
 pub(crate) use write::{Call, List, Name, write_spans};
 
-/// The maximum depth of nested expressions in a mask. The limit exists so that no text exhausts the stack of the
-/// recursive parser.
+/// The maximum depth of nested expressions in a mask. The parser is recursive; the limit ensures that no text exhausts
+/// its stack.
 pub(crate) const MAX_DEPTH: usize = 256;
 
-/// The maximum length of the text of a mask, in bytes. Long lists are given as facts instead.
+/// The maximum length of the text of a mask, in bytes. Longer lists, such as document lengths, are given as facts
+/// instead.
 pub(crate) const MAX_TEXT: usize = 4 << 20;

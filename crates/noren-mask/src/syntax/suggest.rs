@@ -1,7 +1,7 @@
 //! Suggestions for error messages: the known name that is most similar to an unknown name.
 
-/// Returns the candidate with the smallest edit distance to `word`, if `word` may be a misspelling of this candidate.
-/// Otherwise returns `None`.
+/// Returns the candidate with the smallest edit distance to `word`. Returns `None` if this distance is too large for a
+/// misspelling.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // No known name is near a longer one; the limit also bounds the cost of hostile names.
     if word.len() > 64 {
@@ -36,8 +36,8 @@ fn distance(a: &[char], b: &[char]) -> usize {
     last[b.len()]
 }
 
-/// Returns the expression of the mask language for a name that other systems use: `causal` for `tril`. Returns `None`
-/// if the name is unknown.
+/// Returns the expression of the mask language that has the meaning of `word`, a name in other systems: `causal` for
+/// `tril`. Returns `None` if the name is unknown.
 pub(crate) fn synonym(word: &str) -> Option<&'static str> {
     let word = if word.len() <= 32 { word.to_lowercase() } else { return None };
     Some(match word.as_str() {

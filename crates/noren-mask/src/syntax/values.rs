@@ -6,7 +6,7 @@ use crate::scalar::Rows;
 use crate::set::Span;
 use std::ops::Range;
 
-/// A value as the text gives it, before conversion to the type of a parameter.
+/// A value as written in the text, before conversion to the type of its parameter.
 #[derive(Debug)]
 pub(crate) enum Value {
     Int(i128),
@@ -24,7 +24,7 @@ pub(crate) struct Written {
     pub(crate) span: Range<usize>,
 }
 
-/// An argument: a value, with the name of its parameter if the text contains the name.
+/// An argument: a value and, if the text contains it, the name of the parameter.
 pub(crate) struct Argument {
     pub(crate) key: Option<(String, Range<usize>)>,
     pub(crate) written: Written,
@@ -33,12 +33,12 @@ pub(crate) struct Argument {
 /// The arguments of an atom or a score modifier, one optional value for each parameter.
 pub(crate) struct Arguments {
     pub(crate) entry: &'static Entry,
-    /// The range of bytes in the text of the whole atom or score modifier, with its name and arguments.
+    /// The range of bytes, in the text, of the whole atom or score modifier: its name and its arguments.
     pub(crate) span: Range<usize>,
     values: Vec<Option<Written>>,
 }
 
-/// An argument together with its parameter, whose description is used in errors.
+/// An argument together with its parameter. Error messages contain the description of the parameter.
 pub(crate) struct Given<'a> {
     entry: &'static Entry,
     param: &'static Param,
@@ -72,13 +72,15 @@ impl Arguments {
         Ok(Arguments { entry, span, values })
     }
 
-    /// Returns the argument of parameter number `index`, counted from 0; `None` if it was not given.
+    /// Returns the argument of the parameter with index `index`, counted from 0, or `None` if the argument was not
+    /// given.
     pub(crate) fn get(&self, index: usize) -> Option<Given<'_>> {
         let written = self.values[index].as_ref()?;
         Some(Given { entry: self.entry, param: &self.entry.params[index], written })
     }
 
-    /// Returns the argument of a required parameter; [`Arguments::assign`] has checked that it was given.
+    /// Returns the argument of the required parameter with index `index`, counted from 0. [`Arguments::assign`] has
+    /// checked that the argument was given.
     pub(crate) fn need(&self, index: usize) -> Parsed<Given<'_>> {
         self.get(index).ok_or_else(|| ParseError::at(self.span.clone(), format!("`{}` is incomplete", self.entry.name)))
     }
@@ -132,7 +134,8 @@ impl Value {
 }
 
 impl Given<'_> {
-    /// Returns the error for the wrong value `item`. `wanted` describes the values that the parameter takes.
+    /// Returns the error for the value `item`, which the parameter does not accept. `wanted` describes the values that
+    /// it accepts.
     fn wrong(&self, item: &Written, wanted: &str) -> Box<ParseError> {
         let message =
             format!("`{}`: `{}` must be {wanted}, found {}", self.entry.name, self.param.name, item.value.describe());
@@ -244,7 +247,8 @@ impl Given<'_> {
         }
     }
 
-    /// Returns the ranges of positions that the text gives as a position, a range, or a list of these.
+    /// Returns the value as ranges of positions. In the text, the value is a position, a range, or a list of positions
+    /// and ranges.
     pub(crate) fn spans(&self) -> Parsed<Vec<Span>> {
         match self.written.value {
             Value::List(_) => self.list("a list of ranges", Self::span_of),
@@ -262,8 +266,8 @@ impl Given<'_> {
         }
     }
 
-    /// Returns the index in `words` of the name that the text gives, such as `left` of `left` and `right`. Returns an
-    /// error if `words` does not contain the name.
+    /// Returns the index in `words` of the name that the text gives. For example, the index of `left` in `left` and
+    /// `right` is 0. Returns an error if `words` does not contain the name.
     pub(crate) fn word(&self, words: &[&str]) -> Parsed<usize> {
         let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
         match &self.written.value {

@@ -1,4 +1,4 @@
-//! Writes parameters as text, which the lexer and [`Arguments`](super::Arguments) read back to the same value.
+//! Writes parameters as text. The lexer and [`Arguments`](super::Arguments) read this text back to the same values.
 
 use super::lex::is_name;
 use crate::scalar::Real;
@@ -43,8 +43,8 @@ impl<T: Display> Display for List<'_, T> {
     }
 }
 
-/// Writes a name of the user, such as the name of an array. The name gets quotes if the lexer would otherwise not read
-/// it as one name.
+/// Writes a name that the user chose, such as the name of an array. The name is written in quotes if the lexer would
+/// not read it as one name without quotes.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl Display for Name<'_> {
@@ -73,7 +73,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// Writes the shortest text that is read back to the same number.
+/// Writes the shortest text from which the same number is read.
 impl Display for Real {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let x = self.get();

@@ -4,7 +4,7 @@
 //!
 //! `NOREN_COUNTS` is the number of (mask, shape, facts) cases. [default: 3,000]
 
-use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape};
+use noren_mask::{Budget, Error, Facts, Mask, PlanOptions, Reorder, Shape};
 use noren_testing::cases::{masks, worlds};
 use noren_testing::cells::Cells;
 use noren_testing::check;
@@ -50,4 +50,21 @@ fn complements_of_strides_are_counted_at_a_million() {
         let stats = mask.bind(&Shape::square(1 << 20), &Facts::new()).unwrap().plan().stats();
         assert_eq!((stats.allowed, stats.empty_rows), (allowed, empty), "{text}");
     }
+}
+
+#[test]
+fn a_budget_of_few_steps_is_a_limit() {
+    let mask: Mask = "random(0.5, seed=1)".parse().unwrap();
+    let bound = mask.bind(&Shape::square(512), &Facts::new()).unwrap();
+    let plan = bound.plan();
+    // More than one step for each of the 512 rows.
+    for steps in [0, 1, 100, 511] {
+        let refused = plan.stats_within(&Budget::new().steps(steps)).expect_err("too few steps");
+        assert!(
+            matches!(&refused, Error::Budget(text) if text.contains(&format!("the budget allows {steps}:"))),
+            "{refused}"
+        );
+    }
+    let counted = plan.stats_within(&Budget::new().steps(1 << 20)).expect("enough steps");
+    assert_eq!(counted.allowed, plan.stats().allowed);
 }

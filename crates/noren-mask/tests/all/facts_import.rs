@@ -27,12 +27,12 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     assert_eq!(
         message(Facts::from_token_ids(&[[5, eos, 7, eos, eos]], eos)),
         "facts: token_ids: pad id 50256 is also a real token: in batch row 0, key 1 has this id and is between other tokens: give lengths \
-         or an attention_mask instead"
+         or an attention_mask instead of token ids"
     );
     assert_eq!(
         message(Facts::from_token_ids(&[[eos, 5, 7, 8], [eos, 5, eos, eos]], eos)),
         "facts: token_ids: exactly one id 50256 is at the beginning of every batch row, and some batch rows have this id at the other end too: pad id 50256 is \
-         probably also a real token (eos or bos): give lengths or an attention_mask instead"
+         probably also a real token (eos or bos): give lengths or an attention_mask instead of token ids"
     );
     assert!(
         message(Facts::from_token_ids(&[[5, 7, 8, eos], [eos, eos, 5, eos]], eos))
@@ -40,7 +40,7 @@ fn token_ids_whose_pad_id_is_real_are_refused() {
     );
     assert_eq!(
         message(Facts::from_token_ids_with(&[[5, 7, 9], [5, 7, eos]], eos, &[1, eos])),
-        "facts: token_ids: pad id 50256 is also a real token, so this id can be text or padding at the end of batch row 1: give lengths or an attention_mask instead"
+        "facts: token_ids: pad id 50256 is also a real token, so this id can be text or padding at the end of batch row 1: give lengths or an attention_mask instead of token ids"
     );
     assert!(
         message(Facts::from_token_ids_with(&[[eos, eos]], eos, &[eos])).contains("batch row 0 contains only this id")
@@ -159,7 +159,7 @@ fn position_ids_restart_with_documents() {
         assert_eq!(
             message(ids(&[row])),
             format!(
-                "facts: position_ids: batch row 0: more than one 0 is at the {place}, which can mean padding or documents of one token: give \
+                "facts: position_ids: batch row 0: the row has more than one position id 0 at its {place}, which can mean padding or documents of one token: give \
                  lengths or an attention_mask too, or the documents themselves"
             )
         );
@@ -200,7 +200,7 @@ fn cu_seqlens_become_documents() {
     );
     assert_eq!(
         message(facts(&[0, i64::MAX])),
-        "facts: cu_seqlens: the last end is 9223372036854775807: at most 2147483647 tokens are supported"
+        "facts: cu_seqlens: the documents have 9223372036854775807 tokens in total (the last entry), but at most 2147483647 tokens are supported"
     );
     assert!(message(facts(&[0, i64::MAX, i64::MIN])).contains("the ends decrease from"));
 }

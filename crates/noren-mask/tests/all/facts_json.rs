@@ -109,7 +109,7 @@ fn wrong_values_are_named_with_their_place() {
     let cell = "expected 0, 1, true or false";
     let span = r#"expected a position or a range such as "10..14", "10.." or "..14""#;
     for (json, message) in [
-        (r#"[]"#, "JSON: got a list of 0, expected an object".into()),
+        (r#"[]"#, "JSON: got a list of 0 values, expected an object".into()),
         (r#"{"lengths": 5}"#, "lengths: got 5, expected a list of lengths, one per batch row".into()),
         (r#"{"lengths": [-1]}"#, format!("lengths[0]: -1 is too small, {whole}")),
         (r#"{"lengths": [2.5]}"#, format!("lengths[0]: 2.5 is not whole, {whole}")),
@@ -121,12 +121,12 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"lengths": [1180591620717411303424]}"#, format!("lengths[0]: 1.1805916207174113e21 is too large, {whole}")),
         (r#"{"lengths": [-1e300]}"#, format!("lengths[0]: -1e300 is too small, {whole}")),
         (r#"{"documents": [[5, 27], ["x", 16]]}"#, format!("documents[1][0]: got \"x\", {whole}")),
-        (r#"{"documents": [5, [6]]}"#, format!("documents[1]: got a list of 1, {whole}")),
+        (r#"{"documents": [5, [6]]}"#, format!("documents[1]: got a list of 1 value, {whole}")),
         (r#"{"documents": [[5], 6]}"#, "documents[1]: got 6, expected document lengths".into()),
         (r#"{"levels": [0, "high"]}"#, "levels[1]: got \"high\", expected a level: a whole number".into()),
         (r#"{"positions": [9223372036854775807]}"#,
          "positions[0]: 9223372036854775807 is too large, expected a position: a whole number up to 2147483647".into()),
-        (r#"{"labels": [1]}"#, "labels: got a list of 1, expected an object of labels, {\"name\": [positions]}".into()),
+        (r#"{"labels": [1]}"#, "labels: got a list of 1 value, expected an object of labels, {\"name\": [positions]}".into()),
         (r#"{"labels": {"pii": [3, "x"]}}"#, format!("labels.pii[1]: got \"x\", {span}")),
         (r#"{"labels": {"pii": ["14..10"]}}"#, "labels.pii[0]: range 14..10 is reversed: write 10..14".into()),
         (r#"{"labels": {"pii": [".."]}}"#, format!("labels.pii[0]: got \"..\", {span}")),
@@ -134,7 +134,7 @@ fn wrong_values_are_named_with_their_place() {
          "labels.pii[0]: \"1..99999999999999999999\" contains a position that is too large: give positions of at most 2147483647".into()),
         (r#"{"real_keys": [["3.."]]}"#, "real_keys[0][0]: range 3.. has no end: give the end of the range".into()),
         (r#"{"side": "top", "lengths": [1]}"#, "side: got \"top\", expected \"left\" or \"right\"".into()),
-        (r#"{"side": "left"}"#, "side: the side has no effect without `lengths`: give `lengths` too".into()),
+        (r#"{"side": "left"}"#, "side: the side of the padding has no effect without `lengths`: give `lengths` too".into()),
         (r#"{"side": "left", "real_keys": [[1]]}"#, "side: `real_keys` already defines where the padding is: remove `side`".into()),
         (r#"{"lengths": [1], "real_keys": [[0]]}"#, "real_keys: `lengths` and `real_keys` are both given: give only one of the two facts".into()),
         (r#"{"lenghts": [5]}"#, "JSON: the key \"lenghts\" is not known: did you mean \"lengths\"?".into()),
@@ -152,7 +152,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"arrays": {"m": {"keep": [[]]}}}"#, "arrays.m.keep: shape [1, 0]: every size must be 1 to 2147483647".into()),
         (r#"{"arrays": {"m": {"additive": [[0, -1e39]]}}}"#,
          "arrays.m.additive[0][1]: got -1e39, expected 0 or \"-inf\": an additive mask contains only 0 (allowed), and -inf or the type's \
-          lowest number (not allowed); give other values as a score, `mask + bias(name)`".into()),
+          lowest number (not allowed); add other values to the scores with `mask + bias(name)`".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [2, 2], "indptr": [0, 9, 1], "indices": [0]}}}}"#,
          "arrays.m.csr: `indptr` has the end 9 for row 0, but there are only 1 indices".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [1, 2], "indptr": [0, 2], "indices": [0, 0]}}}}"#,
@@ -160,7 +160,7 @@ fn wrong_values_are_named_with_their_place() {
         (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 2]]}}}}"#,
          "arrays.m.cells: cell (0, 2) is at key 2, but there are only 2 keys, counted from 0".into()),
         (r#"{"arrays": {"m": {"cells": {"shape": [2, 2], "list": [[0, 1, 2]]}}}}"#,
-         "arrays.m.cells.list[0]: got a list of 3, expected a pair of whole numbers".into()),
+         "arrays.m.cells.list[0]: got a list of 3 values, expected a pair of whole numbers".into()),
         (r#"{"arrays": {"m": {"cells": {"list": []}}}}"#, "arrays.m.cells: the key \"shape\" is missing".into()),
         (r#"{"arrays": {"m": {"cells": {"shape": [0, 2], "list": []}}}}"#,
          "arrays.m.cells.shape[0]: 0 is too small, expected a number of queries or keys: a whole number from 1 to 2147483647".into()),
@@ -180,7 +180,7 @@ fn contradictions_are_named() {
     for (json, message) in [
         (
             r#"{"lengths": [3], "token_ids": [[5, 6, 0]], "pad_id": 0}"#,
-            "lengths: batch row 0 has length 3 but token_ids has 2 real tokens in this batch row: give only one of the two facts",
+            "lengths: the length of batch row 0 is 3, but token_ids has 2 real tokens in this batch row: give only one of the two facts",
         ),
         (
             r#"{"lengths": [3, 3], "attention_mask": [[1, 1, 1]]}"#,
@@ -338,7 +338,7 @@ fn shapes_are_read_and_checked() {
         ),
         (
             r#"{"q_len": 1, "kv_len": 1, "heads": 4, "kv_heads": 3}"#,
-            "shape: there are 4 query heads and 3 key-value heads: the number of query heads must be a multiple of the other",
+            "shape: there are 4 query heads and 3 key-value heads: the number of query heads must be a multiple of the number of key-value heads",
         ),
         (
             r#"{"q_len": 1, "kv_len": 5}"#,
@@ -488,8 +488,9 @@ fn tables_of_another_length_than_the_keys_are_refused() {
             assert!(mask.bind(&Shape::cross(6, 3), &facts).is_ok(), "{json}");
             for keys in [2, 4, 6] {
                 let error = mask.bind(&Shape::cross(3, keys), &facts).unwrap_err().to_string();
-                let expected =
-                    format!("facts: {name}: the rows have 3 entries but the shape has {keys} keys: give one entry");
+                let expected = format!(
+                    "facts: {name}: each batch row has 3 entries but the shape has {keys} keys: give one entry"
+                );
                 assert!(error.starts_with(&expected), "{error}");
             }
         }

@@ -246,10 +246,13 @@ fn check_refuses_what_the_parser_refuses() {
             causal_offset(i64::MIN),
             "`causal(offset=-9223372036854775808)`: offset is 9223372036854775808, which is larger than every position: at most 4611686018427387904 is possible",
         ),
-        (heads(Vec::<(u64, Mask)>::new()), "`heads()`: there are no arms, so nothing would be allowed: write `none`"),
+        (
+            heads(Vec::<(u64, Mask)>::new()),
+            "`heads()`: no mask is given, so no cell would be allowed: give at least one mask, or write `none`",
+        ),
         (
             heads([(0..4, full()), (3..5, none())]),
-            "`heads(0..4: full, 3..5: none)`: the arms `0..4` and `3..5` both name 3: arms must not overlap",
+            "`heads(0..4: full, 3..5: none)`: the selectors `0..4` and `3..5` both contain index 3: give selectors that do not overlap",
         ),
     ] {
         assert_eq!(mask.check().unwrap_err().to_string(), message);
@@ -280,7 +283,7 @@ fn arms_overlap_exactly_when_they_share_an_index() {
             (Ok(_), None) => {}
             (Err(error), Some(u64::MAX)) => assert!(error.message.contains("`else` is given twice")),
             (Err(error), Some(index)) => {
-                assert!(error.message.contains(&format!("both name {index}:")), "{arms}: {}", error.message);
+                assert!(error.message.contains(&format!("both contain index {index}:")), "{arms}: {}", error.message);
             }
             (result, _) => panic!("{arms}: {result:?}"),
         }

@@ -100,7 +100,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "sliding(0..4: full)",
             ":",
-            "found `:`, expected `,` or `)`: `sliding` has no arms; write for example `sliding(4096)`",
+            "found `:`, expected `,` or `)`: `sliding` takes no colon; write for example `sliding(4096)`",
         ),
         ("window(1 2)", "2", "found the number 2, expected `,` or `)`: put `,` between two arguments"),
         ("window(1=2)", "=", "found `=`, expected `,` or `)`: only a parameter's name can be before `=`"),
@@ -167,43 +167,59 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "documents([4611686018427387904, 1])",
             "documents([4611686018427387904, 1])",
-            "`documents`: the sum of the lengths is 4611686018427387905, which is larger than every position: at most 4611686018427387904 is possible",
+            "`documents`: the total length is 4611686018427387905, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         // Arms.
-        ("heads", "heads", "`heads` needs arms: write for example `heads(0..4: causal, 4..: sliding(8))`"),
-        ("heads()", "heads()", "`heads`: there are no arms, so nothing would be allowed: write `none`"),
+        (
+            "heads",
+            "heads",
+            "`heads` needs indices and masks in parentheses: write for example `heads(0..4: causal, 4..: sliding(8))`",
+        ),
+        (
+            "heads()",
+            "heads()",
+            "`heads`: no mask is given, so no cell would be allowed: give at least one mask, or write `none`",
+        ),
         (
             "heads(causal)",
             "causal",
-            "found `causal`, expected indices, `every n` or `else`: write an arm as `set: mask`, as in `heads(0..4: causal, 4..: sliding(8))`",
+            "found `causal`, expected indices, `every n` or `else`: write indices, a colon and a mask, as in `heads(0..4: causal, 4..: sliding(8))`",
         ),
         (
             "heads(0 causal)",
             "causal",
-            "found `causal`, expected `:`: write an arm as `set: mask`, as in `0..4: causal`",
+            "found `causal`, expected `:`: write indices, a colon and a mask, as in `0..4: causal`",
         ),
         (
             "heads([x]: causal)",
             "x",
-            "an arm must name indices, which count from 0: write a number, a range such as `0..4`, or a list of these",
+            "expected indices, which count from 0: write a number, a range such as `0..4`, or a list of these",
         ),
         (
             "layers(every: causal)",
             ":",
             "found `:`, expected a whole number: write for example `every 2` or `every 6 from 5`",
         ),
-        ("heads(0..4: causal, 3: full)", "3", "`heads`: the arms `0..4` and `3` both name 3: arms must not overlap"),
+        (
+            "heads(0..4: causal, 3: full)",
+            "3",
+            "`heads`: the selectors `0..4` and `3` both contain index 3: give selectors that do not overlap",
+        ),
         ("layers(every 0: full)", "every 0", "`layers`: `every` is 0: give at least 1"),
         (
             "causal & else",
             "else",
-            "`else` is not a mask: write `every` and `else` only before the colon of an arm, as in `layers(every 2: causal, else: full)`",
+            "`else` is not a mask: write `every` and `else` only before a colon, as in `layers(every 2: causal, else: full)`",
         ),
-        ("0..4: causal", "0", "found the number 0, expected a mask: positions belong in an atom, as in `keys(0..4)`"),
+        (
+            "0..4: causal",
+            "0",
+            "found the number 0, expected a mask: write positions only as arguments, as in `keys(0..4)`",
+        ),
         (
             "causal: full",
             ":",
-            "found `:`, expected `&`, `|` or `-`: write arms only inside `heads(..)`, `batch(..)` or `layers(..)`",
+            "found `:`, expected `&`, `|` or `-`: write a colon only inside `heads(..)`, `batch(..)` or `layers(..)`, between indices and a mask",
         ),
         // Operators of other languages.
         ("causal && padding", "&&", "`&&` is not an operator of the mask language: write `&` for both"),
@@ -232,7 +248,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "\"causal\"",
             "\"causal\"",
-            "found the text \"causal\", expected a mask: a name belongs in an atom, as in `dense(\"name\")` or `keys(label=\"name\")`",
+            "found the text \"causal\", expected a mask: write a quoted name only as an argument, as in `dense(\"name\")` or `keys(label=\"name\")`",
         ),
         (
             "causal padding",
@@ -258,7 +274,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "keys(label=\"x) & full",
             "\"x) & full",
-            "the text that begins with `\"` has no end: close it with `\"` on the same line",
+            "the text that begins with `\"` has no end: end the text with `\"` on the same line",
         ),
         (
             "dense(\"a\\q\")",
@@ -269,7 +285,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "causal & alibi",
             "alibi",
-            "`alibi` is a score, expected a mask: add it at the end of the text, as in `causal + alibi`",
+            "`alibi` is a score, expected a mask: add the score at the end of the text, as in `causal + alibi`",
         ),
         (
             "causal + padding",

@@ -63,7 +63,12 @@ fn edited_plans_are_refused() {
         (r#"[0,64,70]"#, r#"[0,64,64,70]"#, differs("patterns[0].rows")),
         (r#"[0,64,70]"#, r#"[0,70]"#, "patterns[0].rows: 1 tiles are given, but 70 query rows need at least 2".into()),
         (r#"[0,0,1,1]"#, r#"[0,1,1,1]"#, differs("pattern_of[1]")),
-        (r#"[0,0,1,1]"#, r#"[0,0,1]"#, "pattern_of: 3 entries are given for 4 pairs of batch row and head".into()),
+        (
+            r#"[0,0,1,1]"#,
+            r#"[0,0,1]"#,
+            "pattern_of: 3 pattern numbers are given for 4 pairs of batch row and head: give one number for each pair"
+                .into(),
+        ),
         (r#""mask":"causal & padding""#, r#""mask":7"#, "mask: got 7, expected a mask as text".into()),
         (r#""lengths":[70,3]"#, r#""lengths":[70,4]"#, differs("patterns[1].spans[1]")),
         (
@@ -103,7 +108,7 @@ fn a_vast_shape_with_few_tiles_is_refused_before_planning() {
     let long = json.replace(":4,", ":2147483647,").replace(r#""block_q":2147483647"#, r#""block_q":1"#);
     assert!(Plan::from_json(&long).unwrap_err().to_string().contains("query rows need"), "{long}");
     let wide = json.replace(r#""batch":1"#, r#""batch":4194304"#);
-    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("1 entries are given for 4194304 pairs"));
+    assert!(Plan::from_json(&wide).unwrap_err().to_string().contains("1 pattern numbers are given for 4194304 pairs"));
     let wider = json.replace(r#""batch":1"#, r#""batch":2147483647"#);
     assert_eq!(
         Plan::from_json(&wider).unwrap_err().to_string(),

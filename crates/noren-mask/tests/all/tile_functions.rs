@@ -3,6 +3,7 @@
 use noren_mask::atom::verify;
 use noren_mask::atoms::{self, TileCells, TileFunction};
 use noren_mask::{Facts, Mask, Shape};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -137,13 +138,13 @@ fn tiles_are_checked() {
     bits[..36].fill(0b11);
     cells.mixed(1, 2, bits).unwrap();
     for (row, tiles, reason) in
-        [(2, 0..1, "rows of"), (1, 3..4, "tiles"), (1, 2..3, "later tile"), (0, 2..3, "later tile")]
+        [(2, 0..1, "rows of"), (1, 3..4, "tiles"), (1, 2..3, "not after"), (0, 2..3, "not after")]
     {
         let error = cells.full(row, tiles).unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
     bits[0] = 0b100;
-    assert!(TileCells::new(0..100, 130).mixed(0, 2, bits).unwrap_err().to_string().contains("beyond"));
+    assert!(TileCells::new(0..100, 130).mixed(0, 2, bits).unwrap_err().to_string().contains("do not exist"));
     assert!(cells.allowed(99, 129) && !cells.allowed(100, 129) && !cells.allowed(99, 130) && !cells.allowed(-1, 0));
     assert!(cells.allowed(63, 127) && !cells.allowed(63, 128) && cells.bytes() < 1000);
 }
@@ -161,15 +162,129 @@ fn bounds_of_a_function_are_checked() {
     verify(&mask, &shape, &Facts::new()).unwrap();
     let narrow = Mask::from_fn(near).with_bounds(|_, _, rows| (vec![rows.start as u32..rows.end as u32], Vec::new()));
     let error = narrow.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
-    assert!(
-        error.contains("wrong bounds") && error.contains("the bounds state that no row of the range reads this key"),
-        "{error}"
-    );
+    assert!(error.contains("are wrong: query row") && error.contains("the bounds give this key to no row"), "{error}");
     let wide = Mask::from_fn(near).with_bounds(|_, _, _| (vec![0..40], vec![0..40]));
     let error = wide.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
-    assert!(error.contains("does not read the key"), "{error}");
+    assert!(error.contains("does not read key"), "{error}");
     assert!(
         Mask::from_fn(near).check_bounds(&shape, 10).unwrap_err().to_string().contains("not a function with bounds")
     );
-    assert!(atoms::causal().with_bounds(good).unwrap_err().to_string().contains("only the mask of a function"));
+    assert!(
+        atoms::causal()
+            .with_bounds(good)
+            .unwrap_err()
+            .to_string()
+            .contains("only a mask made by Mask::from_fn can have bounds")
+    );
+}
+
+#[test]
+#[allow(clippy::single_range_in_vec_init)] // bounds are lists of ranges
+fn functions_with_other_bounds_are_other_masks() {
+    let plain = Mask::from_fn(|_, _, q, k| k <= q);
+    let right =
+        plain.clone().with_bounds(|_, _, rows| (vec![0..rows.end as u32], vec![0..rows.start as u32 + 1])).unwrap();
+    let wrong = plain.clone().with_bounds(|_, _, _| (Vec::new(), Vec::new())).unwrap();
+    let masks = [&plain, &right, &wrong];
+    for (i, a) in masks.iter().enumerate() {
+        for (j, b) in masks.iter().enumerate() {
+            assert_eq!(a == b, i == j, "masks {i} and {j}");
+            assert_eq!(a.cmp(b).is_eq(), i == j, "masks {i} and {j}");
+        }
+        assert_eq!(HashSet::from([(*a).clone(), (*a).clone()]).len(), 1);
+    }
+    assert_eq!(HashSet::from(masks).len(), 3);
+    // two heads with one function and different bounds do not share a plan, and a union keeps both
+    let heads = atoms::heads([(0..1, right.clone()), (1..2, wrong.clone())]);
+    let plan = heads.bind(&Shape::square(200).heads(2), &Facts::new()).unwrap().plan();
+    assert_eq!(plan.stats().allowed, 200 * 201 / 2);
+    assert_eq!((wrong | right).bind(&Shape::square(200), &Facts::new()).unwrap().plan().stats().allowed, 200 * 201 / 2);
+}
+
+#[test]
+fn batch_rows_at_many_positions_are_computed_once() {
+    let (mask, calls) = sums((false, false));
+    let offsets: Vec<i64> = (0..100).map(|row| row * 7 % 400).collect();
+    let shape = Shape::new(3, 500, 0).batch(100).query_offsets(offsets.clone());
+    let bound = mask.bind(&shape, &Facts::new()).unwrap();
+    let count = calls.load(Ordering::Relaxed);
+    assert!(count <= 100, "{count}");
+    for pass in 0..2 {
+        for (row, offset) in offsets.iter().enumerate() {
+            for k in (pass..500).step_by(7) {
+                assert_eq!(bound.allowed(row, 0, 2, k), allowed(0, 0, offset + 2, k as i64));
+            }
+        }
+        bound.plan();
+        assert_eq!(calls.load(Ordering::Relaxed), count);
+    }
+}
+
+#[test]
+fn memory_of_stored_tiles_is_bounded() {
+    /// Mixed tiles, which take about 512 bytes for 64 keys.
+    struct Wide(Arc<AtomicUsize>);
+    impl TileFunction for Wide {
+        fn name(&self) -> String {
+            "wide".into()
+        }
+        fn uses_batch(&self) -> bool {
+            true
+        }
+        fn uses_head(&self) -> bool {
+            false
+        }
+        fn cells(&self, _: usize, _: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let mut cells = TileCells::new(queries, keys_end);
+            let mut bits = [0; TileCells::SIDE];
+            bits[0] = 1;
+            for tile in 0..(keys_end as u32).div_ceil(64) {
+                cells.mixed(0, tile, bits).map_err(|error| error.to_string())?;
+            }
+            Ok(cells)
+        }
+    }
+    // each batch row takes more than 32 MiB: not all of them are stored
+    let calls = Arc::new(AtomicUsize::new(0));
+    let mask = Mask::from_tiles(Wide(calls.clone()));
+    let bound = mask.bind(&Shape::cross(1, 1 << 22).batch(12), &Facts::new()).unwrap();
+    let before = calls.load(Ordering::Relaxed);
+    assert!(bound.allowed(11, 0, 0, 64) && !bound.allowed(11, 0, 0, 65));
+    assert_eq!(calls.load(Ordering::Relaxed), before);
+    assert!(bound.allowed(0, 0, 0, 64) && !bound.allowed(0, 0, 0, 65));
+    assert_eq!(calls.load(Ordering::Relaxed), before + 1);
+}
+
+#[test]
+fn tiles_at_the_limits_of_positions_do_not_panic() {
+    let ends = [i64::MIN, i64::MIN + 1, -65, -1, 0, 1, 64, 1 << 40, i64::MAX - 1, i64::MAX];
+    let bits = [u64::MAX; TileCells::SIDE];
+    for start in ends {
+        for end in ends {
+            for keys_end in ends {
+                for row in [0, 1, 1 << 40, 1 << 57, usize::MAX] {
+                    for (first, last) in [(0, 1), (5, 4), (0, u32::MAX), (u32::MAX - 1, u32::MAX), (u32::MAX, u32::MAX)]
+                    {
+                        let mut cells = TileCells::new(start..end, keys_end);
+                        let _ =
+                            (cells.mixed(row, first, bits), cells.full(row, first..last), cells.full(row, last..last));
+                        assert!(cells.bytes() < 10_000);
+                        for q in ends {
+                            for k in ends {
+                                let inside = start <= q && q < end && 0 <= k && k < keys_end;
+                                assert!(inside || !cells.allowed(q, k), "{start}..{end}, {keys_end}: {q}, {k}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // the first and the last row of tiles of all positions
+    let mut cells = TileCells::new(i64::MIN..i64::MAX, i64::MAX);
+    cells.full(0, 0..1).unwrap();
+    cells.full((1 << 58) - 1, 1..u32::MAX).unwrap();
+    assert!(cells.allowed(i64::MIN, 0) && cells.allowed(i64::MIN + 63, 63) && !cells.allowed(i64::MIN + 64, 0));
+    assert!(cells.allowed(i64::MAX - 1, 64) && !cells.allowed(i64::MAX - 64, 64) && !cells.allowed(0, 64));
 }

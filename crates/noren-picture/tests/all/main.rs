@@ -2,4 +2,5 @@
 //! runs one module.
 
 mod atlas;
+mod page;
 mod pictures;

@@ -103,7 +103,7 @@ query ↓  key →         query ↓  key →       query ↓  key →         q
     assert_eq!(text(&bound.picture()), expected);
     let one = text(&bound.picture().batch(1).head(2));
     assert!(one.contains("batch 1, head 2\n") && !one.contains("batch 0"), "{one}");
-    assert!(text(&bound.picture().max_panels(2)).contains("the first 2 of 4 patterns"));
+    assert!(text(&bound.picture().max_panels(2)).contains("the first 2 of 4 different patterns"));
     let uniform = bind("causal & padding", &shape, &Facts::new().lengths([4, 4]));
     assert!(text(&uniform.picture()).contains("\nbatch 0-1, heads 0-2\n"));
 }
@@ -175,7 +175,7 @@ query v  key >
      2   - # # +
      3   - - # #
 
-- only in the first   + only in the second   # allowed by both   . denied by both
+- only in the first mask   + only in the second mask   # allowed by both   . denied by both
 ";
     assert_eq!(picture, expected);
     let same = a.picture_of_difference(&a);
@@ -217,7 +217,9 @@ fn tiles_are_the_plans() {
             }
         }
     }
-    assert!(text.contains("# allowed, full tile   * allowed, mixed tile   o denied, mixed tile   . skipped"));
+    assert!(
+        text.contains("# allowed, in a full tile   * allowed, in a mixed tile   o denied, in a mixed tile   . skipped")
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any as _Any
 
 from ._attention import attention as attention
 from ._cache import KvCache as KvCache
+from ._code import code as code
 from ._doctor import (
     Finding as Finding,
     Question as Question,
@@ -193,8 +194,8 @@ _MODULES = ("private",)
 
 
 def __getattr__(name: str) -> _Any:
-    """Returns the attribute `name` of `noren` if its module is imported on first use: a conversion of a format or of a
-    mask function, `facts_from`, `audit`, `guard`, `MaskFault`, or a submodule such as `private`.
+    """Returns the attribute `name` of `noren`, whose module is imported when the attribute is first used: a conversion of a
+    format or of a mask function, `facts_from`, `audit`, `guard`, `MaskFault`, or a submodule such as `private`.
     """
     if name in _WHERE:
         from importlib import import_module

@@ -1,10 +1,10 @@
-"""`python -m noren probe`: the probe of attention functions from a shell."""
+"""Runs `python -m noren probe`, the probe of attention functions, from a shell."""
 
 import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command with its arguments and returns the exit status."""
+    """Runs the command with the arguments `arguments`, and returns its exit status (0: success)."""
     if arguments[:1] == ["probe"]:
         from .probing.command import main as probe
 

@@ -1,7 +1,7 @@
-"""Arrays of several libraries: they are passed to the kernels without a copy, and results are arrays of the same library.
+"""Passes arrays of several libraries to the kernels without a copy, and returns results as arrays of the same library.
 
-Each library has a class; all these classes have the same methods. PyTorch and other libraries are imported only if one of their
-arrays is given.
+For each library, this module has one class; the classes have the same methods. PyTorch and other libraries are imported only if
+one of their arrays is given.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Array = Any
 
 
 def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for `name`, the array of a score modifier, which does not hold floats. `kind` is the type of its
-    numbers, and `fix` the code that converts them. For booleans, the message explains how to give a mask.
+    """Raises a TypeError for the array `name` of a score modifier, because it does not hold floats. `kind` is the type of the
+    array's numbers, and `fix` is code that converts them to floats. For booleans, the message explains how to give a mask.
     """
     if kind == "bool":
         raise TypeError(
@@ -29,10 +29,11 @@ def _refuse_kind(name: str, kind: str, fix: str) -> None:
 
 
 class NumPy:
-    """NumPy arrays. `ml_dtypes.bfloat16` is passed as its bits (uint16), because NumPy exports no types of other packages."""
+    """The class for NumPy arrays. Arrays of `ml_dtypes.bfloat16` are passed as their bits (uint16), because NumPy's DLPack
+    export does not support types of other packages."""
 
     def check(self, name: str, array: Array) -> None:
-        """Raises an error if attention cannot compute with the array. The message calls the array `name`.
+        """Raises an error if attention cannot compute with the array; `name` is the name of the array in the message.
 
         NumPy arrays are checked by `lend`.
         """
@@ -46,11 +47,11 @@ class NumPy:
         if array.dtype == np.uint16 or array.dtype == object:
             raise TypeError(f"the array holds {array.dtype}: give float32, float16 or bfloat16")
         if not array.dtype.isnative:
-            raise TypeError("the array holds numbers of another byte order: give array.astype(array.dtype.newbyteorder('='))")
+            raise TypeError("the array holds numbers in another byte order than this machine: give array.astype(array.dtype.newbyteorder('='))")
         return array
 
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:
-        """Returns an array for results, of the type of `like`."""
+        """Returns a new array for results, with the type of the array `like`."""
         import numpy as np
 
         return np.empty(shape, like.dtype)
@@ -84,7 +85,7 @@ class NumPy:
 
 
 class Torch:
-    """PyTorch tensors on the CPU."""
+    """The class for PyTorch tensors on the CPU."""
 
     def check(self, name: str, array: Array) -> None:
         from ._tensors import check_floats
@@ -98,8 +99,7 @@ class Torch:
 
         if array.requires_grad and torch.is_grad_enabled():
             raise ValueError(
-                "the tensor requires a gradient, which nr.attention does not record: use noren.torch.attention, "
-                "tensor.detach() or torch.no_grad()"
+                "the tensor requires a gradient, but nr.attention records no gradients: use noren.torch.attention, tensor.detach() or torch.no_grad()"
             )
         return array.detach()
 
@@ -128,7 +128,8 @@ class Torch:
 
 
 class Others(NumPy):
-    """Arrays of other libraries with `__dlpack__`. NumPy allocates the results, and the library of the inputs imports them."""
+    """The class for arrays of other libraries that have `__dlpack__`. NumPy allocates the results, which are then converted to
+    the library of the inputs."""
 
     def lend(self, array: Array) -> Any:
         return array
@@ -153,7 +154,7 @@ _NUMPY, _TORCH, _OTHERS = NumPy(), Torch(), Others()
 
 
 def library(array: Array) -> NumPy | Torch | Others:
-    """Returns the object whose methods handle arrays of the library of `array`."""
+    """Returns the object (`NumPy`, `Torch` or `Others`) that handles arrays of the library to which `array` belongs."""
     root = type(array).__module__.split(".", 1)[0]
     if root == "numpy":
         return _NUMPY

@@ -52,14 +52,15 @@ def attention(
     The output `[batch, heads, q_len, v_dim]` has the library and type of `q`. `return_lse` adds the log-sum-exps `[batch, heads,
     q_len]` in float32, `return_weights` the probabilities `[batch, heads, q_len, kv_len]`; the result is then a tuple.
 
-    `mask` is a mask, its text, a mask with score modifiers, a plan, or a bound or recognised mask. `arrays` holds the arrays that
-    the score modifiers name. A bound or recognised mask with one batch row or one head is repeated over all of them. `facts` are
-    those of `Mask.bind`. If `q_len` and `kv_len` differ, a mask that depends on the positions of queries needs `query_offset`,
-    the position of the first query.
+    `mask` is a mask, its text, a mask with score modifiers, a plan, or a bound or recognised mask. `arrays` holds the arrays
+    that the score modifiers name. A bound or recognised mask with one batch row is used for all batch rows, one with one head
+    for all heads. `facts` are those of `Mask.bind`. If `q_len` and `kv_len` differ, a mask that depends on the positions of
+    queries needs `query_offset`, the position of the first query.
 
-    An array is a mask by its convention: `keep` (true = may attend), `drop` (true = ignored), `additive` (floats that are added to
-    scores; -inf hides). Its shape is `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` or
-    `[batch, heads, q_len, kv_len]`; every dimension may be 1. A key is read only if `mask` and all arrays allow it.
+    A mask array is given by the argument for its convention: `keep` (true = may attend), `drop` (true = ignored), `additive`
+    (floats that are added to scores; -inf hides). The shape of a mask array is `[q_len, kv_len]`, `[batch, q_len, kv_len]`,
+    `[batch * heads, q_len, kv_len]` or `[batch, heads, q_len, kv_len]`; every dimension may be 1. A key is read only if `mask`
+    and all arrays allow it.
 
     Scores are changed in this order:
 
@@ -76,8 +77,8 @@ def attention(
 
     A query that may read no key gets the output 0 and the log-sum-exp -inf.
 
-    Raises `noren.Error` (a ValueError) for values and TypeError for types. Arrays must not change during the call, because it
-    releases the interpreter's lock. Ctrl-C cancels a call.
+    Raises `noren.Error` (a ValueError) for wrong values and TypeError for wrong types. Arrays must not change during the call,
+    because the call releases the interpreter's lock. Ctrl-C cancels a call.
     """
     lib = library(q)
     for name, array in (("q", q), ("k", k), ("v", v)):
@@ -121,8 +122,8 @@ def plan_with_arrays(
     given: Mapping[str, Array],
     by_distance: bool = False,
 ) -> tuple[Plan, Spec | None, list[Array]]:
-    """Combines a mask with mask arrays; the keys of `given` are their conventions "keep", "drop" and "additive". Returns (plan,
-    `mask` if it is a `Spec` else None, arrays of floats that are added to scores).
+    """Plans a mask combined with the mask arrays in `given`, a dict from conventions ("keep", "drop", "additive") to arrays.
+    Returns (plan, `mask` if it is a `Spec` (a mask with score modifiers) or None, arrays of floats that are added to scores).
     """
     if not given:
         if mask is None:
@@ -149,9 +150,9 @@ def plan_of(
     query_offset: int | Sequence[int] | None = None,
     by_distance: bool = False,
 ) -> tuple[Plan, Spec | None]:
-    """Returns (plan of `mask` for the sizes of `q` and `k`, `mask` if it is a `Spec` else None).
+    """Returns (plan of `mask` for the sizes of `q` and `k`, `mask` if it is a `Spec` (a mask with score modifiers) or None).
 
-    `by_distance` states that score modifiers depend on the distance of query and key.
+    `by_distance` is true if score modifiers depend on the distance of query and key.
     """
     if isinstance(mask, (Plan, BoundMask, Recognised)):
         if facts is not None or query_offset is not None:
@@ -188,8 +189,8 @@ def _sizes(q: Array, k: Array) -> Sizes:
 
 
 def shape_of(q: Array, k: Array, query_offset: int | tuple[int, ...] | None = None, moves: bool = True) -> Shape:
-    """Returns the shape of an attention call from the sizes of `q` and `k`. If `moves` is false, the query offset does not change
-    the result and may be left out.
+    """Returns the shape of an attention call from the sizes of `q` and `k`. `moves` is true if the query offset (position of
+    the first query) can change the result; if false, the offset may be left out.
     """
     batch, heads, kv_heads, q_len, kv_len = _sizes(q, k)
     if query_offset is None and not moves:
@@ -207,7 +208,7 @@ def parsed(text: str) -> Mask | Spec:
     try:
         found: Mask | Spec = _noren.parse(text)
     except UnicodeEncodeError:
-        raise ParseError(f"the mask is the text {text!a}, which has characters that are not Unicode: give the text of a mask") from None
+        raise ParseError(f"the text of the mask is {text!a}, which contains characters that are not Unicode: give the text of a mask") from None
     return found
 
 
@@ -233,7 +234,7 @@ def modifiers_of(
     arrays: Mapping[str, Array] | None = None,
     **rest: Any,
 ) -> Modifiers:
-    """Returns the score modifiers of an attention call, with their arrays as `float32`."""
+    """Returns the score modifiers of an attention call. Their arrays are converted to `float32`."""
     scale, softcap = number("scale", scale), number("softcap", softcap)
     plain = {"dropout": 0.0, "seed": 0}
     rest = {name: value for name, value in rest.items() if value is not None and not (type(value) in (int, float) and plain.get(name) == value)}

@@ -1,4 +1,4 @@
-"""`noren.KvCache`: keys and values that stay packed between the steps of a generation."""
+"""`noren.KvCache`: a key-value cache that keeps keys and values packed for the kernels between the steps of a generation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._noren import Error, Facts, Mask, Spec, StepPlan, _KvCache, full
 DTYPES = ("float32", "bfloat16", "float16")
 
 StepMask = Mask | Spec | StepPlan | str
-"""The types of the mask of a step: a mask, a mask with score modifiers, their text, or the plan of the step."""
+"""The types of the mask of one generation step: a mask, a mask with score modifiers, their text, or the plan of the step."""
 
 
 class KvCache:
@@ -40,11 +40,12 @@ class KvCache:
     <KvCache of 2 heads with 4 numbers in float32, space for 64 tokens, lengths [5]>
 
     In float32, the result of a step has the same bits as the same rows of `noren.attention` over the whole sequence with the
-    same `isa`, for every form, size of steps and number of threads; a rotating cache has those of the mask of its window.
-    Slots that were never written, that were freed, or that a mask hides change no bit, NaN included.
+    same `isa`. This holds for every form of cache, size of steps and number of threads. For a rotating cache, compare with
+    attention whose mask hides the tokens outside of the cache's window. Cache slots that were never written, were freed, or are
+    hidden by a mask change no bit of a result, even if they hold NaN.
 
-    A cache can be used by several threads at the same time for `attend` and `plan`. A call that changes the cache while another
-    call runs, or the reverse, raises `noren.Error` and changes nothing.
+    A cache can be used by several threads at the same time for `attend` and `plan`. If a call that changes the cache overlaps
+    with any other call, one of both raises `noren.Error` and changes nothing.
     """
 
     __slots__ = ("__weakref__", "_cache", "_dtype", "_form", "_sizes")
@@ -76,10 +77,11 @@ class KvCache:
         dtype: Any = "float32",
         isa: str | None = None,
     ) -> KvCache:
-        """Returns a cache of the first `sink_tokens` tokens and the last `window` tokens of each sequence.
+        """Returns a cache that keeps the first `sink_tokens` tokens and the last `window` tokens of each sequence.
 
-        A step appends at most `ahead` tokens. Of the tokens up to its own, a query reads only the sink tokens and the last
-        `window` tokens, whatever the mask. A mask that allows later tokens, such as `full`, still allows those of the same step. Positions are those of the whole sequence. Other arguments as in `KvCache`.
+        A step appends at most `ahead` tokens. Whatever the mask allows, a query reads no earlier tokens except the sink tokens
+        and the last `window` tokens. If the mask also allows later tokens, as `full` does, the query reads the later tokens of
+        the same step. Positions are those of the whole sequence. The other arguments are those of `KvCache`.
         """
         self = cls.__new__(cls)
         sizes = {"window": window, "sink_tokens": sink_tokens, "ahead": ahead}
@@ -99,10 +101,10 @@ class KvCache:
         dtype: Any = "float32",
         isa: str | None = None,
     ) -> KvCache:
-        """Returns a cache of `blocks` blocks for all sequences together.
+        """Returns a cache whose memory is `blocks` blocks, which all sequences share.
 
-        A block holds `block` tokens: a multiple of 16, from 16 to 256. Blocks return to the pool when their tokens are removed.
-        Other arguments as in `KvCache`.
+        A block holds `block` tokens: a multiple of 16, from 16 to 256. A block is free again when its tokens are removed. The
+        other arguments are those of `KvCache`.
         """
         self = cls.__new__(cls)
         self._make("paged", {"blocks": blocks, "block": block}, kv_heads, head_dim, sequences, v_dim, dtype, isa)
@@ -112,7 +114,7 @@ class KvCache:
         sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "v_dim": head_dim if v_dim is None else v_dim, "sequences": sequences, **own}
         self._sizes = {name: whole(name, size, 0 if name == "sink_tokens" else 1) for name, size in sizes.items()}
         if isa is not None and not isinstance(isa, str):
-            raise TypeError(f"isa is {short(isa)}: give a name from noren.isas()")
+            raise TypeError(f"`isa` is {short(isa)}: give a name from noren.isas()")
         self._dtype = _dtype_name(dtype)
         self._cache = _KvCache(form, self._sizes, self._dtype, isa)
         self._form = form
@@ -129,8 +131,8 @@ class KvCache:
         With `cu_seqlens`, sequences get different numbers of tokens: `k` is `[1, kv_heads, total, head_dim]`, and sequence `b` gets
         the tokens `cu_seqlens[b]` to `cu_seqlens[b + 1] - 1`, which may be none.
 
-        Raises `noren.Error` if shapes do not fit or the space does not suffice, and TypeError for other types. After an error the
-        cache is unchanged.
+        Raises `noren.Error` if the shapes do not fit the cache or its space does not suffice, and TypeError for arrays of other
+        types. After an error the cache is unchanged.
         """
         self._cache.append(_lend("k", k), _lend("v", v), _starts(cu_seqlens))
 
@@ -161,11 +163,12 @@ class KvCache:
         With `cu_seqlens`, as in `append`, `q` is `[1, heads, total, head_dim]`. `return_lse` adds the log-sum-exps in float32; the
         result is then a tuple.
 
-        `mask` is a mask, a mask with score modifiers, a text, or the plan of this step (`plan`). Positions are those of the whole
-        sequence; `facts` describe all tokens so far. Other arguments have the meaning of `noren.attention`. In arrays of masks and
-        scores, `[sequences, heads, queries, keys]`, key `j` is the key at position `j`; for a rotating cache see `key_positions`.
+        `mask` is a mask, a mask with score modifiers, a text, or the plan of this step (`plan`). Positions in the mask are
+        positions in the whole sequence; `facts` describe all tokens appended so far. Other arguments have the meaning of
+        `noren.attention`. In arrays of masks and scores, `[sequences, heads, queries, keys]`, key `j` is the key at position
+        `j`; for a rotating cache see `key_positions`.
 
-        Raises `noren.Error` (a ValueError) for values and TypeError for types. Ctrl-C cancels a call.
+        Raises `noren.Error` (a ValueError) for wrong values and TypeError for wrong types. Ctrl-C cancels a call.
         """
         lib, lent, with_lse = library(q), _lend("q", q), flag("return_lse", return_lse)
         given = given_arrays(keep=keep, drop=drop, additive=additive)
@@ -195,10 +198,11 @@ class KvCache:
         cu_seqlens: Sequence[int] | Array | None = None,
         facts: Facts | Mapping[str, Any] | None = None,
     ) -> StepPlan:
-        """Returns the plan of a step with `heads` query heads, after its `new` tokens were appended.
+        """Returns the plan of one generation step for `heads` query heads. Call it after the step's `new` tokens were appended.
 
-        The plan is valid for every cache with the same form, sizes and history, such as the caches of other layers, until
-        tokens are appended or removed. With `cu_seqlens`, as in `append`, `new` has no meaning.
+        The plan is valid for every cache of the same form and sizes in which the sequences have the same lengths, such as the
+        caches of other layers, until tokens are appended or removed. With `cu_seqlens`, which has the meaning of `append`, the
+        argument `new` has no effect.
         """
         return self._plan(mask, whole("heads", heads, 1), whole("new", new, 1), _starts(cu_seqlens), facts, {})[0]
 
@@ -222,9 +226,11 @@ class KvCache:
         return self._cache.plan(base, facts, heads, new, cu_seqlens, spec), added
 
     def key_positions(self, new: int = 1, *, cu_seqlens: Sequence[int] | Array | None = None) -> Any:
-        """Returns the position of each key of a step, `[sequences, keys]`, as integers of NumPy; -1 where there is no key.
+        """Returns the positions of the keys that a step reads: `[sequences, keys]`, NumPy integers. An index without a key has
+        the position -1.
 
-        `new` and `cu_seqlens` are those of the step. Arrays of masks and scores have these keys.
+        Give `new` and `cu_seqlens` as for `plan` in this step. Mask arrays and score arrays for `attend` have their keys in the
+        order of the result.
         """
         import numpy as np
 
@@ -234,14 +240,17 @@ class KvCache:
     # --- guesses ----------------------------------------------------------------------------------------------------
 
     def tree(self, parents: Sequence[int] | Sequence[Sequence[int]], *, window: int | None = None, sink_tokens: int | None = None) -> Mask:
-        """Returns the mask of a tree of guesses (speculative decoding), after the guesses were appended.
+        """Returns the mask of a tree of guessed tokens (speculative decoding). Call it after the guesses were appended.
 
         The last `len(parents)` tokens of each sequence are the guesses. Guess `i` reads itself, its ancestors, and the tokens before
-        the guesses. `parents[i]` is the index of its parent, or -1 for a root. A list of such lists has one tree for each sequence.
+        the guesses. `parents[i]` is the index of its parent, or -1 for a root. A list of lists gives one tree for each
+        sequence.
 
-        With `window`, a guess reads the last `window` tokens of its own path, itself included, and the first `sink_tokens` tokens: as
-        `sliding(window)` allows when the path is appended token by token [default: all tokens; those of a rotating cache]. A
-        rotating cache needs more space than this window, because guesses are stored one after another: `window + guesses - 1`.
+        With `window`, a guess reads only the last `window` tokens of its own path (the tokens before the guesses, its ancestors
+        and itself), and the first `sink_tokens` tokens of the sequence. The same tokens are allowed by `sliding(window)` if the
+        path is appended token by token. [default: the window and sink tokens of a rotating cache; in other caches all tokens,
+        and no sink tokens if only `window` is given] A rotating cache may need more space than this window, because guesses are
+        stored one after another: at most `window + guesses - 1`, and only `window` if the guesses are one chain.
 
         Rotary embeddings must place guess `i` at the number of tokens before the guesses plus its number of ancestors.
 
@@ -254,10 +263,12 @@ class KvCache:
         return tree_mask(self.lengths, parents, window, sink_tokens, self._sizes if self._form == "rotating" else None)
 
     def keep(self, accepted: Sequence[int], *, guesses: int, sequence: int | None = None) -> None:
-        """Keeps, of the last `guesses` tokens of a sequence, those with the indices `accepted`, and removes the others.
+        """Of the last `guesses` tokens of a sequence, keeps those with the indices `accepted` (0 is the first guess), and
+        removes the others.
 
-        `accepted` ascends: the accepted path of a tree, from its root. The cache is then as if only these tokens had been appended.
-        `sequence` may be left out if there is one sequence. Raises `noren.Error` for other indices; the cache is then unchanged.
+        `accepted` is in ascending order: the accepted path of the tree, from its root. The cache is then as if only these
+        tokens had been appended. `sequence` may be left out if there is one sequence. Raises `noren.Error` for other indices;
+        the cache is then unchanged.
         """
         self._cache.keep(self._sequence(sequence), whole("guesses", guesses), indices("accepted", accepted))
 
@@ -267,7 +278,8 @@ class KvCache:
         """Removes the last tokens of a sequence until `length` are left.
 
         `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step. Raises
-        `noren.Error` if the sequence is shorter, or if older tokens were overwritten; the cache is then unchanged.
+        `noren.Error` if the sequence has fewer than `length` tokens, or if a rotating cache would have to remove older tokens;
+        the cache is then unchanged.
         """
         self._cache.truncate(self._sequence(sequence), whole("length", length))
 
@@ -315,22 +327,23 @@ class KvCache:
 
     @property
     def form(self) -> str:
-        """The form of the cache: "contiguous", "rotating" or "paged"."""
+        """The kind of the cache: "contiguous", "rotating" or "paged"."""
         return self._form
 
     @property
     def free_blocks(self) -> int:
-        """The number of blocks of a paged cache that no sequence uses; 0 in other forms."""
+        """The number of blocks of a paged cache that no sequence uses; 0 for a contiguous or rotating cache."""
         return self._cache.free_blocks
 
     @property
     def bytes(self) -> int:
-        """The bytes of memory for keys and values, used or not."""
+        """The number of bytes of memory for keys and values, used and unused."""
         return self._cache.bytes
 
     @property
     def isa(self) -> str:
-        """The processor path that the cache is packed for and computes on."""
+        """The ISA (set of processor instructions) for which keys and values are packed and with which attention is computed: a
+        name of `noren.isas()`."""
         return self._cache.isa
 
     def __repr__(self) -> str:
@@ -351,15 +364,15 @@ class KvCache:
         return f"<KvCache of {self.kv_heads} heads with {width} numbers in {self.dtype}, {space}, {lengths}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a KvCache cannot be pickled or copied: make a new cache and append the tokens again")
+        raise TypeError("a KvCache cannot be pickled or copied: make a new cache, and append the tokens to it again")
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Returns the name of a type that is given as a text or as a type of NumPy or PyTorch."""
+    """Returns the name of a number type, which is given as a text or as a type of NumPy or PyTorch."""
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or dtype
     name = str(name).rpartition(".")[2] if isinstance(name, str) or type(name).__name__ == "dtype" else ""
     if name not in DTYPES:
-        raise TypeError(f"dtype is {short(dtype)}: give one of {', '.join(map(repr, DTYPES))}")
+        raise TypeError(f"`dtype` is {short(dtype)}: give one of {', '.join(map(repr, DTYPES))}")
     return name
 
 
@@ -370,9 +383,9 @@ def _lend(name: str, array: Array) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         if array.device.type not in ("cpu", "meta"):
-            raise Error(f"{name} is on {array.device}: a KvCache is in the memory of the CPU, so give {name}.cpu()")
+            raise Error(f"{name} is on {array.device}, but a KvCache is in the memory of the CPU: give {name}.cpu()")
         if array.requires_grad and torch.is_grad_enabled():
-            raise Error(f"{name} requires a gradient, which a KvCache does not record: give {name}.detach(), or call in torch.no_grad()")
+            raise Error(f"{name} requires a gradient, but a KvCache records no gradients: give {name}.detach(), or call in torch.no_grad()")
     check_strided(name, array)
     if not 2 <= len(array.shape) <= 4:
         raise Error(f"{name} has shape {list(array.shape)}: give [sequences, heads, new, head_dim]; leading dimensions of 1 may be left out")
@@ -388,10 +401,10 @@ def _starts(cu_seqlens: Any) -> list[int] | None:
 def _refuse_beside_plan(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise Error(f"the plan of a step already contains its mask, facts and queries: leave out {name}=, or give a mask instead of the plan")
+            raise Error(f"the plan of a step already contains its mask, facts and query positions: leave out {name}=, or give a mask instead of the plan")
 
 
 def _refuse_mask(mask: Any) -> TypeError:
     if type(mask).__name__ in ("Plan", "BoundMask", "Recognised"):
-        return TypeError(f"a {type(mask).__name__} is bound to one shape, and each step has another shape: give a mask, or the plan of the step, cache.plan(mask, heads, new)")
+        return TypeError(f"a {type(mask).__name__} is bound to one shape, but each step of a cache has another shape: give a mask, or the plan of the step, cache.plan(mask, heads, new)")
     return refuse_array(mask)

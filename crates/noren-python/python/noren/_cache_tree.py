@@ -1,4 +1,4 @@
-"""Masks of trees of guesses over the tokens of a cache."""
+"""Masks for trees of guessed tokens in a key-value cache (speculative decoding)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ._noren import Error, Mask, batch, causal, keys, none, queries, sliding, tr
 
 
 def tree_mask(lengths: Sequence[int], parents: Any, window: Any, sink_tokens: Any, rotating: Mapping[str, int] | None) -> Mask:
-    """Returns the mask of `KvCache.tree`. `lengths` are those of the sequences, `rotating` the sizes of a rotating cache."""
+    """Returns the mask of `KvCache.tree`. `lengths` has the number of tokens of each sequence. `rotating` is a dict with the
+    sizes of a rotating cache ("window", "sink_tokens"), or None for other caches."""
     trees = _trees(parents, lengths)
     shown = _window(window, sink_tokens, rotating)
     masks = [_of_sequence(b, length, nodes, shown, rotating) for b, (length, nodes) in enumerate(zip(lengths, trees, strict=True))]
@@ -18,7 +19,7 @@ def tree_mask(lengths: Sequence[int], parents: Any, window: Any, sink_tokens: An
 
 
 def _trees(parents: Any, lengths: Sequence[int]) -> list[list[int]]:
-    """Returns the parents of each sequence's guesses, as checked lists."""
+    """Checks the parents of the guesses (proposed tokens of speculative decoding) and returns them as lists, one for each sequence."""
     given = listed("parents", parents)
     one = not any(isinstance(part, (list, tuple, range)) or getattr(part, "shape", ()) for part in given)
     if one and not given:
@@ -41,12 +42,12 @@ def _nodes(name: str, parents: list[Any]) -> list[int]:
 
 
 def _window(window: Any, sink_tokens: Any, rotating: Mapping[str, int] | None) -> tuple[int, int] | None:
-    """Returns (window in tokens, number of sink tokens), None if every token may be read."""
+    """Returns (window in tokens, number of sink tokens); None if a guess (a proposed token) may read all tokens before it."""
     near = None if window is None else whole("window", window, 1)
     sinks = None if sink_tokens is None else whole("sink_tokens", sink_tokens)
     if rotating is None:
         if near is None and sinks is not None:
-            raise Error("sink_tokens= was given without window=, and then every token may be read: give window= too")
+            raise Error("sink_tokens= was given without window=, but without a window every token may be read: give window= too")
         return None if near is None else (near, sinks or 0)
     stored = rotating["sink_tokens"]
     if sinks is not None and sinks > stored:
@@ -71,7 +72,8 @@ def _of_sequence(b: int, length: int, parents: list[int], shown: tuple[int, int]
 
 
 def _windows(past: int, depths: list[int], window: int, sinks: int) -> Mask:
-    """Returns the mask in which each guess reads the window that ends at its position, `past` plus its depth, and sink tokens."""
+    """Returns a mask that limits each guess to the first `sinks` tokens, and to the `window` positions that end at its own
+    position. The position of a guess is `past` (the number of tokens before the guesses) plus its depth."""
     if depths == list(range(len(depths))):
         return sliding(window) | causal() & keys(range(sinks)) if sinks else sliding(window)
     shown = none()
@@ -85,7 +87,7 @@ def _windows(past: int, depths: list[int], window: int, sinks: int) -> Mask:
 
 
 def _depths(parents: list[int]) -> list[int]:
-    """Returns the number of ancestors of each node."""
+    """Returns the number of ancestors of each node of a tree."""
     depths = [-1] * len(parents)
     for node in range(len(parents)):
         path = []
@@ -100,9 +102,11 @@ def _depths(parents: list[int]) -> list[int]:
 
 
 def _check_stored(b: int, past: int, parents: list[int], depths: list[int], window: int, rotating: Mapping[str, int]) -> None:
-    """Raises `Error` if a rotating cache hides keys that a guess must read.
+    """Raises `Error` if the window of a rotating cache is too small, so that a guess (a proposed token of speculative decoding)
+    cannot read all keys that it must read.
 
-    The cache shows guess `i` the window that ends at its place in the cache, `past + i`, which may be later than its position.
+    Guess `i` is stored at the index `past + i`, and can read only the window of keys that ends at this index. This index can be
+    larger than the position of the guess, which is `past` plus its number of ancestors.
     """
     needed = 0
     for i, depth in enumerate(depths):
@@ -112,13 +116,12 @@ def _check_stored(b: int, past: int, parents: list[int], depths: list[int], wind
         needed = max(needed, past + i + 1 - lowest)
     if needed > rotating["window"]:
         raise Error(
-            f"the cache shows each token a window of {rotating['window']} tokens, but guesses of sequence {b} need {needed}, because they are "
-            f"stored one after another: make the cache with window={needed} or more, and give the window of the mask as window="
+            f"the cache keeps a window of {rotating['window']} tokens for each token, but guesses of sequence {b} need {needed}, because guesses are stored one after another: make the cache with window={needed} or more, and give the window of the mask as window="
         )
 
 
 def _path(parents: list[int], node: int, limit: int) -> Iterator[int]:
-    """Returns a node and its ancestors, at most `limit` nodes."""
+    """Yields the index of a node, then the indices of its ancestors up to the root: at most `limit` indices in total."""
     while node >= 0 and limit > 0:
         yield node
         node, limit = parents[node], limit - 1

@@ -9,7 +9,7 @@ from torch import Tensor
 from ._noren import Plan
 
 simulated = False
-"""Whether calls with CPU tensors use the GPU kernels, in Triton's interpreter (`noren.gpu.simulate`)."""
+"""True if calls with CPU tensors use the GPU kernels. Triton's interpreter then runs these kernels (see `noren.gpu.simulate`)."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Call:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     partial: bool = False
-    """True if the call has only some of the keys that its query rows read. The gradients of the call are then partial sums."""
+    """True if the keys of the call are only a part of the keys that its query rows read. The gradients of the call are then
+    partial sums."""
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""`noren.check` and `noren.recognise`: the diagnosis of mask arrays from other programs, and expressions for them."""
+"""`noren.check`, the diagnosis of mask arrays from other programs, and `noren.recognise`, which finds expressions for mask
+arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 from ._views import Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
-"""The meaning of an array's values. "keep": true may attend. "drop": true is ignored. "additive": the values are added to scores."""
+"""The meaning of the values in a mask array. "keep": true may attend. "drop": true is ignored. "additive": values are added to
+scores, and -inf hides a cell."""
 
 _DECLARED = frozenset({
     "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
@@ -25,8 +27,8 @@ _DECLARED = frozenset({
     "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
     "promptlen", "promptlens", "promptlength", "promptlengths",
 })  # fmt: skip
-"""Names of arguments of `noren.check`, in lower case and without underscores. A list given for one of these arguments is a
-declaration; a list given for any other argument is an array that belongs to the mask."""
+"""Names of arguments of `noren.check`, in lower case and without underscores. A list that is given for one of these arguments
+is a declaration. A list for any other argument is read as an array that belongs to the mask."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Finding:
     """One statement of the report about a mask: a mistake, or a note."""
 
     cls: str
-    """The name of the finding's class of mistakes, a key of `noren.check_classes()`."""
+    """The name of the class of mistakes to which the finding belongs. The names are the keys of `noren.check_classes()`."""
     certainty: Literal["possible", "likely", "certain"]
-    """The certainty of the finding."""
+    """The degree of certainty that the finding is a mistake and not intended."""
     severity: Literal["note", "warning", "error"]
-    """The severity of the finding; a note does not make the mask faulty."""
+    """The severity of the mistake; a finding with the severity "note" does not make the mask faulty."""
     says: str
     """The finding in one sentence."""
     wrong_cells: int
@@ -48,17 +50,17 @@ class Finding:
     repair: str | None
     """The repaired mask as an expression, or the change that repairs the mask; None if no repair is known."""
     cause: str
-    """The line of code that usually causes the mistake."""
+    """The line of code that usually causes a mistake of this class."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer decides the verdict. The caller answers it with a further declaration."""
+    """A question that decides the verdict. The caller answers it by a further declaration (an argument of `noren.check`)."""
 
     question: str
     """The question as text, with the declaration (an argument of `noren.check`) that answers it."""
     readings: tuple[str, ...]
-    """The possible readings of the array, and the mask that each reading gives."""
+    """The possible meanings of the array, each with the mask that results from this meaning."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -67,12 +69,12 @@ class Report:
 
     verdict: Literal["correct", "faulty", "looks_like", "cannot_tell"]
     """`correct`: every compared cell equals the declared mask. `faulty`: at least one finding is a warning or an error.
-    `looks_like`: no kind is declared, and `sentence` names the mask that the array resembles. `cannot_tell`: several readings are
-    possible; see `questions`."""
+    `looks_like`: the caller declared no mask, and `sentence` names the mask that the array resembles. `cannot_tell`: the array
+    has several possible meanings; `questions` lists them."""
     sentence: str
     """The reason for the verdict: the mask with which the array was compared, the number of differing cells, and what to declare."""
     compared: int
-    """Number of cells compared."""
+    """Number of cells that were compared with the declared mask."""
     questions: tuple[Question, ...]
     """The questions that the given declarations do not answer."""
     description: str
@@ -84,15 +86,16 @@ class Report:
     classes: tuple[str, ...]
     """The classes of all findings except notes, without repeats, in the order of `findings`."""
     unknown: tuple[str, ...]
-    """The properties that the doctor could not decide, and the declarations that would decide them."""
+    """The properties of the mask that could not be decided, with the declarations (arguments of `noren.check`) that would
+    decide them."""
     given: Array | None
     """The cells of the checked array as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
-    """The repaired cells, in the form of `given`. Equal to `given` if the verdict is `correct`. None if there is no verdict, or
-    if no named mistake explains every wrong cell."""
+    """The cells of the repaired mask, in the form of `given`. If the verdict is `correct`, they equal `given`. None if there is
+    no verdict, or if no named mistake explains every wrong cell."""
     expected: Array | None
-    """The declared cells, in the form of `given`. Present if `meant` was given, or if the given cells differ from the declared
-    cells for an unknown reason; otherwise None."""
+    """The cells of the declared mask, in the form of `given`. They are given if `meant` was declared, or if the array differs
+    from the declared mask for an unknown reason; otherwise None."""
     intended: str | None
     """The declared mask as an expression; None if no expression is available."""
     text: str = field(repr=False)
@@ -100,19 +103,21 @@ class Report:
 
     @property
     def correct(self) -> bool:
-        """Whether every compared cell equals the declared mask and nothing else is wrong."""
+        """True if every compared cell equals the declared mask and nothing else is wrong."""
         return self.verdict == "correct"
 
     @property
     def faulty(self) -> bool:
-        """Whether a finding is a warning or an error. If False, the mask may still not be verified as correct: see `verdict`."""
+        """True if at least one finding is a warning or an error. False does not mean that the mask is correct: see
+        `verdict`."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property
     def difference(self) -> Difference | None:
         """The cells in which the given mask differs from the repaired mask.
 
-        If there is no repaired mask, the given mask is compared with the declared mask. None if there is no declared mask either.
+        If there is no repaired mask, these are the cells in which the given mask differs from the declared mask. None if there
+        is neither a repaired nor a declared mask.
         """
         name, right = ("fixed", self.fixed) if self.fixed is not None else ("expected", self.expected)
         if self.given is None or right is None or tuple(self.given.shape) != tuple(right.shape):
@@ -138,20 +143,21 @@ class Recognised:
     """The result of `noren.recognise`."""
 
     nearest: Mask
-    """The nearest expression found; exact if `wrong` is 0."""
+    """The expression whose cells differ least from those of the array, among all that were tried. It is exact if `wrong` is 0."""
     shape: Shape
-    """The shape for which the expression was found. If there are fewer queries than keys, the queries have the last positions."""
+    """The shape for which the expression was found. If the array has fewer queries than keys, the queries are at the last
+    positions of the keys."""
     exceptions: tuple[Cell, ...]
-    """The cells that differ from `nearest`, if they are few."""
+    """The cells of the array that differ from `nearest`, if there are only a few."""
     wrong: int
-    """Number of cells that differ from `nearest`."""
+    """Number of cells of the array that differ from `nearest`."""
     expression: str
     """The nearest expression with its exceptions, as a text."""
     _cells: Array | None = field(default=None, repr=False)
 
     @property
     def exact(self) -> bool:
-        """Whether `nearest` allows exactly the cells that the array allows; every cell was compared."""
+        """True if `nearest` allows exactly the cells that the array allows; every cell was compared."""
         return self.wrong == 0
 
     @property
@@ -178,13 +184,14 @@ class Recognised:
         )
 
     def bind(self) -> BoundMask:
-        """Returns a bound mask of exactly the array's cells: the expression if it is exact, else the array itself."""
+        """Returns a bound mask with exactly the cells of the array. Its mask is the expression if the expression is exact, else
+        the array itself."""
         if self._cells is None:
             return self.nearest.bind(self.shape)
         return _noren.dense("array").bind(self.shape, Facts(arrays={"array": _noren.Array.keep(self._cells)}))
 
     def plan(self) -> Plan:
-        """Returns the block-sparse plan of the mask that `bind()` returns."""
+        """Returns the block-sparse plan of the bound mask that `bind()` returns."""
         return self.bind().plan()
 
     def __repr__(self) -> str:
@@ -259,7 +266,7 @@ def check(
 
 
 def check_classes() -> dict[str, tuple[str, str]]:
-    """Returns every class of mistakes that `check` knows, by name: its description and its usual cause."""
+    """Returns a dict of all classes of mistakes that `check` knows: from the name of a class to (description, usual cause)."""
     return {name: (says, cause) for name, says, cause in _noren.classes()}
 
 
@@ -269,11 +276,11 @@ def recognise(array: Array, convention: Convention | None = None) -> Recognised:
     The array is `[q_len, kv_len]`, `[batch, q_len, kv_len]` or `[batch, heads, q_len, kv_len]`. `convention` gives the
     meaning of booleans: `"keep"` (true may attend) or `"drop"` (true is ignored); floats are `"additive"`.
 
-    `Recognised.mask` is the expression; it was compared with every cell. If no expression is exact, `Recognised.mask` raises
-    `Error`, `Recognised.nearest` is the nearest expression, and `Recognised.wrong` is the number of cells in which it differs.
-    `Recognised.bind()` and `plan()` always hold exactly the array's cells.
+    `Recognised.mask` is the expression, which was compared with every cell of the array. If no exact expression was found,
+    `Recognised.mask` raises `Error`, `Recognised.nearest` is the nearest expression, and `Recognised.wrong` is the number of
+    cells in which it differs. `Recognised.bind()` and `plan()` always hold exactly the array's cells.
 
-    Raises TypeError without a convention for an array that does not hold floats.
+    Raises TypeError if the array does not hold floats and no convention is given.
 
     >>> import numpy as np, noren as nr
     >>> nr.recognise(np.tri(6, dtype=bool) & ~np.tri(6, k=-3, dtype=bool), "keep").mask
@@ -306,13 +313,14 @@ def _lent(array: Array) -> Any:
         if array.dtype.name == "bfloat16":
             return array.astype(np.float32)
         if array.dtype == object:
-            raise TypeError("the array holds Python objects: give booleans, integers or floats")
+            raise TypeError("the array holds Python objects instead of numbers: give booleans, integers or floats")
         return array if array.dtype.isnative and array.flags.writeable else np.array(array, array.dtype.newbyteorder("="))
     return array.detach() if hasattr(array, "detach") else array
 
 
 def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Array | None:
-    """Converts `cells`, (sizes, one byte for each cell), to an array of booleans of the library of `like`; None stays None."""
+    """Converts `cells`, a pair (sizes, one byte for each cell), to a boolean array in the library of the array `like`. Returns
+    None if `cells` is None."""
     if cells is None:
         return None
     import numpy as np
@@ -341,7 +349,7 @@ def _bound(
 
 
 def _plain(value: Any) -> Any:
-    """Converts a declaration to a value that JSON can hold."""
+    """Converts the value of a declaration to a value that JSON can hold."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Mapping):

@@ -23,18 +23,18 @@ class Batch:
     """The arguments of one forward pass of the model: token ids, padding mask, positions, ..."""
 
     given: dict[str, Any]
-    """The arguments by name."""
+    """The arguments of the forward pass, by name."""
     pad: int | None = None
     """The token id of padding; None if it is unknown."""
     spare: int = 0
-    """1 if the padding id also has another meaning, such as end of text, else 0. With 1, the padding id next to the text counts
-    as text."""
+    """1 if the padding id also has another meaning, such as end of text, else 0. With 1, the one token with the padding id that
+    is next to the text counts as text."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(arguments: Mapping[str, Any], pad: int | None, spare: int) -> Batch:
-        """Returns the batch that the arguments of a forward pass hold. If an argument is a mapping with tensors, its entries
-        count as arguments.
+        """Returns the batch in `arguments`, the arguments of a forward pass by name. If an argument is a mapping with tensors,
+        its entries count as arguments.
         """
         given = dict(arguments)
         for value in arguments.values():
@@ -43,7 +43,7 @@ class Batch:
         return Batch(given, pad, spare)
 
     def tensor(self, *names: str) -> Tensor | None:
-        """Returns the first tensor among the arguments with these names; None if no such argument is a tensor."""
+        """Returns the first argument that has one of these names and is a tensor; None if there is no such argument."""
         found = (self.given.get(name) for name in names)
         return next((value.detach() for value in found if isinstance(value, Tensor)), None)
 
@@ -73,10 +73,10 @@ class Batch:
         return None
 
     def real(self, decoder: bool = False) -> Tensor | None:
-        """Returns the padding mask of the batch, as `given_real`.
+        """Returns the padding mask of the batch, in the form that `given_real` returns.
 
-        If the batch has no padding mask, returns a mask that hides the padding ids at the beginning and the end of each row; None
-        if there are none.
+        If the batch has no padding mask, returns a mask that is false for the padding ids at the beginning and the end of each
+        row. Returns None if the batch has neither a padding mask nor such padding ids.
         """
         if decoder not in self._real:
             found = self.given_real(decoder)
@@ -88,7 +88,8 @@ class Batch:
         return self._real[decoder]
 
     def shown_padding(self) -> bool:
-        """Returns whether the padding mask of the batch marks padding ids at the ends of rows as non-padding."""
+        """Returns true if the padding mask of the batch marks padding ids at the ends of rows as non-padding, more than `spare`
+        in a row."""
         ids, real = self.ids(), self.given_real()
         if ids is None or real is None or self.pad is None or real.shape != ids.shape:
             return False
@@ -100,9 +101,9 @@ class Batch:
         return found.cpu() if found is not None and found.dim() == 2 else None
 
     def restarts(self) -> Tensor | None:
-        """Returns document numbers `[batch, length]` that are read from the position ids; None if there is one document.
+        """Returns document numbers `[batch, length]` computed from the position ids; None if each row is one document.
 
-        A document begins where a position is not the previous position plus 1.
+        A document begins at a token whose position is not the previous token's position plus 1, if both tokens are non-padding.
         """
         positions = self.tensor("position_ids")
         if positions is None or positions.dim() != 2 or positions.shape[1] < 2 or self.past:
@@ -118,7 +119,7 @@ class Batch:
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
     """Returns booleans `[batch, length]` that mark the padding ids at the beginning and the end of each row.
 
-    The innermost `spare` padding ids at each end, which are next to the text, are not marked (see `Batch.spare`).
+    At each end, the `spare` padding ids that are next to the text are not marked (see `Batch.spare`).
     """
     here = (ids == pad).long()
     left, right = here.cumprod(1).bool(), here.flip(1).cumprod(1).flip(1).bool()
@@ -134,28 +135,29 @@ class Expected:
     """The cells that a mask must allow, and the query rows in which masks are compared."""
 
     cells: list[Tensor]
-    """The allowed cells `[batch, heads, q_len, kv_len]`; an axis may be 1. The list has several entries if several masks are
-    correct, for example with and without separate documents."""
+    """The allowed cells as booleans `[batch, heads, q_len, kv_len]`; each dimension may be 1. If several masks are correct, for
+    example with and without separate documents, the list has an entry for each of them."""
     rows: Tensor
-    """`[batch, q_len]`: true for non-padding queries."""
+    """`[batch, q_len]`: true for non-padding queries. If all queries are compared, the first dimension may be 1."""
 
     def wrong(self, keep: Tensor) -> int:
-        """Returns the number of cells in which the mask `keep` differs from the allowed cells, in rows of non-padding queries. If
-        `cells` has several entries, the entry with the fewest differences counts.
+        """Returns the number of cells in which the mask `keep` differs from the allowed cells, in rows of non-padding queries.
+        If `cells` has several entries, returns the smallest of their numbers.
         """
         rows = self.rows[:, None, :, None]
         return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
 
     def bound(self) -> BoundMask:
-        """Returns the first entry of `cells` as a bound mask."""
+        """Returns the first entry of `cells` as a bound mask (a mask with a shape and facts)."""
         return as_bound(self.cells[0])
 
 
 def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, heads: int, stream: str, packed: bool) -> Expected | None:
     """Returns the cells that the intended mask `meant` allows in self-attention.
 
-    Returns None if the length of the batch's padding mask is not `kv_len`. `past` is the number of tokens in the cache. `packed`
-    is true if the intent requires that packed documents do not read each other.
+    `past` is the number of tokens in the cache. `stream` is "encoder" or "decoder", the part of the model that computes the
+    tokens. `packed` is true if the intent requires that packed documents do not read each other. Returns None if the batch's
+    padding mask does not have the length `kv_len`.
     """
     decoder = stream == "decoder"
     real = batch.real(decoder)
@@ -185,7 +187,7 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
 def expected_cross(batch: Batch, q_len: int, kv_len: int) -> Expected | None:
     """Returns the allowed cells of cross-attention: every query may read all non-padding tokens of the encoder.
 
-    Returns None if the length of the encoder's padding mask is not `kv_len`.
+    Returns None if the encoder's padding mask does not have the length `kv_len`.
     """
     real, queries = batch.real(), batch.real(decoder=True)
     if real is not None and real.shape[1] != kv_len:
@@ -199,9 +201,9 @@ def kept(mask: Tensor) -> list[Tensor]:
     """Returns the cells `[batch, heads, q_len, kv_len]` that a boolean or additive mask allows, one array for each possible
     meaning of the numbers.
 
-    An additive mask has two possible meanings: only -inf and the lowest numbers of the type hide a cell (a bias such as ALiBi
-    can be far below 0), or every value up to `HIDDEN` hides a cell (`-1e4`, `-1e9`). If both give equal cells, one array is
-    returned. The doctor checks whether a value is low enough.
+    An additive mask has two possible meanings. In the first, only -inf and the lowest numbers of the type hide a cell, because
+    a bias such as ALiBi can be far below 0. In the second, every value up to `HIDDEN`, such as -1e4 or -1e9, hides a cell. If
+    both give equal cells, one array is returned. The doctor (`noren.check`) reports values that are not low enough.
     """
     mask = mask.detach().cpu()
     mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
@@ -212,7 +214,7 @@ def kept(mask: Tensor) -> list[Tensor]:
 
 
 HIDDEN = -1e3
-"""In the second meaning that `kept` gives to an additive mask, every value up to this limit hides its cell."""
+"""The limit for the second meaning that `kept` gives to an additive mask: each value up to this limit hides its cell."""
 
 
 def as_bound(cells: Tensor) -> BoundMask:

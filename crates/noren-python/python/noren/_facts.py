@@ -11,7 +11,7 @@ from ._noren import Array
 
 
 def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
-    """Returns facts as JSON, and their arrays separately. Raises TypeError and ValueError for values that are not facts."""
+    """Returns (facts as JSON, arrays by name). Raises TypeError or ValueError for a value that cannot be a fact."""
     if not isinstance(facts, Mapping):
         raise TypeError(f"facts are {short(facts)}: give Facts(lengths=...), a dict of facts, or None")
     check_names("arrays", facts.get("arrays"))
@@ -33,15 +33,15 @@ def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
     try:
         return json.dumps(plain, default=_plain, allow_nan=False), arrays
     except ValueError as error:
-        raise ValueError("facts hold a NaN or an infinity: lengths, levels and positions are whole numbers") from error
+        raise ValueError("`facts` contains a NaN or an infinity, but lengths, levels and positions are whole numbers") from error
 
 
 def _plain(value: Any) -> Any:
-    """Converts a value of Python to a value that JSON can hold."""
+    """Converts a Python value to a value that can be written as JSON."""
     if isinstance(value, range) and value.step == 1:
         return f"{value.start}..{value.stop}"
     if isinstance(value, (range, set, frozenset)):
         return sorted(value)
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a fact is {short(value)}: give numbers, lists, ranges or arrays")
+    raise TypeError(f"a value in `facts` is {short(value)}: give numbers, lists, ranges or arrays")

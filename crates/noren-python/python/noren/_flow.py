@@ -1,5 +1,5 @@
-"""`noren.flow`: the tokens that can influence an output over several layers of attention, policies about this influence, and
-certificates."""
+"""`noren.flow`: computes the tokens that can influence an output over several layers of attention, checks policies about this
+influence, and writes certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Tokens = Any
 """A token index, a range, or a list of these."""
 Ranges = list[tuple[int, int]]
-"""Tokens as ranges (first token, token after the last)."""
+"""Tokens as a list of ranges (first token, token after the last)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +27,8 @@ class Path:
     source: int
     """The source token, with which the path begins."""
     steps: tuple[tuple[int, int], ...]
-    """(layer, token): in this layer, this token reads the previous token of the path."""
+    """The steps of the path as pairs (layer, token): in layer `layer`, `token` reads the token of the previous step, or the
+    source."""
     text: str
     """The path as a sentence."""
 
@@ -37,23 +38,23 @@ class Path:
 
 @dataclass(frozen=True)
 class Cut:
-    """The cells of one layer through which the sources influence the targets."""
+    """The cells of one layer through which the source tokens influence the target tokens."""
 
     layer: int
     """The layer, counted from 0."""
     cells: int
     """Number of allowed cells of this layer through which the sources influence the targets."""
     enough: bool
-    """True if hiding these cells separates sources from targets. False if information also reaches the targets without these
-    cells."""
+    """True if hiding only these cells prevents all influence of the sources on the targets. False if the sources also influence
+    the targets by other paths."""
 
 
 @dataclass(frozen=True, repr=False)
 class RuleVerdict:
-    """The verdict about one `deny` line in one batch row."""
+    """The verdict about one `deny` line of a policy in one batch row."""
 
     rule: str
-    """The text of the `deny` line."""
+    """The text of the `deny` line of the policy."""
     batch: int
     """The batch row."""
     sources: int
@@ -61,24 +62,25 @@ class RuleVerdict:
     targets: int
     """Number of target tokens of the `deny` line in this batch row."""
     pairs: int
-    """Number of denied pairs (source token, another token as target). Pairs that an `allow` line permits are not counted."""
+    """Number of pairs (source token, target token) that the `deny` line denies. A token with itself and pairs that an `allow`
+    line permits are not counted."""
     reached_pairs: int
-    """Number of denied pairs whose source influences the target; a lower bound unless `counted` is `"exact"`."""
+    """Number of denied pairs whose source influences the target; if `counted` is `"at least"`, this number is a lower bound."""
     counted: Literal["exact", "at least"]
-    """Whether `reached_pairs` is exact or a lower bound."""
+    """"exact" if `reached_pairs` is the exact number, "at least" if it is a lower bound."""
     witness: Path | None
-    """The path to one of the reached targets; None if no target is reached."""
+    """A path from a source to one of the targets that it influences; None if no denied pair is reached."""
     cut: tuple[int, int] | None
     """(layer, number of cells): the layer in which the fewest cells must be hidden to separate sources from targets. None if no
     single layer is enough, or if `cut_computed` is False."""
     cut_computed: bool
-    """Whether `cut` was computed. It is not computed if no denied pair is reached, or if the computation would be too slow."""
+    """True if `cut` was computed. It is not computed if no denied pair is reached, or if the computation would be too slow."""
     text: str
     """The verdict as a sentence."""
 
     @property
     def violated(self) -> bool:
-        """Whether at least one denied pair is reached."""
+        """True if at least one denied pair is reached."""
         return self.reached_pairs > 0
 
     def __repr__(self) -> str:
@@ -87,10 +89,11 @@ class RuleVerdict:
 
 @dataclass(frozen=True)
 class EmptyGroup:
-    """A group of a `deny` line that has no tokens in a batch row. The line has the word `maybe`, which permits empty groups."""
+    """A group of tokens in a `deny maybe` line of a policy that has no tokens in a batch row. The word `maybe` permits empty
+    groups."""
 
     rule: str
-    """The text of the `deny` line."""
+    """The text of the `deny` line of the policy."""
     group: str
     """The group, such as `label(pii)`."""
     batch: int
@@ -99,7 +102,7 @@ class EmptyGroup:
 
 @dataclass(frozen=True, repr=False)
 class Ruling:
-    """The verdict of a policy about a stack of masks. A ruling has no truth value: use `holds` or `verdict`."""
+    """The verdict of a policy about a stack of masks. A ruling cannot be used as a condition: use `holds` or `verdict`."""
 
     verdict: Literal["holds", "broken", "nothing established"]
     """`holds`: pairs are denied and no denied pair is reached. `broken`: a denied pair is reached. `nothing established`: no pair
@@ -121,7 +124,7 @@ class Ruling:
 
     @property
     def holds(self) -> bool:
-        """Whether at least one pair is denied and no denied pair is reached."""
+        """True if at least one pair is denied and no denied pair is reached."""
         return self.verdict == "holds"
 
     @property
@@ -137,7 +140,7 @@ class Ruling:
 
 
 class Flow(_Flow):
-    """The exact flow of information between tokens over a stack of masks; made by `noren.flow`."""
+    """The exact flow of information between tokens over the layers of a list of masks. `noren.flow` makes a `Flow`."""
 
     def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
         """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if no path exists."""
@@ -149,8 +152,8 @@ class Flow(_Flow):
         return [Cut(**cut) for cut in json.loads(self._cuts(sources, targets, batch=batch))]
 
     def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
-        """Returns the influence over all layers as booleans `[tokens, tokens]`: each row is an output, each column is a source
-        token.
+        """Returns the influence over all layers as booleans `[tokens, tokens]`: true in row `i` and column `j` if output `i`
+        may depend on token `j`.
 
         Memory grows with the square of the number of tokens.
         """
@@ -161,9 +164,10 @@ class Flow(_Flow):
     def check(self, policy: str) -> Ruling:
         """Checks every pair of tokens that a policy denies.
 
-        A policy is a text of lines: `deny: label(pii) -> output` or `deny: document(i) -> document(j)`; `deny maybe: ...` if a
-        group may be empty; `allow: ...` for exceptions. Groups are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`,
-        `tokens(A..B)`, `output` (a target only) and `all`. Raises `noren.Error` for a text that is not a policy.
+        A policy is a text of lines. `deny: label(pii) -> output` denies that a token of the left group influences a token of
+        the right group. `deny maybe: ...` is a `deny` line whose groups may be empty; `allow: ...` permits exceptions. Groups
+        are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only) and `all`. Raises
+        `noren.Error` for a text that is not a policy.
         """
         return _ruling(*self._check(policy))
 
@@ -175,8 +179,8 @@ class Flow(_Flow):
 class Certificate(_Certificate):
     """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
 
-    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the channels of influence
-    outside of attention.
+    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the paths of influence
+    outside of attention, about which the certificate states nothing.
     """
 
     def verify(self) -> Ruling:
@@ -198,9 +202,9 @@ def flow(
 ) -> Flow:
     """Computes which tokens can influence which outputs over layers of attention with residual connections.
 
-    `masks` is a list with one mask for each layer, or one mask for all `layers`. `fill="nothing"` [default]: a query that may
-    read no key reads nothing. `fill="finite"`: such a query reads the mean of all keys, as in models that hide scores by one
-    finite number.
+    `masks` is a list with one mask for each layer, or one mask for all `layers`. `fill` is the behaviour of a query that may
+    read no key: with "nothing" [default], it reads nothing; with "finite", it reads the mean of all values, as in models that
+    hide each score by the same finite number.
 
     >>> import noren as nr
     >>> flow = nr.flow("sliding(3)", 20, layers=4)
@@ -219,7 +223,7 @@ def flow(
             raise TypeError("one mask was given for all layers: give the number of layers as layers=..., or a list of masks")
         masks = [masks] * layers
     elif layers is not None and layers != len(masks):
-        raise TypeError(f"{len(masks)} masks were given for {layers} layers: leave out layers=, or give one mask for each layer")
+        raise TypeError(f"{len(masks)} masks were given, but layers={layers}: leave out layers=, or give one mask for each layer")
     return Flow(list(masks), shape, facts, fill=fill)
 
 

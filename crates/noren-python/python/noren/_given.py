@@ -1,4 +1,4 @@
-"""Checks of numbers, lists and arrays that a caller gave; their errors name the argument, the value and the fix."""
+"""Checks numbers, lists and arrays that a caller gave. The error messages name the argument, its value and the fix."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from ._noren import Error
 
 WHOLE = 2**31 - 1
-"""The largest whole number of a size or an index."""
+"""The largest whole number that is accepted as a size or an index."""
 
 
 def short(given: Any) -> str:
-    """Returns a value as error messages show it, in at most 80 characters."""
+    """Returns a value as text for an error message, shortened to at most 80 characters."""
     shape = _shape(given)
     if shape is not None:
         return f"an array of shape {list(shape)}"
@@ -32,7 +32,8 @@ def _shape(given: Any) -> tuple[int, ...] | None:
 
 
 def number(name: str, given: Any) -> float | None:
-    """Returns a number or None. Raises TypeError for other types; the kernels check the range."""
+    """Returns the argument `name` as a number, or None if None was given. Raises TypeError for other types. The range of the
+    number is not checked here but in the kernels."""
     if given is None or type(given) is float:
         return given
     try:
@@ -58,8 +59,8 @@ def whole(name: str, given: Any, least: int = 0) -> int:
 
 
 def listed(name: str, given: Any, most: int = 1 << 24, of: str = "whole numbers") -> list[Any]:
-    """Returns the items of a list, tuple, range or array with one dimension or more. Raises TypeError for other types, and
-    `Error` for more than `most` items. `of` is the expected type of the items, for the message.
+    """Returns the entries of a list, tuple, range or array as a list. Raises TypeError for other types, and `Error` for more
+    than `most` entries. `of` is the expected type of the entries, for the message.
     """
     try:
         items = given if isinstance(given, (list, tuple, range)) else given.tolist() if _shape(given) or len(given) == 0 else None
@@ -71,24 +72,24 @@ def listed(name: str, given: Any, most: int = 1 << 24, of: str = "whole numbers"
     if items is None or isinstance(given, (str, bytes, Mapping)):
         raise TypeError(f"{name} is {short(given)}: give a list of {of}")
     if count > most:
-        raise Error(f"{name} has more than {most} items: {short(given)}")
+        raise Error(f"{name} is {short(given)}: give at most {most} entries")
     return list(items)
 
 
 def indices(name: str, given: Any) -> list[int]:
-    """Returns a list of whole numbers of at least 0; errors as in `listed` and `whole`."""
+    """Returns a list of whole numbers of at least 0. Raises the errors of `listed` and `whole`."""
     return [whole(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
 
 
 def flag(name: str, given: Any) -> bool:
-    """Returns a boolean. Raises TypeError for other types."""
+    """Returns `given` if it is a boolean. Raises TypeError for other types."""
     if type(given).__name__ not in ("bool", "bool_"):
         raise TypeError(f"{name} is {short(given)}: give True or False")
     return bool(given)
 
 
 def numbers(name: str, given: Any) -> list[float] | None:
-    """Returns a list of numbers or None; errors as in `listed` and `number`."""
+    """Returns a list of numbers, or None if None was given. Raises the errors of `listed` and `number`."""
     if given is None:
         return None
     found = [number(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
@@ -104,11 +105,12 @@ def check_names(name: str, given: Any) -> None:
 
 
 def check_strided(name: str, array: Any) -> None:
-    """Raises an error for an array without dense content: nested and sparse tensors, and those of the device meta."""
+    """Raises an error for an array without numbers in memory: nested and sparse tensors, and tensors on the device meta. `name`
+    is the name of the array in the message."""
     if getattr(array, "is_nested", False):
         raise Error(f"{name} is a nested tensor: give {name}.to_padded_tensor(0.0)")
     if str(getattr(array, "layout", "torch.strided")) != "torch.strided":
         raise Error(f"{name} is a sparse tensor: give {name}.to_dense()")
     if getattr(getattr(array, "device", None), "type", None) == "meta":
-        raise Error(f"{name} is a tensor on the device meta, which has no content")
+        raise Error(f"{name} is a tensor on the device meta, which holds no numbers: give a tensor on another device")
 

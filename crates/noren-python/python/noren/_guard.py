@@ -1,4 +1,4 @@
-"""`noren.guard`: checks the masks of a model while it trains or generates, for a few steps, and reports mistakes."""
+"""`noren.guard`: checks the masks of a model in its first forward passes, during training or generation, and reports mistakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from .battery.wrappers import bound_arguments, eagerly, inside, parameters
 
 
 class MaskFault(Error):  # type: ignore[misc]
-    """A faulty mask: `report` is the doctor's report, `place` the name of the module, `step` the forward pass, counted from 1."""
+    """The error for a faulty mask. `report` is the report of `noren.check` (the doctor), `place` the name of the module that
+    got the mask, and `step` the number of the forward pass, counted from 1."""
 
     def __init__(self, place: str, step: int, report: Report) -> None:
         super().__init__(f"step {step}, {place}:\n{report}")
@@ -32,18 +33,19 @@ class MaskFault(Error):  # type: ignore[misc]
 
 @dataclass
 class Seen:
-    """A mask, or a batch, that the guard checked."""
+    """A mask or a batch that the guard checked."""
 
     step: int
-    """The forward pass, counted from 1."""
+    """The number of the forward pass, counted from 1."""
     place: str
-    """The name of the module, or "the batch"."""
+    """The name of the module that got the mask, or "the batch" for the check of a batch."""
     shape: tuple[int, ...]
     """The shape of the mask."""
     report: Report
-    """The doctor's report."""
+    """The report of `noren.check` (the doctor) about this mask or batch."""
     wrong: int | None = None
-    """Number of cells, in rows of non-padding queries, that differ from the intent; None if no intent is available."""
+    """Number of cells, in rows of non-padding queries, in which the mask differs from the intent; None if the mask was not
+    compared with an intent."""
 
 
 @dataclass
@@ -57,11 +59,11 @@ class Guard:
     steps: int
     """Number of forward passes to check."""
     raises: bool
-    """True if a mask with an error raises `MaskFault`; false if it only warns."""
+    """True if the guard raises `MaskFault` for a mask with an error; false if it only warns."""
     declared: dict[str, Any]
     """The user's declarations: keyword arguments of `noren.check`, by name."""
     step: int = 0
-    """Number of forward passes so far."""
+    """Number of forward passes that were checked until now."""
     seen: list[Seen] = field(default_factory=list)
     """One entry for each different mask of each forward pass, with the doctor's report."""
 
@@ -95,9 +97,8 @@ class Guard:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._disarm()
         if kind is None and self.step and not self.established:
-            why = "the guard saw no mask that it could compare" if self.intent is not None else "the intent is not known: give intent="
-            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of"
-            message += " scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
+            why = "the guard found no mask that it could compare with the intent, the mask that the model should have" if self.intent is not None else "the intended mask is unknown: give intent="
+            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
             warnings.warn(message, stacklevel=2)
 
     def _disarm(self) -> None:
@@ -149,7 +150,7 @@ class Guard:
 
     @property
     def _eager(self) -> bool:
-        """Whether the model is a transformers model with the attention implementation "eager", which does not call
+        """True if the model is a transformers model with the attention implementation "eager", which does not call
         `scaled_dot_product_attention`.
 
         In such a model, the guard sees only the arguments of attention modules. A module that gets no mask counts as a mask of
@@ -163,8 +164,8 @@ class Guard:
         return inside(self.model)
 
     def _padding_id(self) -> tuple[int | None, int]:
-        """Returns (padding id, value for `Batch.spare`). The padding id is the user's declaration, else that of the
-        configuration; None if both are missing.
+        """Returns (padding id, value for `Batch.spare`). The padding id is the one that the user declared, otherwise the one in
+        the model's configuration; None if neither exists.
         """
         config: Any = getattr(self.core, "config", None)
         ids = {name: getattr(config, f"{name}_token_id", None) for name in ("pad", "eos", "bos")}
@@ -188,7 +189,7 @@ class Guard:
             self._look(mask, q_len, kv_len, query.dtype, (mask,))
 
     def _on_multihead(self, module: nn.MultiheadAttention, given: dict[str, Any]) -> None:
-        """Checks the masks of a call of `nn.MultiheadAttention`, in which true means ignored."""
+        """Checks the masks of a call of `nn.MultiheadAttention`. In boolean masks of this module, true means ignored."""
         mask, keys = given.get("attn_mask"), given.get("key_padding_mask")
         made_of = tuple(given_mask for given_mask in (mask, keys) if given_mask is not None)
         query, key = given["query"], given["key"]
@@ -213,11 +214,11 @@ class Guard:
     def _look(
         self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
     ) -> None:
-        """Compares a mask with the intent and runs the doctor on the mask. In one forward pass, each pair of a mask and its
-        intended mask is examined only once.
+        """Compares a mask with the intended mask, and runs the doctor on it. The same mask is examined only once in a forward
+        pass, although many layers use it.
 
-        `made_of` are the tensors and `key` the other values from which the mask was made. Both together identify a mask that was
-        already examined.
+        Two masks are the same if they were made from equal tensors and values and are compared with equal intended masks.
+        `made_of` has the tensors from which the mask was made, and `key` the other values.
         """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
@@ -262,10 +263,10 @@ class Guard:
         return expected(meant, self._batch, q_len, kv_len, past, self.intent.heads, of, bool(self.intent.documents))
 
     def _known(self) -> dict[str, Any]:
-        """Returns the declarations that the user gave to `noren.guard`.
+        """Returns the declarations that the user gave to `noren.guard`, for `noren.check`.
 
-        The padding id is left out if the batch has a padding mask that marks no padding id as non-padding, because the mask is
-        more reliable.
+        The padding id is left out if the batch has a padding mask that hides the padding ids at the ends of rows, because such
+        a mask is more reliable.
         """
         known = dict(self.declared)
         if self._batch.given_real() is not None and not self._batch.shown_padding():
@@ -273,9 +274,10 @@ class Guard:
         return known
 
     def _stream(self, name: str, module: nn.Module, kwargs: dict[str, Any]) -> tuple[str, bool]:
-        """Returns (stream of the queries, true if the keys are the encoder's) for an attention module.
+        """Returns (sequence of the queries, whether the keys are from the encoder) for the attention module `module`, called
+        `name`.
 
-        The stream is "source" for a module of an encoder, else "main".
+        The sequence is "source" in an encoder, otherwise "main".
         """
         cross = bool(getattr(module, "is_cross_attention", False)) or any(
             kwargs.get(given) is not None for given in ("encoder_hidden_states", "key_value_states")
@@ -294,10 +296,10 @@ class Guard:
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
     def _said(self, meant: Mask | None) -> dict[str, Any]:
-        """Returns the argument of `noren.check` that declares the intended mask: `kind` if the doctor has a name for this mask,
-        such as `causal`, else `meant`.
+        """Returns the argument of `noren.check` that declares the intended mask: `kind` if the doctor (`noren.check`) has a
+        name for this mask, such as `causal`; otherwise `meant`.
 
-        With `kind`, the doctor recognises the usual mistakes.
+        The name is preferred, because the doctor recognises the usual mistakes only for a declared `kind`.
         """
         packed = "_packed" if self.intent is not None and self.intent.documents else ""
         if meant is None:
@@ -312,7 +314,7 @@ class Guard:
         return {"meant": meant}
 
     def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
-        """Returns the declarations for `noren.check` that follow from the batch and an attention call. `past` is the number of
+        """Returns the declarations for `noren.check` that the batch and the attention call define. `past` is the number of
         tokens in the cache.
         """
         batch = self._batch
@@ -374,19 +376,19 @@ class Guard:
 
 
 def _identity(tensor: Tensor) -> tuple[int, int]:
-    """Returns a key that identifies a tensor and its version; tensors of inference mode have no version."""
+    """Returns a key for a dictionary: the identity and the version of a tensor. Tensors of inference mode have no version."""
     return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
-    """Returns whether a module is cross-attention: PyTorch's name for cross-attention, `multihead_attn`, ends its name, and its
-    query and key are different tensors.
+    """Returns true if an attention module is cross-attention. It is if its name ends with `multihead_attn`, the name that
+    PyTorch's decoder layer uses, and its query and key are different tensors.
     """
     return name.rpartition(".")[2] == "multihead_attn" and given.get("query") is not given.get("key")
 
 
 def _four(mask: Tensor) -> Tensor:
-    """Returns a mask as `[batch, heads, q_len, kv_len]` on the CPU."""
+    """Converts a mask to `[batch, heads, q_len, kv_len]` on the CPU."""
     mask = mask.detach().cpu()
     return mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
 
@@ -433,12 +435,14 @@ def guard(
     as a causal mask if `is_causal` is true.
 
     `intent` is the mask that the model should have, as in `noren.audit` [default: read from the configuration of a transformers
-    model]. If it is known, every cell in rows of non-padding queries is compared with it; otherwise only checks without an intent
-    run. Keyword arguments are declarations as for `noren.check`: `pad_token_id=0`, `padding_side="left"`, ...
+    model]. If the intent is known, every cell in rows of non-padding queries is compared with the intent; otherwise only the
+    checks that need no intent run. Keyword arguments are declarations as for `noren.check`: `pad_token_id=0`,
+    `padding_side="left"`, ...
 
-    A mask with an error raises `MaskFault`; with `on_fault="warn"` it warns. A doubtful mask warns, and so does a guard that
-    compared no mask. Wrappers (DistributedDataParallel, DataParallel, `forward(**batch)`) are supported. Models of torch.compile
-    run uncompiled while they are checked. Raises `noren.Error` for an argument that is not a module.
+    A mask with an error raises `MaskFault`; with `on_fault="warn"` it warns. A mask that is possibly wrong causes a warning,
+    and so does a guard that compared no mask. Wrappers (DistributedDataParallel, DataParallel, `forward(**batch)`) are
+    supported. Models of torch.compile run uncompiled while they are checked. Raises `noren.Error` for an argument that is not a
+    module.
 
     >>> with nr.guard(model, pad_token_id=0) as watch:  # doctest: +SKIP
     ...     for batch in loader:

@@ -1,4 +1,4 @@
-"""Masks that the user gives for a forward pass of a model of transformers: as an argument of the call, for one model, or for all
+"""Masks that the user gives for a forward pass of a transformers model: as an argument of the call, for one model, or for all
 models.
 """
 
@@ -24,9 +24,9 @@ from .torch._mask_call import Inputs, MaskCall, Own, Part
 ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
 PARTS = ("encoder", "decoder", "cross")
 CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
-"""The pattern of names of cross-attention modules in transformers."""
+"""A pattern that finds the names of cross-attention modules in transformers."""
 SETTING = "noren_setting"
-"""The attribute of a model that holds the mask of `set_mask`."""
+"""The name of the attribute of a model that holds the mask given to `set_mask`."""
 
 DEFAULTS: dict[str, Given] = {}
 """The masks that were given to `noren.hf.register`, by the name of the attention implementation."""
@@ -42,7 +42,7 @@ def set_default(name: str, mask: Given) -> None:
 
 
 def current_frame() -> Frame | None:
-    """Returns the forward pass in which this function is called; None if no mask was given for this pass."""
+    """Returns the state (`Frame`) of the forward pass that is running; None if no mask was given for this pass."""
     return _FRAME.get()
 
 
@@ -56,10 +56,11 @@ class Setting:
     inputs: Mapping[str, Any] | None = None
 
     def of(self, name: str, part: Part) -> Given:
-        """Returns the mask for the attention module called `name` in the root model."""
+        """Returns the mask for the attention module called `name` in the root model. `part` is the part of the model to which
+        the module belongs: "self", "encoder", "decoder" or "cross"."""
         if not isinstance(self.mask, Mapping):
             if part == "cross" and not callable(self.mask) and self.mask is not None:
-                raise Error(f"noren_mask is one mask, but {type(self.root).__name__} has cross-attention ({name}): give a dict such as {{\"self\": ..., \"cross\": ...}}")
+                raise Error(f"noren_mask is one mask, but {type(self.root).__name__} has cross-attention ({name}): give a dict of masks such as {{\"self\": ..., \"cross\": ...}}")
             return self.mask
         paths = [key for key in self.mask if key not in (*PARTS, "self") and f".{key}." in f".{name}."]
         return self.mask[max(paths, key=len)] if paths else self.mask.get(part)
@@ -67,7 +68,8 @@ class Setting:
 
 @dataclass(eq=False)
 class Frame:
-    """A forward pass of a model, or of a model inside it, for which a mask was given."""
+    """The state of a forward pass for which a mask was given. If a model contains another model, each of them has its own
+    state."""
 
     model: nn.Module
     setting: Setting
@@ -75,15 +77,16 @@ class Frame:
     arguments: Mapping[str, Any]
     """The arguments of the forward pass, by name."""
     uses: list[int]
-    """The number of attention calls of the whole forward pass: a list of one number that all frames of the pass share."""
+    """The number of attention calls in the forward pass of the outermost model. It is a list with one number, so that the
+    states of all models in this pass share and change it."""
 
     @property
     def separates_sequences(self) -> bool:
-        """Whether the mask that was given separates the sequences of a row, as that of `noren.fold` does."""
+        """True if the given mask separates the sequences that are in one row, as the mask of `noren.fold` does."""
         return getattr(self.setting.mask, "separates_sequences", False) is True
 
     def contains(self, model: nn.Module) -> bool:
-        """Returns whether `model` is a module inside the model of this frame."""
+        """Returns true if `model` is a module inside the model of this forward pass."""
         own, found = (_place(self.setting.root, module) for module in (self.model, model))
         return own is not None and found is not None and found != own and (not own.name or found.name.startswith(f"{own.name}."))
 
@@ -92,7 +95,7 @@ class Frame:
         self.uses[0] += 1
         found = _place(self.setting.root, module)
         if found is None:
-            raise Error(f"{type(module).__name__} is not a module of {type(self.setting.root).__name__}, for which a mask was given: set the mask again after modules are replaced")
+            raise Error(f"{type(module).__name__} is not a module of {type(self.setting.root).__name__}, for which the mask was given: set the mask again after replacing modules")
         given = self.setting.of(found.name, found.part)
         inputs = Inputs(self.setting.facts, self.setting.inputs or {}, *self._readers())
         call = MaskCall(
@@ -105,16 +108,16 @@ class Frame:
         the positions of the layer's queries are unknown.
         """
         if mask is not None:
-            raise Error("attention_mask is a prepared mask of 4 dimensions, and a noren mask was given too: give padding as [batch, length] and the rest as noren_mask")
+            raise Error("attention_mask is a prepared mask with 4 dimensions, and a noren mask was given too: give the padding as attention_mask [batch, length] and the rest of the mask as noren_mask")
         place = _place(self.setting.root, module)
         if unknown_query and place is not None and place.part != "cross":
-            raise Error(f"{type(module).__name__} got no mask, and it has fewer queries than keys: the positions of its queries are unknown, so a noren mask cannot be applied")
+            raise Error(f"{type(module).__name__} got no mask and has fewer queries than keys: the positions of its queries are unknown, so a noren mask cannot be applied")
         if any(getattr(part, "gradient_checkpointing", False) and part.training for part in self.setting.root.modules()):
             raise Error(f"{type(module).__name__} gets no mask from its model, so gradient checkpointing would lose the noren mask in the backward pass: call model.gradient_checkpointing_disable()")
 
     def _readers(self) -> tuple[Any, Any]:
-        """Returns two functions: the first returns the token ids of the queries, the second those of the keys, both `[batch,
-        length]`.
+        """Returns two functions of (part of the model, number of batch rows, length). The first returns the token ids of the
+        queries, the second the token ids of the keys, both as `[batch, length]`.
         """
         inputs = self.setting.inputs or {}
         queries, keys = token_readers(inputs.get("tokens"), inputs.get("key_tokens"))
@@ -144,8 +147,8 @@ class Frame:
         tokens = recorded(cache)
         if tokens is None or tokens.shape[0] != batch or tokens.shape[1] > length:
             raise Error(
-                "the tokens of the cache are unknown, because it was filled without a noren mask or from inputs_embeds: fill the cache "
-                'with the mask set (noren.hf.set_mask), or give noren_inputs={"key_tokens": ids}'
+                "the token ids of the cached keys are unknown, because the cache was filled without a noren mask or from inputs_embeds: set the mask "
+                'before the cache is filled (noren.hf.set_mask), or give noren_inputs={"key_tokens": ids}'
             )
         return nn.functional.pad(tokens, (0, length - tokens.shape[1]), value=-1)
 
@@ -164,7 +167,7 @@ def _unknown(name: str, model: str) -> Error:
 
 
 def _encodes(model: nn.Module) -> bool:
-    """Returns whether a model has an encoder and a decoder. The `input_ids` of such a model are the encoder's."""
+    """Returns true if the model has an encoder and a decoder. The `input_ids` of such a model are those of the encoder."""
     return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False)) and _encoder(model) is not None
 
 
@@ -180,7 +183,8 @@ def _encoder(model: nn.Module) -> nn.Module | None:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of an attention module in its model: name, layer from 0, and part ("self", "encoder", "decoder" or "cross")."""
+    """An attention module's place in its model: its name, the index of its layer (from 0), and the part to which it belongs
+    ("self", "encoder", "decoder" or "cross")."""
 
     name: str
     layer: int
@@ -188,7 +192,7 @@ class Place:
 
 
 class _Model:
-    """The places of all modules of a root model, and the names of the transformers models that it consists of."""
+    """The places of all modules of a root model, and the names of the transformers models inside it."""
 
     def __init__(self, root: nn.Module) -> None:
         from transformers import PreTrainedModel
@@ -213,8 +217,8 @@ _MODELS: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionar
 
 
 def _model(root: nn.Module, holds: nn.Module | None = None) -> _Model:
-    """Returns the places of the modules of a root model. They are stored, and found again if the module `holds` is not among the
-    stored ones.
+    """Returns the places of the modules of the model `root`. The places are stored for later calls. They are determined again
+    if the module `holds` is not among the stored modules.
     """
     found = _MODELS.get(root)
     if found is None or (holds is not None and holds not in found.places):
@@ -227,7 +231,8 @@ def _place(root: nn.Module, module: nn.Module) -> Place | None:
 
 
 def layer_of(name: str, module: nn.Module) -> int:
-    """Returns the index of a layer: the module's own `layer_idx`, or the first number in its name."""
+    """Returns the index of the layer of an attention module: its attribute `layer_idx`, or otherwise the first number in its
+    name."""
     index = getattr(module, "layer_idx", None)
     if isinstance(index, int) and not isinstance(index, bool):
         return index
@@ -245,12 +250,13 @@ def set_mask(
     facts: Facts | Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Handle:
-    """Gives a model a mask or a mask function for all calls, in addition to the model's own mask. `generate` uses it too.
+    """Gives a model a mask or a mask function for all its calls, including calls by `generate`. A key is read only if the
+    model's own mask allows it too.
 
     `mask` is a mask, its text, a bound mask, or a function of the call (`noren.torch.MaskCall`). For a model with an encoder and
     a decoder, `mask` is a dict with the keys "encoder", "decoder" and "cross". For a model that consists of several models, its
-    keys are paths of modules, such as "language_model". `facts` are facts for the mask. `inputs` are inputs of mask functions,
-    such as "tokens" if the model gets embeddings instead of token ids.
+    keys are paths of modules, such as "language_model". `facts` are the data that the mask needs, such as the lengths of
+    documents. `inputs` are inputs of mask functions, such as "tokens" if the model gets embeddings instead of token ids.
 
     The result has a method `remove()`, which restores the previous mask; in a `with` statement, the end of the block restores it.
     Raises `Error` if the model does not compute its attention with noren.
@@ -262,7 +268,7 @@ def set_mask(
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"model is {type(model).__name__}: give a model of transformers; for modules of PyTorch, call noren.torch.set_mask")
+        raise TypeError(f"`model` is {type(model).__name__}: give a model of transformers; for modules of PyTorch, call noren.torch.set_mask")
     setting = _setting(model, "mask", mask, facts, inputs)
     inner = [child for child in model.modules() if isinstance(child, PreTrainedModel)]
     before = [getattr(child, SETTING, None) for child in inner]
@@ -296,16 +302,16 @@ def _named(name: str, given: Any) -> Mapping[str, Any]:
 
 
 def _check_root(root: Any, what: str, given: Given) -> None:
-    """Raises `Error` if one mask was given for a model with several parts. One function may be given, because each call of the
-    function receives the part.
+    """Raises `Error` if a single mask was given for a model with several parts, such as encoder and decoder. A single mask
+    function is accepted, because it receives the part in each call.
     """
     if callable(given) or given is None:
         return
     if _encodes(root):
-        raise Error(f"{what} is one mask, but {type(root).__name__} has an encoder and a decoder: give a dict such as {{\"encoder\": ..., \"decoder\": ..., \"cross\": ...}}")
+        raise Error(f"{what} is one mask, but {type(root).__name__} has an encoder and a decoder: give a dict of masks such as {{\"encoder\": ..., \"decoder\": ..., \"cross\": ...}}")
     if getattr(root.config, "sub_configs", None):
         names = _names_of_models(root)
-        raise Error(f"{what} is one mask, but {type(root).__name__} consists of several models: give a dict such as {{{names[0]!r}: ...}}; its models are {', '.join(names)}")
+        raise Error(f"{what} is one mask, but {type(root).__name__} consists of several models: give a dict of masks such as {{{names[0]!r}: ...}}; its models are {', '.join(names)}")
 
 
 def _names_of_models(root: Any) -> list[str]:
@@ -332,7 +338,7 @@ def _check_attention(root: Any, given: Any) -> None:
             continue
         raise Error(
             f"{type(child).__name__} computes its attention with {child.config._attn_implementation!r}, so a mask of noren has no effect on it: call "
-            'model.set_attn_implementation("noren") after noren.hf.register(), or give a dict of masks for the parts with noren'
+            'model.set_attn_implementation("noren") after noren.hf.register(), or give a dict of masks for the parts that compute with noren'
         )
 
 
@@ -352,7 +358,8 @@ def _parameters(kind: Any) -> tuple[str, ...]:
 
 
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Begins the frame of a forward pass, if the user gave a mask for this pass."""
+    """Begins a forward pass for which the user gave a mask. Returns the arguments of the pass without the arguments
+    `noren_mask`, `noren_facts` and `noren_inputs`; None under torch.compile."""
     if torch.compiler.is_compiling():
         if any(name in kwargs for name in ARGUMENTS) or getattr(model, SETTING, None) is not None:
             raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
@@ -377,8 +384,9 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) -> Setting | None:
-    """Returns the setting of a forward pass: from the arguments of the call, else from the outer pass, else from the model, else
-    from `noren.hf.register`. None if no mask was given.
+    """Returns the mask that was set for a forward pass. It is taken from the first of these that has one: the arguments of the
+    call, `set_mask` for this model, the outer forward pass, `set_mask` for a model that contains this model,
+    `noren.hf.register`. None if no mask was given.
     """
     if any(kwargs.get(name) is not None for name in ARGUMENTS):
         mask, facts, inputs = (kwargs.get(name) for name in ARGUMENTS)
@@ -401,13 +409,12 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
 def _refuse_attention_mask(mask: Any) -> None:
     if isinstance(mask, (Mask, Spec, Plan, BoundMask, str)):
         raise TypeError(
-            f"attention_mask is a {type(mask).__name__}, and transformers takes a tensor [batch, length] there: give noren_mask=..., and "
-            "attention_mask for the padding of the batch; for generate, noren.hf.set_mask(model, mask)"
+            f"attention_mask is a {type(mask).__name__}, but transformers accepts only a tensor [batch, length]: give the mask as noren_mask=..., and the padding as attention_mask; for generate, call noren.hf.set_mask(model, mask)"
         )
 
 
 def _leave(model: nn.Module, _: Any, output: Any) -> None:
-    """Ends the frame of a forward pass."""
+    """Ends a forward pass for which the user gave a mask. Raises `Error` if the mask was not used."""
     if torch.compiler.is_compiling():
         return
     frame = _FRAME.get()
@@ -427,8 +434,8 @@ def _leave(model: nn.Module, _: Any, output: Any) -> None:
 
 
 class _Recording:
-    """A cache of transformers that also stores the token ids of its keys. Methods that move or remove keys of the
-    cache move or remove the token ids too.
+    """A cache of transformers that also stores the token ids of its keys. Methods that move or remove keys also move or remove
+    their token ids.
     """
 
     noren_tokens: Tensor | None = None

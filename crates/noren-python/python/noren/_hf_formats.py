@@ -1,4 +1,4 @@
-"""Mask functions of transformers: the arguments of its mask interface (`transformers.AttentionMaskInterface`)."""
+"""Converts masks to and from the arguments of transformers' mask interface (`transformers.AttentionMaskInterface`)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ IGNORED = ("allow_is_bidirectional_skip", "allow_is_causal_skip", "config", "dev
 def to_transformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[str, Any]:
     """Converts a mask to the arguments of a mask function of transformers' `AttentionMaskInterface`, such as `sdpa_mask(**arguments)`.
 
-    The keys are `batch_size`, `q_length`, `kv_length`, `q_offset`, `kv_offset`, `mask_function` and `attention_mask`. The function takes
-    (batch row, head, query, key), integers or tensors, and returns whether the query may attend to the key; queries count from
-    `q_offset`, and a query or key outside of the shape is not allowed. It can also be given as `and_mask_function` or `or_mask_function` to
-    `create_causal_mask`. `flash_attention_mask` of transformers ignores mask functions.
+    The keys of the result are `batch_size`, `q_length`, `kv_length`, `q_offset`, `kv_offset`, `mask_function` and
+    `attention_mask`. The function takes (batch row, head, query, key), integers or tensors, and returns true if the query may
+    attend to the key; queries count from `q_offset`, and a query or key outside of the shape is not allowed. The function can
+    also be given to `create_causal_mask` as `and_mask_function` or `or_mask_function`. `flash_attention_mask` of transformers
+    ignores mask functions.
 
     Raises `ExportError` for a mask that differs between heads, because transformers evaluates mask functions for head 0 only.
     """
@@ -66,17 +67,18 @@ def from_transformers(
     heads: int = 1,
     **ignored: Any,
 ) -> BoundMask:
-    """Returns the mask of the arguments that transformers gives to a mask function of its `AttentionMaskInterface`.
+    """Returns a mask from the arguments that transformers passes to a mask function of its `AttentionMaskInterface`.
 
-    `mask_function` [default: causal] is a function of (batch row, head, query, key). Functions of transformers become expressions; others are
-    evaluated for all cells, and some cells are evaluated again. `attention_mask` is `[batch, length]`, 1 for tokens and 0 for padding.
-    `heads` is the number of heads of the result, and of a function that depends on the head.
+    `mask_function` [default: causal] is a function of (batch row, head, query, key). Functions of transformers become
+    expressions; other functions are evaluated for all cells, and for some cells again to check the results. `attention_mask` is
+    `[batch, length]`, 1 for tokens and 0 for padding. `heads` is the number of heads of the result, for each of
+    which a function that depends on the head is evaluated.
 
     Raises `noren.Error` for functions whose results contradict each other, and TypeError for arguments that the interface does not have.
     """
     for name in ignored:
         if name not in IGNORED:
-            raise TypeError(f"{name} is no argument of transformers' mask interface: give batch_size, q_length, kv_length, q_offset, kv_offset, mask_function and attention_mask")
+            raise TypeError(f"{name} is not an argument of transformers' mask interface: give batch_size, q_length, kv_length, q_offset, kv_offset, mask_function and attention_mask")
     for name, value in (("batch_size", batch_size), ("q_length", q_length), ("kv_length", kv_length), ("heads", heads)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise Error(f"{name} is {short(value)}: give a whole number of 1 or more")
@@ -86,7 +88,7 @@ def from_transformers(
     if attention_mask is not None and not isinstance(attention_mask, Tensor):
         raise TypeError(f"attention_mask is {short(attention_mask)}: give a tensor [batch, length], 1 for tokens and 0 for padding")
     if mask_function is not None and not callable(mask_function):
-        raise TypeError(f"mask_function is {short(mask_function)}: give a function of (batch row, head, query, key)")
+        raise TypeError(f"mask_function is {short(mask_function)}: give a function of (batch row, head, query, key) that returns true if the query may read the key")
     count, known = batch_size * heads * q_length * kv_length, getattr(mask_function, "__module__", None) == "transformers.masking_utils"
     if mask_function is not None and not known and count > MOST_CELLS:
         raise Error(f"mask_function would be evaluated for {count} cells, but the maximum is {MOST_CELLS}: convert the mask in parts")

@@ -1,5 +1,4 @@
-"""Masks of transformers as masks of noren: the mask functions that models of transformers build are converted, with sizes and
-padding.
+"""Converts the masks that transformers' models build to masks of noren, with their sizes and padding.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ._noren import Array, Error, Facts, Mask, Plan, Shape, causal, dense, full,
 from .torch._mask_call import Own, by_row, runs
 
 TILE = 256
-"""Number of query rows for which a mask function that noren does not recognise is evaluated in one call."""
+"""Number of query rows in one call of a mask function that noren does not recognise and therefore evaluates."""
 
 
 
@@ -29,8 +28,8 @@ TILE = 256
 class Masked(BlockMask):
     """A mask with its sizes, facts and plans, which transformers passes from its mask builders to every layer.
 
-    Models of several parts pass masks to models that build masks again. transformers leaves only tensors and FlexAttention's
-    `BlockMask` of four dimensions unchanged. For this reason alone, `Masked` is a subclass of `BlockMask`.
+    `Masked` is a subclass of `BlockMask` for one reason: if a model inside another model receives a finished mask, transformers
+    builds its mask again, unless the finished mask is a tensor or a FlexAttention `BlockMask` with four dimensions.
     """
 
     mask: Mask
@@ -43,9 +42,9 @@ class Masked(BlockMask):
     """`[batch, kv_len]`: true for a key that is not padding; None if no key is padding."""
     packed: bool = False
     first_key: int = 0
-    """The position of the first key: above 0 if a sliding cache no longer holds the keys before it."""
+    """The position of the first key in the call. It is above 0 if a sliding cache has removed the keys before it."""
     frame: Frame | None = None
-    """The forward pass for which the mask was built, if a mask was given for the pass."""
+    """The state of the forward pass that built the mask; None if no mask of noren was given for that pass."""
     _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
     _looked: bool = False
 
@@ -63,15 +62,15 @@ class Masked(BlockMask):
     __str__ = __repr__
 
     def contiguous(self, *_: Any, **__: Any) -> Masked:
-        """Returns this mask unchanged; static caches call `contiguous` on every mask."""
+        """Returns this mask unchanged. Static caches of transformers call this method on every mask."""
         return self
 
     def to(self, *_: Any, **__: Any) -> Masked:
-        """Returns this mask unchanged: a mask has no device."""
+        """Returns this mask unchanged, because a mask is on no device."""
         return self
 
     def plan(self, heads: int, kv_heads: int) -> Plan:
-        """Returns the plan for a layer with these numbers of query heads and key-value heads."""
+        """Returns the plan of this mask for a layer with `heads` query heads and `kv_heads` key-value heads."""
         plan = self._plans.get((heads, kv_heads))
         if plan is None:
             shape = Shape(
@@ -81,20 +80,21 @@ class Masked(BlockMask):
         return plan
 
     def own(self, heads: int, kv_heads: int) -> Own:
-        """Returns this mask with the sizes of a layer, as the layer's own mask. It is combined with a mask that the user gave."""
+        """Returns this mask, with the sizes of a layer, in the form that is combined with a mask from the user."""
         shape = Shape(
             self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
         )
         return Own(self.mask, self.facts, shape, lambda: (self._fixed(), self.facts), self.first_key)
 
     def _fixed(self) -> Mask:
-        """Returns the mask that hides padding and the unwritten slots of a cache."""
+        """Returns a mask that hides padding and the cache slots to which no key was written."""
         written = self.query_offset + self.q_len
         parts = [keys(range(max(0, written)))] if written < self.kv_len else []
         return _fold(full(), [*parts, *([] if self.real is None or self.real.all() else [padding()])], lambda a, b: a & b)
 
     def look_for_packing(self, position_ids: Tensor | None) -> None:
-        """Warns once if positions begin again among non-padding tokens and the mask does not separate the sequences."""
+        """Warns once if the positions of non-padding tokens begin again inside a row, as in packed sequences, but the mask does
+        not separate the sequences."""
         if self._looked or self.packed or position_ids is None or position_ids.dim() != 2 or self.q_len == 1:
             return
         self._looked = True
@@ -124,7 +124,8 @@ def make_mask(
     config: Any = None,
     **_: Any,
 ) -> Masked:
-    """Converts a mask function of transformers, with sizes and padding, to a mask; called by `AttentionMaskInterface`."""
+    """Converts a mask function of transformers, with sizes and padding, to a `Masked`. The `AttentionMaskInterface` of
+    transformers calls this function."""
     from transformers.masking_utils import causal_mask_function
 
     heads = getattr(config, "num_attention_heads", None)
@@ -134,7 +135,7 @@ def make_mask(
     real = reader.real
     if attention_mask is not None:
         if attention_mask.dim() != 2:
-            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give [batch, length] of 1 (token) and 0 (padding)")
+            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give a tensor [batch, length] with 1 for a token and 0 for padding")
         given = _known_keys(attention_mask, kv_length, reader.kv_offset)
         real = given if real is None else real & given
     if real is not None and not real.all():
@@ -149,8 +150,8 @@ def make_mask(
 
 
 def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray[np.bool_]:
-    """Returns booleans `[batch, kv_length]` for the keys from index `kv_offset` on: true if the key is not padding. Keys beyond
-    the end of `padding_mask` are padding.
+    """Returns booleans `[batch, kv_length]`: element `j` is true if the key with index `j + kv_offset` in `padding_mask` is not
+    padding. Keys beyond the end of `padding_mask` are padding.
     """
     found: NDArray[np.bool_] = padding_mask.detach().bool().cpu().numpy()[:, kv_offset : kv_offset + kv_length]
     missing = kv_length - found.shape[1]
@@ -158,20 +159,21 @@ def _known_keys(padding_mask: Tensor, kv_length: int, kv_offset: int) -> NDArray
 
 
 PACKED = "packed_sequence_mask_function.<locals>.inner_mask"
-"""The name of the functions of transformers that separate packed sequences."""
+"""The qualified name of the functions with which transformers separates packed sequences."""
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """Returns the name of a function, with its module unless that is the module of transformers' masks."""
+    """Returns the qualified name of a function. The name begins with the function's module, unless this is transformers' module
+    of masks."""
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
     return name.removeprefix("transformers.masking_utils.")
 
 
 class Reader:
-    """Converts a tree of mask functions to one expression.
+    """Converts nested mask functions of transformers to one expression of noren.
 
-    Positions count from the first key of the call, so key `j` has position `j`; in transformers, its `kv_idx` is
-    `j + kv_offset`.
+    In the expression, the first key of the call has position 0, and key `j` has position `j`. In transformers, the index
+    `kv_idx` of key `j` is `j + kv_offset`.
     """
 
     def __init__(self, batch_size: int, q_len: int, kv_len: int, q_offset: int, kv_offset: int, heads: int | None = None) -> None:
@@ -186,7 +188,7 @@ class Reader:
     def read(self, function: Callable[..., Any], top: bool = True) -> Mask:
         """Returns the expression of a function.
 
-        `top` is true if the function is not inside another function, or only inside intersections.
+        `top` is true if no other function contains the function, or if only intersections contain it.
         """
         inside = _closure(function)
         match _name(function):
@@ -219,12 +221,13 @@ class Reader:
                 self.real = given if self.real is None else self.real & given
                 return full()
             case "add_offsets_to_mask_function.<locals>.inner_mask":
-                raise Error("the mask function adds offsets itself, which transformers does for FlexAttention only")
+                raise Error("the mask function adds position offsets itself, which transformers does for FlexAttention only")
             case _:
                 return self._evaluated(function)
 
     def _all(self, functions: Iterable[Callable[..., Any]], top: bool) -> Mask:
-        """Returns the intersection of functions. If one of them separates packed sequences, the order of the functions is free."""
+        """Returns the intersection of the masks of `functions`. Functions that separate packed sequences may be anywhere in the
+        list."""
         parts, before = list(functions), self._separated
         self._separated = before or any(_name(part) == PACKED for part in parts)
         try:
@@ -233,16 +236,16 @@ class Reader:
             self._separated = before
 
     def _positions(self) -> NDArray[np.int64]:
-        """Returns, for each position of a query or key from 0, the index (`q_idx` or `kv_idx`) that mask functions of
-        transformers get.
+        """Returns an array: element `p` is the index that transformers passes to mask functions for position `p`, as `q_idx` or
+        `kv_idx`.
         """
         length = max(self.kv_len, self.q_len + self.q_offset - self.kv_offset)
         return np.arange(length, dtype=np.int64) + self.kv_offset
 
     def _by_position(self, table: Tensor) -> NDArray[np.int64]:
-        """Returns the entry of a table `[batch, length]` for each position.
+        """Returns the entries of a table `[batch, length]` in the order of positions.
 
-        Positions beyond the table get -1, which means no group.
+        The entry of a position beyond the end of the table is -1: the position is in no group.
         """
         rows = table.detach().cpu().numpy().astype(np.int64)
         at = self._positions() if self._remap is None else self._remap
@@ -257,7 +260,8 @@ class Reader:
         return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
 
     def _remapped(self, function: Callable[..., Any], inside: dict[str, Any]) -> Mask:
-        """Returns the mask of a function whose positions count from the beginning of each packed sequence."""
+        """Returns the mask of `function`, which counts positions from the beginning of each packed sequence. `inside` has the
+        variables of the function's closure, by name."""
         ids = inside["position_ids"].detach().cpu().numpy().astype(np.int64)
         if not self._separated or self._remap is not None or ids.shape[1] != self.kv_len or self.q_len != self.kv_len:
             return self._evaluated(function)
@@ -268,8 +272,8 @@ class Reader:
             self._remap = None
 
     def _same(self, groups: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None) -> Mask:
-        """Returns the mask of cells whose query and key have the same group number. `wanted` is true for positions whose cells
-        may be allowed [default: all positions].
+        """Returns the mask that allows the cells whose query and key have the same number in `groups`. If `wanted` is given,
+        only cells whose query and key are at positions with a true element in `wanted` are allowed.
         """
         rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
         return by_row(rows)
@@ -280,8 +284,7 @@ class Reader:
         """
         if self._remap is not None:
             raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} is unknown and is evaluated with the positions of "
-                "packed sequences: give a prepared 4-D boolean mask"
+                f"the mask function {getattr(function, '__qualname__', function)} is unknown to noren and is evaluated with the positions of packed sequences, which is not supported: give a prepared boolean mask with 4 dimensions"
             )
         rows = torch.arange(self.batch)[:, None, None, None]
         at = torch.arange(self.kv_len)[None, None, None, :] + self.kv_offset
@@ -300,8 +303,8 @@ class Reader:
         return dense(name)
 
     def _heads_of(self, function: Callable[..., Any]) -> int:
-        """Returns the number of heads for which a function must be evaluated: 1 if the function does not use the index of the
-        head.
+        """Returns the number of heads for which a function must be evaluated: the number of heads of the call, or 1 if the
+        function does not use the index of the head.
         """
         head = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
@@ -311,8 +314,7 @@ class Reader:
             return 1
         if self.heads is None:
             raise Error(
-                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, and the configuration does "
-                "not give the number of heads: give a prepared 4-D boolean mask"
+                f"the mask function {getattr(function, '__qualname__', function)} depends on the head, but the configuration does not give the number of heads: give a prepared boolean mask with 4 dimensions"
             )
         return self.heads
 
@@ -325,13 +327,12 @@ class Reader:
                 index = (torch.tensor(i) for i in (b, head, q + self.q_offset, k + self.kv_offset))
                 if bool(function(*index)) != cells[b, head, q, k]:
                     raise Error(
-                        f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, "
-                        f"query {q}, key {k} if this cell is evaluated alone or with all cells: give a prepared 4-D boolean mask"
+                        f"the mask function {getattr(function, '__qualname__', function)} gives different results for head {head}, query {q}, key {k} if this cell is evaluated alone or with all cells: give a prepared boolean mask with 4 dimensions"
                     )
 
 
 class _Uses(TorchFunctionMode):
-    """A mode that sets `met` to true if an operation uses `tensor`."""
+    """A mode of PyTorch that sets `met` to true as soon as an operation uses `tensor`."""
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -366,10 +367,10 @@ def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask])
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
-    """Returns the mask of cells whose query and key have the same group number in `row`. `wanted` is true for positions whose
-    cells may be allowed [default: all positions].
+    """Returns the mask that allows the cells whose query and key have the same number in `row`. If `wanted` is given, only
+    cells whose query and key are at positions with a true element in `wanted` are allowed.
 
-    A group that is one run of positions becomes a span, a group of several runs becomes sets of positions.
+    A group of consecutive positions becomes a span; any other group becomes sets of positions.
     """
     edges = np.flatnonzero(np.diff(row)) + 1
     runs: dict[int, list[range]] = {}

@@ -1,4 +1,4 @@
-"""Models of transformers that cannot compute their attention with noren. They are refused when the model is made."""
+"""Finds the models of transformers that cannot compute their attention with noren. Such a model is refused when it is made."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ from typing import Any
 
 from ._noren import Error
 
-_OWN = "its layers compute attention in their own code, and not through transformers' AttentionInterface"
-_READS_MASK = "it changes masks in its own code, which needs an array"
+_OWN = "the model's layers compute attention in their own code, and not through transformers' AttentionInterface"
+_READS_MASK = "the model's own code changes the mask, so the mask must be an array"
 
 REASONS = {
-    "deepseek_v32": f"its indexer selects keys: {_READS_MASK}",
-    "deepseek_v4": f"its layers also read keys that summarize several tokens: {_READS_MASK}",
-    "doge": f"it adds learned numbers to masks: {_READS_MASK}",
-    "axk2": f"its indexer selects keys: {_READS_MASK}",
-    "git": "its text layers select attention from a list of their own",
-    "glm_moe_dsa": f"its indexer selects keys: {_READS_MASK}",
-    "hy_v4": f"its indexer selects keys: {_READS_MASK}",
+    "deepseek_v32": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
+    "deepseek_v4": f"the model's layers also read keys that summarize several tokens: {_READS_MASK}",
+    "doge": f"the model adds learned numbers to masks: {_READS_MASK}",
+    "axk2": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
+    "git": "the model's text layers select the attention implementation from a list of their own",
+    "glm_moe_dsa": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
+    "hy_v4": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
     "mpt": _OWN,
-    "inkling2": "its softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_text": "its softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_loop": "its softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_loop_text": "its softmax has one sink for each query and head; noren has one for each head",
-    "t5gemma2": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
-    "t5gemma2_decoder": f"its decoder joins the masks of its own keys and of the encoder's keys: {_READS_MASK}",
+    "inkling2": "the model's softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_text": "the model's softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_loop": "the model's softmax has one sink for each query and head; noren has one for each head",
+    "inkling2_loop_text": "the model's softmax has one sink for each query and head; noren has one for each head",
+    "t5gemma2": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
+    "t5gemma2_decoder": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
 }
-"""Model types that use `AttentionInterface` but cannot compute attention with noren, each with the reason. The tests try all text
-architectures."""
+"""The model types that use `AttentionInterface` but cannot compute attention with noren, each with the reason. The tests find
+missing entries: they try every text architecture of transformers."""
 
 HARMLESS = frozenset(
     ("cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "encoder_attention_mask", "encoder_hidden_states", "position_embeddings")
 )
-"""Names of tensor arguments that models pass to attention functions, and that transformers' eager attention does not read."""
+"""The names of tensor arguments that models pass to attention functions, and that transformers' eager attention ignores."""
 
 
 def unsupported(model: Any) -> str | None:
-    """Returns the reason why `attn_implementation="noren"` is refused for a model or a class of models; None if it is accepted.
+    """Returns the reason why `attn_implementation="noren"` is refused for a model or a model class; None if the model is
+    accepted.
 
     >>> from transformers import BloomForCausalLM, LlamaForCausalLM
     >>> unsupported(BloomForCausalLM)
-    "its layers compute attention in their own code, and not through transformers' AttentionInterface"
+    "the model's layers compute attention in their own code, and not through transformers' AttentionInterface"
     >>> unsupported(LlamaForCausalLM) is None
     True
     """
@@ -69,7 +70,8 @@ def _reason(kind: type) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _mentions_interface(module: str) -> bool:
-    """Returns whether a module of transformers uses `AttentionInterface`; true if its source is not available."""
+    """Returns whether the source of a module of transformers mentions `AttentionInterface`. Returns true if the source is not
+    available."""
     try:
         return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(sys.modules[module])
     except (OSError, TypeError):
@@ -77,10 +79,10 @@ def _mentions_interface(module: str) -> bool:
 
 
 def refuse_when_made(names: set[str], prepare: Callable[[Any], None]) -> None:
-    """Makes transformers refuse the attention implementations `names` for models that do not support them, when a model is made
-    or its attention implementation is set.
+    """Changes transformers so that models which do not support noren's attention refuse the attention implementations `names`.
+    A model refuses when it is made, or when its attention implementation is set.
 
-    `prepare` is called with every model that is made, or whose attention implementation is set.
+    `prepare` is called with each model at the same times.
     """
     from transformers import PreTrainedModel
 
@@ -92,7 +94,7 @@ def refuse_when_made(names: set[str], prepare: Callable[[Any], None]) -> None:
         if requested_attention in names and (reason := unsupported(self)) is not None:
             raise Error(
                 f'{type(self).__name__} does not support attn_implementation="{requested_attention}": {reason}. Give "eager" or '
-                f'"sdpa"; for a part of a larger model, give one name for each part, as {{"text_config": "{requested_attention}", '
+                f'"sdpa"; for a model with several parts, give one name for each part, such as {{"text_config": "{requested_attention}", '
                 '"vision_config": "eager"}'
             )
         prepare(self)
@@ -109,6 +111,6 @@ def check_arguments(module: Any, given: dict[str, Any]) -> None:
     unknown = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name not in HARMLESS]
     if unknown:
         raise Error(
-            f"{type(module).__name__} gives its attention {', '.join(unknown)}, which noren does not know: without it, outputs would "
-            'be wrong; use attn_implementation="eager"'
+            f"{type(module).__name__} passes to its attention {', '.join(unknown)}, which noren does not know: without this argument, outputs "
+            'would be wrong; use attn_implementation="eager"'
         )

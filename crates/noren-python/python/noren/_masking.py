@@ -1,4 +1,4 @@
-"""Plans of masks that are not expressions: arrays with a named convention, bound masks, and recognised masks."""
+"""Makes plans of masks that are not expressions: arrays with a named convention, bound masks, and recognised masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._given import check_names, check_strided, short
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
 
 Sizes = tuple[int, int, int, int, int]
-"""(batch rows, query heads, key-value heads, queries, keys)."""
+"""The sizes of an attention call, in this order: batch rows, query heads, key-value heads, queries, keys."""
 
 CONVENTIONS = ("keep", "drop", "additive")
 
@@ -22,7 +22,7 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     given = {name: array for name, array in arrays.items() if array is not None}
     for name, array in given.items():
         if isinstance(array, type):
-            raise TypeError(f"{name} is the class {array.__name__}: give an array")
+            raise TypeError(f"{name} is the class {array.__name__}, not an object of the class: give an array")
         check_strided(name, array)
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
@@ -30,15 +30,15 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
         if name == "additive" and not kind.startswith(("float", "bfloat")):
             raise TypeError(f"additive holds {kind}, but it is added to scores: give floats (0 = may attend, -inf = hidden), or booleans as keep= or drop=")
         if name != "additive" and kind != "bool":
-            raise TypeError(f"{name} holds {kind}: give booleans, for 0 and 1 {name} == 1; floats that are added to scores are additive=")
+            raise TypeError(f"{name} holds {kind}: give booleans; make them from 0 and 1 by {name} == 1; floats that are added to scores are given as additive=")
     return given
 
 
 def four(name: str, array: Any, sizes: Sizes) -> Any:
     """Returns a mask array as `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`.
 
-    Shapes are `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` and `[batch, heads, q_len, kv_len]`;
-    every dimension may be 1. Raises `Error` for other shapes, and for shapes with two meanings.
+    Shapes are `[q_len, kv_len]`, `[batch, q_len, kv_len]`, `[batch * heads, q_len, kv_len]` and `[batch, heads, q_len,
+    kv_len]`; every dimension may be 1. Raises `Error` for other shapes, and for a shape that fits two of these forms.
     """
     batch, heads, _, q_len, kv_len = sizes
     shape = tuple(array.shape)
@@ -49,8 +49,7 @@ def four(name: str, array: Any, sizes: Sizes) -> Any:
     elif len(shape) == 2:
         if shape == (batch, kv_len) and batch > 1 and batch == q_len:
             raise Error(
-                f"{name} has shape {list(shape)}, and there are {batch} batch rows and {q_len} queries: the meaning is ambiguous. Give {name}[None, None] "
-                f"if the dimensions are [q_len, kv_len], or {name}[:, None, None, :] if they are [batch, kv_len]"
+                f"{name} has shape {list(shape)} with {batch} batch rows and {q_len} queries, so the meaning of its dimensions is ambiguous. Give {name}[None, None] if the dimensions are [q_len, kv_len], or {name}[:, None, None, :] if they are [batch, kv_len]"
             )
         if shape == (batch, kv_len) and shape[0] not in (1, q_len):
             raise Error(f"{name} has shape {list(shape)}, which is [batch, kv_len]: give {name}[:, None, None, :], one row of keys for each batch row")
@@ -67,15 +66,15 @@ def _three(name: str, array: Any, batch: int, heads: int) -> Any:
     n, rows, keys = array.shape
     if n == batch and n == heads and n > 1:
         raise Error(
-            f"{name} has shape {list(array.shape)}, and there are {batch} batch rows and {heads} heads: the meaning is "
-            f"ambiguous. Give {name}[:, None] if the dimensions are [batch, q_len, kv_len], or {name}[None] if they are [heads, q_len, kv_len]"
+            f"{name} has shape {list(array.shape)} with {batch} batch rows and {heads} heads, so the meaning of its dimensions is ambiguous. Give {name}[:, None] if the dimensions are [batch, q_len, kv_len], or {name}[None] if they are [heads, q_len, kv_len]"
         )
     if n in (1, batch):
         return array[:, None]
     if n == batch * heads:
         return array.reshape(batch, heads, rows, keys)
-    advice = f": for one mask for each head, give {name}[None]" if n == heads else ""
-    raise Error(f"{name} has shape {list(array.shape)}, but there are {batch} batch rows and {heads} heads{advice}")
+    if n == heads:
+        raise Error(f"{name} has shape {list(array.shape)}, but there are {batch} batch rows and {heads} heads: if the array has one mask for each head, give {name}[None]")
+    raise Error(f"{name} has shape {list(array.shape)}, but there are {batch} batch rows and {heads} heads: give [batch, heads, q_len, kv_len]")
 
 
 def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts | Mapping[str, Any] | None) -> tuple[Mask, dict[str, Any], list[Any]]:
@@ -85,9 +84,9 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     A float hides a cell if it is -inf or below -6.9e37; other floats are added to the scores of the allowed cells.
     """
     if isinstance(facts, Facts):
-        raise Error("facts is a Facts object, and keep=, drop= or additive= adds a fact: give facts as a dict, or the array as a fact too")
+        raise Error("`facts` is a Facts object, but keep=, drop= or additive= must add a fact to it: give the facts as a dict, or give the array as a fact too")
     if facts is not None and not isinstance(facts, Mapping):
-        raise TypeError(f"facts are {short(facts)}: give a dict of facts, or None")
+        raise TypeError(f"`facts` is {short(facts)}: give a dict of facts, or None")
     known: dict[str, Any] = dict(facts or {})
     check_names("facts['arrays']", known.get("arrays"))
     arrays: dict[str, Any] = dict(known.get("arrays") or {})
@@ -106,12 +105,13 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
 
 
 def _lent(array: Any) -> Any:
-    """Returns an array that planning can read: a tensor on another device is copied to the CPU."""
+    """Returns an array that planning can read. A tensor on another device is copied to the CPU."""
     return array.detach().cpu() if hasattr(array, "detach") else library(array).lend(array)
 
 
 def _repeated(array: Any, q_len: int) -> Any:
-    """Repeats the query row of an array `[batch, heads, 1, keys]`: returns `[batch, heads, q_len, keys]`."""
+    """Repeats the single query row of an array `[batch, heads, 1, keys]` for all queries: returns `[batch, heads, q_len,
+    keys]`."""
     if hasattr(array, "expand") and hasattr(array, "contiguous"):
         return array.expand(-1, -1, q_len, -1).contiguous()
     import numpy as np
@@ -120,7 +120,7 @@ def _repeated(array: Any, q_len: int) -> Any:
 
 
 def _numbers(array: Any) -> Any:
-    """Returns the floats of an additive mask that are added to scores; hidden cells get 0."""
+    """Returns the numbers that an additive mask adds to scores. For hidden cells, the number is 0."""
     if hasattr(array, "masked_fill"):
         return array.detach().float().masked_fill(array < LOW, 0.0)
     import numpy as np
@@ -129,12 +129,12 @@ def _numbers(array: Any) -> Any:
 
 
 LOW = -6.9e37
-"""Floats below this number hide a cell: -inf, and the lowest numbers of float32 and bfloat16."""
+"""A float below this limit hides its cell: -inf, and the lowest numbers of float32 and bfloat16."""
 
 
 def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
-    """Returns the plan of a bound or recognised mask for a call. A mask with one batch row is repeated over all batch rows, a
-    mask with one head over all heads.
+    """Returns the plan of a bound or recognised mask for a call. A mask with one batch row is used for all batch rows of the
+    call, a mask with one head for all heads.
     """
     bound = given.bind() if isinstance(given, Recognised) else given
     batch, heads, kv_heads, q_len, kv_len = sizes
@@ -161,16 +161,16 @@ def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
 
 
 def refuse_array(mask: Any) -> TypeError:
-    """Returns the error for an object that was given as a mask and is none. For an array, the message names the arguments for
-    arrays.
+    """Returns the error for an object that was given as a mask but is not a mask. If the object is an array, the message names
+    the arguments for arrays.
     """
     name = type(mask).__name__
     if isinstance(mask, type) or getattr(mask, "is_nested", False) or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
     kind = str(mask.dtype).rsplit(".", 1)[-1]
     if kind.startswith(("float", "bfloat")):
-        return TypeError(f"the mask is an array of {kind}: give additive=mask for floats that are added to scores (0 = may attend, -inf = hidden)")
+        return TypeError(f"the mask is an array of {kind}: if its floats are added to scores (0 = may attend, -inf = hidden), give additive=mask")
     return TypeError(
-        f"the mask is an array of {kind}, and arrays of masks have two conventions: give keep=mask if true means \"may attend\" (as in SDPA), "
+        f"the mask is an array of {kind}, which can have two meanings: give keep=mask if true means \"may attend\" (as in SDPA), "
         'or drop=mask if true means "ignored" (as in nn.MultiheadAttention)'
     )

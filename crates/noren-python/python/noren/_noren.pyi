@@ -20,7 +20,7 @@ class Error(ValueError):
     """The error for an invalid mask, fact, array or option. The message gives the value, the expected values and the fix."""
 
 class ParseError(Error):
-    """The error for a text that is not a mask. The message shows the text with a mark at the error."""
+    """The error for a text that is not a mask. The message shows the text and marks the position of the error."""
 
 class ExportError(Error):
     """The error for a mask that the format of another system cannot express.
@@ -30,10 +30,12 @@ class ExportError(Error):
 
 @final
 class Mask:
-    """A set of allowed (query, key) cells as an expression, without sizes. Masks compare, hash, print and pickle as values.
+    """A set of allowed (query, key) cells as an expression, without sizes. Masks with equal expressions are equal and have the
+    same hash. Masks can be printed and pickled.
 
-    `a & b` allows the cells of both, `a | b` the cells of either, `a - b` the cells of `a` without those of `b`, `~a` all others.
-    `mask + score` is a `Spec`. `Mask(text)` parses a text and raises `ParseError` if the text is not a mask.
+    `a & b` allows the cells that both masks allow, `a | b` the cells that at least one mask allows, `a - b` the cells that `a`
+    allows and `b` does not, `~a` the cells that `a` does not allow. `mask + score` is a `Spec`. `Mask(text)` parses a text and
+    raises `ParseError` if the text is not a mask.
     """
 
     def __new__(cls, text: Mask | str) -> Mask: ...
@@ -44,7 +46,7 @@ class Mask:
     def __invert__(self) -> Mask: ...
     def __hash__(self) -> int: ...
     def bind(self, shape: Shape | int, facts: Known = None) -> BoundMask:
-        """Returns the mask with a shape and facts, after checking that they fit each other.
+        """Returns the mask with a shape and facts (data such as lengths and documents), after checking that they fit each other.
 
         `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. Raises `Error`
         if a fact is missing or does not fit the shape.
@@ -52,16 +54,19 @@ class Mask:
     def plan(
         self, shape: Shape | int, facts: Known = None, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None
     ) -> Plan:
-        """Returns the block-sparse plan that attention and exports use; arguments and errors as in `bind`.
+        """Returns the block-sparse plan that attention and exports use; the arguments and errors are those of `bind`.
 
-        `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in the tiles that statistics
-        count. `reorder` selects the order of queries and keys in the plan:
+        `block_q` is the maximum number of query rows in a tile. `block_kv` is the number of keys in a tile, for the counts of
+        tiles in `stats`. `reorder` selects the order of queries and keys in the plan:
 
-        - `"auto"` [default]: another order for masks whose distances are all multiples of one number; for other masks if it
-          reduces the cost (by at least 1/8 if it changes the order in which the keys of a row are added)
+        - `"auto"` [default]: another order for masks whose distances are all multiples of one number. For all other masks,
+          another order only if it reduces the cost: by at least 1/8 and 2^20 cells if it changes the order in which the keys of
+          a row are added
         - `"never"`: the order of indices
         - `"always"`: another order for every mask whose structure allows one, even if it saves no cost
-        - `"copies"`: keys in two orders, for masks that combine a stride with other masks
+        - `"copies"`: the list of keys contains each key twice, first in the order of indices, then sorted by their position
+          modulo the stride, for masks that combine a stride with other masks; a query row reads each key at one of the two
+          places
         - an integer `n`: positions sorted by `position mod n`; with 2, all even positions come before all odd ones
         """
     def dense(self, shape: Shape | int, facts: Known = None) -> NDArray[np.bool_]:
@@ -112,16 +117,19 @@ class Mask:
         """
     def _repr_svg_(self) -> str | None: ...
     def uses_query_offset(self) -> bool:
-        """Returns whether the query offset may change the cells. It does not for `full`, `padding`, `keys` and `dense`."""
+        """Returns true if the query offset (position of the first query) may change the cells. The result is false for masks of
+        only `full`, `padding`, `keys` and `dense`."""
     def simplify(self) -> Mask:
         """Returns a canonical form that allows the same cells."""
     def equivalent(self, other: Mask | str) -> Equivalence:
-        """Compares the cells of two masks at every length. The result is a proof of equality, a cell that differs, or neither."""
+        """Compares the cells of two masks at every length. The result states one of three: equality was proved, a differing
+        cell was found, or neither."""
     def at_layer(self, layer: int) -> Mask:
-        """Returns the mask of layer `layer`, counted from 0. A mask without `layers(...)` is the same in all layers."""
+        """Returns the mask of the layer with index `layer`, counted from 0. A mask without `layers(...)` is returned
+        unchanged."""
     @property
     def has_layers(self) -> bool:
-        """Whether the mask contains `layers(...)`. If so, select a layer with `at_layer` before the mask is bound."""
+        """True if the mask contains `layers(...)`. Before such a mask can be bound, select a layer with `at_layer`."""
 
 @final
 class Equivalence:
@@ -137,26 +145,27 @@ class Equivalence:
     def shape(self) -> Shape | None:
         """The shape in which a difference was found; `None` if no difference was found.
 
-        If the difference does not depend on `facts`, no shorter shape has a difference.
+        If `facts` is empty, this is the shortest such shape: the masks allow the same cells in all shorter shapes.
         """
     @property
     def facts(self) -> Facts | None:
-        """The facts with which a difference was found.
+        """The facts (data such as lengths or documents) with which a difference was found.
 
         The facts are empty if the difference does not depend on facts; `None` if no difference was found.
         """
     @property
     def cell(self) -> tuple[int, int, int, int] | None:
-        """The cell (batch row, head, query row, key) that exactly one mask allows."""
+        """The cell (batch row, head, query row, key), indices from 0, that exactly one of the two masks allows; `None` if no
+        difference was found."""
     @property
     def layer(self) -> int | None:
-        """The layer, counted from 0, in which a difference was found."""
+        """The index of the layer, from 0, in which a difference was found; `None` if no difference was found."""
     @property
     def only_first(self) -> bool | None:
         """True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found."""
     @property
     def atoms(self) -> list[str]:
-        """The atoms that prevented a proof, if neither equality nor a difference was established."""
+        """The elementary masks (atoms) that prevented a proof; empty if equality was proved or a difference was found."""
 
 @final
 class Score:
@@ -175,7 +184,7 @@ class Score:
         """The slopes of `alibi`, one for each head; `None` for default slopes and for other modifiers."""
     @property
     def cap(self) -> float | None:
-        """The limit of `softcap`."""
+        """The limit of `softcap`; None for other modifiers."""
 
 @final
 class Spec:
@@ -184,7 +193,7 @@ class Spec:
     def __new__(cls, text: str) -> Spec: ...
     def __add__(self, score: Score) -> Spec: ...
     def uses_query_offset(self) -> bool:
-        """Returns whether the query offset may change the cells or the scores."""
+        """Returns true if the query offset (position of the first query) may change the cells or the scores."""
     def __hash__(self) -> int: ...
     @property
     def mask(self) -> Mask:
@@ -197,9 +206,9 @@ class Spec:
 class Shape:
     """The numbers of batch rows, heads, queries and keys to which a mask is bound, and the position of the first query.
 
-    `query_offset` is the position of the first query: one number, or one for each batch row. It must be given if `q_len` and
-    `kv_len` differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`. Raises `Error` for sizes
-    that contradict each other.
+    `query_offset` is the position of the first query: one number, or a list with one number for each batch row. It must be
+    given if `q_len` and `kv_len` differ. `kv_heads` is the number of key-value heads [default: `heads`] and divides `heads`.
+    Raises `Error` for sizes that contradict each other.
     """
 
     def __new__(
@@ -214,13 +223,15 @@ class Shape:
     ) -> Shape: ...
     @staticmethod
     def square(len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns a shape with `len` queries and `len` keys in each batch row."""
+        """Returns the shape of self-attention: `len` queries and `len` keys in each batch row."""
     @staticmethod
     def cached(past: int, new: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns a shape of `past + new` keys, of which the last `new` are also the queries: a step with a key-value cache."""
+        """Returns the shape of a step with a key-value cache. It has `new` queries and `past + new` keys; the queries are the
+        same tokens as the last `new` keys."""
     @staticmethod
     def cross(q_len: int, kv_len: int, *, batch: int = 1, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns a shape in which queries and keys are different sequences; the first query has position 0."""
+        """Returns the shape of cross-attention, in which queries and keys are different sequences. The first query and the
+        first key have position 0."""
     @staticmethod
     def from_json(text: str) -> Shape:
         """Reads a shape from the JSON of `to_json`. Raises `Error` for any other text."""
@@ -257,33 +268,34 @@ class Facts:
     def __new__(cls, **facts: Any) -> Facts: ...
     @staticmethod
     def from_json(text: str, arrays: Mapping[str, Array] | None = None) -> Facts:
-        """Reads facts from a JSON object; `arrays` adds masks for the atom `dense(name)`, by name. Raises `Error` for unknown
-        facts and invalid values.
+        """Reads facts from a JSON object; `arrays` has mask arrays to add, by name; `dense(name)` uses the array with this
+        name. Raises `Error` for unknown facts and invalid values.
         """
     def to_json(self) -> str:
         """Returns the facts as JSON."""
     def merged(self, other: Facts) -> Facts:
-        """Returns these facts and those of `other` together. Raises `Error` if both give the same fact with different values."""
+        """Returns the union of these facts and `other`. Raises `Error` if both contain the same fact with different values."""
     @property
     def place_keys(self) -> bool:
-        """Whether the facts give the position of each key (`positions`)."""
+        """True if the facts give the position of each key (`positions`)."""
 
 @final
 class Array:
-    """A mask given cell by cell, for `Facts(arrays={name: ...})` and the atom `dense(name)`."""
+    """A mask as an array of cells. It is given as a fact, `Facts(arrays={name: ...})`, and used by the elementary mask
+    `dense(name)`."""
 
     @staticmethod
     def keep(array: Any) -> Array:
         """Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
     @staticmethod
     def drop(array: Any) -> Array:
-        """Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`."""
+        """Reads an array in which true (or 1) means "ignored". It has one of the shapes that `keep` accepts."""
     @staticmethod
     def additive(array: Any) -> Array:
         """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
+        """Returns the mask in compressed sparse rows: query row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
     @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
         """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
@@ -291,19 +303,21 @@ class Array:
     def blocks(q_len: int, kv_len: int, block: tuple[int, int], blocks: Sequence[tuple[int, int]]) -> Array:
         """Returns the mask that allows exactly the cells of the rectangles in `blocks`.
 
-        The queries are divided into groups of `block[0]` queries, the keys into groups of `block[1]` keys. Each entry of
-        `blocks` is (index of a group of queries, index of a group of keys), counted from 0.
+        The queries are divided into groups of `block[0]` queries, the keys into groups of `block[1]` keys. Each rectangle in
+        `blocks` is a pair (index of its group of queries, index of its group of keys), with indices from 0.
         """
     def __hash__(self) -> int: ...
     @property
     def shape(self) -> list[int]:
-        """The dimensions, `[batch, heads, q_len, kv_len]`; 1 if the array is equal for all batch rows or heads."""
+        """The dimensions `[batch, heads, q_len, kv_len]`. `batch` or `heads` is 1 if the cells are equal for all batch rows or
+        heads."""
     def first_row(self, batch: int, head: int) -> list[tuple[int, int]]:
-        """Returns the allowed keys of query row 0 of a batch row and head as ranges (first key, key after the last)."""
+        """Returns the keys that query row 0 may read in a batch row and head, as ranges (first key, key after the last)."""
 
 @final
 class BoundMask:
-    """A mask with a shape and facts that fit the mask: every cell is known."""
+    """A mask with a shape and facts (data such as lengths and documents) that fit the mask. Every cell is therefore allowed or
+    denied."""
 
     @property
     def mask(self) -> Mask:
@@ -313,27 +327,28 @@ class BoundMask:
         """The shape to which the mask is bound."""
     @property
     def facts(self) -> Facts:
-        """The facts with which the mask is bound."""
+        """The facts (data such as lengths and documents) with which the mask is bound."""
     @property
     def pattern_count(self) -> int:
-        """The number of distinct patterns. All pairs of batch row and head with equal allowed cells have the same pattern."""
+        """The number of distinct patterns (sets of allowed cells). All pairs of batch row and head with equal allowed cells
+        have the same pattern."""
     @property
     def varies(self) -> tuple[bool, bool]:
-        """Two booleans: whether the cells differ between batch rows, and whether they differ between the heads of a batch row."""
+        """(Whether the cells differ between batch rows, whether the cells differ between the heads of a batch row)."""
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
-        """Returns the block-sparse plan; arguments as in `Mask.plan`."""
+        """Returns the block-sparse plan; the arguments are those of `Mask.plan`."""
     def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
-        """Whether query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
+        """Returns true if query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
         """Returns the reason why query row `q` may or may not read key `k`, for the whole mask and for each of its
         subexpressions.
         """
     def select(self, rows: Sequence[tuple[int, int]], keys: Sequence[tuple[int, int]]) -> BoundMask:
-        """Returns a smaller mask with only the query rows in `rows` and the keys in `keys`; both are lists of ranges (first
-        index, index after the last).
+        """Returns the mask of only the query rows in `rows` and the keys in `keys`, in ascending order. Both arguments are
+        lists of ranges (first index, index after the last).
         """
     def select_batch(self, batch: Sequence[int]) -> BoundMask:
-        """Returns a smaller mask with only the batch rows in `batch`, a list of indices from 0."""
+        """Returns the mask of only the batch rows with the indices `batch`, in the order of `batch`."""
     def dense(self) -> NDArray[np.bool_]:
         """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
@@ -345,13 +360,14 @@ class BoundMask:
     def count_outside(self, other: BoundMask) -> int:
         """Returns the number of cells that this mask allows and `other` denies."""
     def difference_text(self, other: BoundMask, *, width: int = 100, height: int = 48, color: bool = False) -> str:
-        """Returns a picture of the cells in which this mask and `other` differ, as text; other arguments as in `Mask.picture`."""
+        """Returns a picture of the cells in which this mask and `other` differ, as text; the other arguments are those of
+        `Mask.picture`."""
     def difference_svg(self, other: BoundMask) -> str:
         """Returns a picture of the cells in which this mask and `other` differ, as SVG."""
     def fill(self, out: Any) -> None:
         """Writes the cells to `out`, a contiguous array of booleans or bytes `[batch or 1, heads or 1, q_len, kv_len]`."""
     def picture(self, *, labels: Sequence[str] | None = None, width: int = 100, height: int = 48, color: bool = False) -> str:
-        """Returns a picture as text; arguments as in `Mask.picture`."""
+        """Returns a picture of the mask as text; the arguments are those of `Mask.picture`."""
     def plot(
         self,
         *,
@@ -362,9 +378,15 @@ class BoundMask:
         tiles: bool | tuple[int, int] = False,
         weights: Any = None,
     ) -> Any:
-        """Draws the cells of one batch row and head with matplotlib; arguments as in `Mask.plot`."""
+        """Draws the cells of one batch row and head with matplotlib; the arguments are those of `Mask.plot`."""
     def svg(self, *, labels: Sequence[str] | None = None) -> str:
         """Returns a picture as SVG; `labels` are names of tokens, one for each position."""
+    def html(self, *, labels: Sequence[str] | None = None, title: str | None = None) -> str:
+        """
+        Returns the mask as a web page in one file, which opens from disk without network: picture, expression, facts, code,
+        and the reason of each cell. `labels` are names of tokens, one for each position; `title` is the heading. Raises `Error` if the
+        page would have more than 300,000 bytes.
+        """
     def _repr_svg_(self) -> str: ...
     @staticmethod
     def from_json(text: str) -> BoundMask:
@@ -374,7 +396,7 @@ class BoundMask:
 
 @final
 class Plan:
-    """A block-sparse plan: tiles of query rows with the ranges of keys that they read."""
+    """A block-sparse plan: tiles (groups of query rows), each with the ranges of keys that its rows read."""
 
     @property
     def bound(self) -> BoundMask:
@@ -389,21 +411,21 @@ class Plan:
     def computed(self) -> int:
         """The number of cells that kernels compute, over all batch rows and heads.
 
-        It is never below the number of allowed cells.
+        This number is at least the number of allowed cells.
         """
     @property
     def bytes(self) -> int:
-        """The memory of the tiles and spans, in bytes."""
+        """The memory of the plan's tiles and key ranges, in bytes."""
     def stats(self) -> Stats:
         """Returns exact counts of allowed and computed cells, tiles and bytes."""
     def tiles(self, batch: int, head: int) -> list[tuple[int, int, list[tuple[int, int, bool]]]]:
         """Returns the tiles of a batch row and head as (first row, row after the last, spans).
 
-        A span is (first key, key after the last, full); `full` means that every cell is allowed. Rows and keys are indices in the
-        sequence, even if the plan reads queries and keys in another order.
+        A span is (first key, key after the last, full); `full` is true if every cell of the span is allowed. Rows and keys are
+        indices in the sequence, also in a plan that reorders queries and keys.
         """
     def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
-        """Returns a picture of the mask with its tiles as text; arguments as in `Mask.picture`."""
+        """Returns a picture of the mask with its tiles as text; the arguments are those of `Mask.picture`."""
     def plot(
         self,
         *,
@@ -414,7 +436,7 @@ class Plan:
         tiles: bool | tuple[int, int] = False,
         weights: Any = None,
     ) -> Any:
-        """Draws the cells of one batch row and head with matplotlib; arguments as in `Mask.plot`."""
+        """Draws the cells of one batch row and head with matplotlib; the arguments are those of `Mask.plot`."""
     def svg(self) -> str:
         """Returns a picture of the mask with its tiles as SVG."""
     def _repr_svg_(self) -> str: ...
@@ -422,14 +444,15 @@ class Plan:
     def from_json(text: str) -> Plan:
         """Reads a plan from the JSON of `to_json`.
 
-        Raises `Error` for any other text, and for a plan that does not fit its mask.
+        Raises `Error` for any other text, and for a plan whose tiles are not those of its mask.
         """
     def to_json(self) -> str:
         """Returns the plan as JSON."""
 
 @final
 class Modifiers:
-    """Score modifiers and options of one call of `forward`, `backward` or `weights`; arguments as in `noren.attention`."""
+    """The score modifiers and options of one call of `forward`, `backward` or `weights`. The arguments have the meaning of the
+    arguments of `noren.attention`."""
 
     def __new__(
         cls,
@@ -452,19 +475,23 @@ class Modifiers:
 
 @final
 class StepPlan:
-    """The plan of one step of a `KvCache`, made by `KvCache.plan` for the caches of all layers with the same form and history."""
+    """The plan of one step of a `KvCache`, made by `KvCache.plan`. The plan is also valid for other caches of the same form,
+    sizes and lengths of sequences, such as the caches of other layers."""
 
     @property
     def plan(self) -> Plan:
-        """The plan for attention: batch rows are the sequences, queries the new tokens, keys those that the step reads."""
+        """The plan for attention. Its batch rows are the sequences of the cache, its queries the new tokens, and its keys the
+        keys that the step reads."""
     @property
     def spec(self) -> Spec | None:
         """The mask with its score modifiers; `None` if the step was planned with a mask without score modifiers."""
     @property
     def shape(self) -> Shape:
-        """The sizes of the step: sequences as batch rows, heads, the maximum number of queries of a sequence, and keys."""
+        """The sizes of the step: the number of sequences (as batch rows), the number of heads, the maximum number of queries of
+        a sequence, and the number of keys."""
     def key_positions(self, sequence: int) -> list[int]:
-        """Returns the position of each key of a sequence, -1 for an index without a key."""
+        """Returns, for the sequence with index `sequence`, the position of each key that the step reads; -1 for an index
+        without a key."""
 
 @final
 class _KvCache:
@@ -498,13 +525,13 @@ class _Flow:
         """The number of tokens in a batch row."""
     def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
         """Returns the tokens that the tokens `sources` can influence. Entry 0 of the result has the sources, and entry `n` has
-        the tokens that they can influence after the first `n` layers.
+        the tokens that the sources can influence within the first `n` layers.
 
         Each entry is a list of ranges (first token, token after the last).
         """
     def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
         """Returns the tokens on which the tokens `targets` depend. Entry 0 of the result has the targets, and entry `n` has the
-        tokens on which they depend over the last `n` layers.
+        tokens on which the targets depend through the last `n` layers.
 
         Each entry is a list of ranges (first token, token after the last).
         """
@@ -519,16 +546,16 @@ class _Certificate:
     def __init__(self, text: str) -> None: ...
     @property
     def holds(self) -> bool:
-        """Whether the certificate states that the policy holds; `verify` checks the statement."""
+        """True if the certificate states that the policy holds. Only `verify` checks whether this statement is true."""
     @property
     def policy(self) -> str:
         """The text of the policy."""
     @property
     def not_covered(self) -> list[str]:
-        """The channels of influence that the certificate does not cover, such as pooling."""
+        """The paths of influence between tokens that the certificate does not cover, such as pooling."""
     @property
     def sha256(self) -> str:
-        """The hash of the certificate, in hexadecimal digits."""
+        """The SHA-256 hash of the certificate, in hexadecimal digits."""
     def matches(self, flow: _Flow) -> None:
         """Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`."""
     def to_json(self) -> str:
@@ -536,7 +563,8 @@ class _Certificate:
     def _verify(self) -> tuple[str, tuple[str, str, list[str]]]: ...
 
 def parse(text: str) -> Any:
-    """Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if it is neither."""
+    """Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if the text is neither a
+    mask nor a mask with score modifiers."""
 
 def forward(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any, lse: Any = None) -> None: ...
 def backward(
@@ -553,12 +581,13 @@ def backward(
 ) -> None: ...
 def weights(q: Any, k: Any, v: Any, plan: Plan, modifiers: Modifiers, out: Any) -> None: ...
 def isas() -> list[str]:
-    """Returns the names of the processor paths that this machine supports, the slowest first; each is a value for `isa=`."""
+    """Returns the names of the ISAs (sets of processor instructions) that noren supports on this machine, the slowest first.
+    Each name is a value for `isa=`."""
 
 def after_fork() -> None: ...
 def read_mask(mask: Any, drop: bool, kv_len: int) -> tuple[Array, bool, bool]:
-    """Reads a mask `[batch, heads, q_len or 1, kv_len or 1]`: booleans (true = may attend, or with `drop` true = ignored), or
-    floats that are added to scores.
+    """Reads a mask array `[batch, heads, q_len or 1, kv_len or 1]` of booleans, or of floats that are added to scores. True
+    means "may attend" if `drop` is false, and "ignored" if `drop` is true.
 
     A last dimension of 1 applies to all `kv_len` keys. Returns three values:
 
@@ -587,61 +616,69 @@ def classes() -> list[tuple[str, str, str]]: ...
 def recognise(array: Any, convention: str) -> tuple[Mask, Shape, list[list[int]], int, str, _Cells]: ...
 
 def full() -> Mask:
-    """Allows every query to read every key."""
+    """Returns the mask in which every query may read every key."""
 
 def none() -> Mask:
-    """Allows no cell."""
+    """Returns the mask that allows no cell."""
 
 def causal(offset: int = 0) -> Mask:
-    """Allows keys up to the query (look-ahead mask): `k <= q + offset`, where `q` and `k` are positions."""
+    """Allows each query to read the keys up to its own position plus `offset` (look-ahead mask): `k <= q + offset`, where `q`
+    and `k` are the positions of query and key."""
 
 def window(left: int | None = None, right: int | None = None) -> Mask:
-    """Allows `q - left <= k <= q + right`, both ends included.
+    """Allows the cells with `q - left <= k <= q + right`, where `q` and `k` are the positions of query and key.
 
-    Without `left` or `right`, that side has no limit; values may be negative.
+    If `left` or `right` is None, there is no limit on that side. Both may be negative.
     """
 
 def sliding(window: int) -> Mask:
-    """Allows `q - window < k <= q`: `window` keys, the query's own key included. Mistral and transformers count in this manner."""
+    """Allows the last `window` keys up to the query, the query's own key included: `q - window < k <= q`. Mistral and
+    transformers also count the query's own key."""
 
 def chunk(size: int) -> Mask:
-    """Allows keys in the query's own chunk of `size` positions: `q // size == k // size`."""
+    """Allows keys in the same chunk of `size` positions as the query: `q // size == k // size`. The first chunk begins at
+    position 0."""
 
 def stride(step: int) -> Mask:
     """Allows keys at a multiple of `step` positions from the query: `(q - k) mod step == 0`."""
 
 def distances(distances: Iterable[int]) -> Mask:
-    """Allows the distances `q - k` in the list: 0 is the query's own key, positive distances are earlier keys (LogSparse)."""
+    """Allows the cells whose distance `q - k` is in the list. The distance of a query to its own key is 0, and to earlier keys
+    positive (LogSparse)."""
 
 def prefix(lengths: int | Iterable[int]) -> Mask:
-    """Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row."""
+    """Allows the keys at the first `n` positions: `k < n`. `lengths` is one `n` for all batch rows, or a list with one `n` for
+    each batch row."""
 
 def keys(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows every query to read the given keys: a position, a range, a list of them, or the positions of a label in the facts."""
+    """Allows every query to read the keys at `positions` (a position, a range, or a list of these), or the keys that have the
+    label `label` in the facts (data that is given when the mask is bound)."""
 
 def queries(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows the given queries to read every key; arguments as in `keys`."""
+    """Allows the queries at `positions` to read every key. The arguments have the meaning of the arguments of `keys`."""
 
 def global_(positions: Positions | None = None, *, label: str | None = None) -> Mask:
-    """Allows cells whose query or key is at one of the given positions (global tokens); arguments as in `keys`."""
+    """Allows the cells whose query, key or both are at the given positions (global tokens). The arguments have the meaning of
+    the arguments of `keys`."""
 
 def padding(
     *, side: Literal["left", "right"] | None = None, lengths: Iterable[int] | None = None, on: Literal["keys", "both"] = "keys"
 ) -> Mask:
     """Allows keys that are not padding (padding mask).
 
-    `lengths` has the number of non-padding tokens of each batch row, and `side` is the side of the padding [default: both from
-    the facts]. With `on="both"`, queries that are padding read nothing.
+    `lengths` has the number of non-padding tokens of each batch row, and `side` is the end of the row that has the padding
+    [default: taken from the facts, data that is given when the mask is bound]. With `on="both"`, padding queries also read
+    nothing.
     """
 
 def documents(lengths: Iterable[int] | None = None) -> Mask:
     """Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: from the
-    facts].
+    facts, data that is given when the mask is bound].
     """
 
 def spans(spans: Positions) -> Mask:
-    """Allows keys in the same range of positions as the query, for example the tokens of one image in a text; `spans` is a list
-    of these ranges.
+    """Allows a query to read the keys in the same range of positions as the query, for example the tokens of one image in a
+    text. `spans` is a list of these ranges.
     """
 
 def tree(
@@ -649,9 +686,10 @@ def tree(
 ) -> Mask:
     """Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
 
-    Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, the numbers of
-    nodes of runs in which each node is the parent of the next one, the parents are parents of runs. `window` and `chunk`
-    limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
+    Node `i` is at position `start + i`; `parents[i]` is the index of its parent, or -1 for a root. With `runs`, nodes are given
+    in runs. A run has consecutive nodes, each the parent of the next. `runs[i]` is the number of nodes of run `i`, and
+    `parents[i]` is the index of another run: the last node of that run is the parent of the first node of run `i`. `window` and
+    `chunk` limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
 
     >>> import noren as nr
     >>> nr.tree([-1, 0, 0], runs=[512, 64, 64], window=128)
@@ -659,17 +697,21 @@ def tree(
     """
 
 def clearance() -> Mask:
-    """Allows keys of the query's level and of lower levels: `level(q) >= level(k)`, with the levels of the facts."""
+    """Allows keys whose clearance level is at most the level of the query: `level(k) <= level(q)`. The levels of the tokens are
+    a fact (data that is given when the mask is bound)."""
 
 def neighborhood(grid: Iterable[int], size: Iterable[int], dilation: Iterable[int] | None = None) -> Mask:
-    """Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
+    """Allows the keys in a window around the query, on a grid of tokens. At the edges of the grid, the window shifts inward
+    (NATTEN).
 
-    Each argument has one number for each of the 1 to 3 dimensions: `grid`, the sizes of the grid, whose positions count row by
-    row; `size`, the sizes of the window; `dilation`, the distance between keys of the window [default: 1].
+    The grid has 1 to 3 dimensions, and each argument has one number for each dimension. `grid` has the sizes of the grid, whose
+    positions are numbered row by row; `size` has the sizes of the window in keys; `dilation` has the distances between
+    neighbouring keys of the window [default: 1].
     """
 
 def random(p: float, seed: int) -> Mask:
-    """Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine."""
+    """Allows each cell with probability `p`. The allowed cells depend on `seed` and on the positions of query and key, and are
+    equal on every machine."""
 
 def random_blocks(block: int, count: int, seed: int) -> Mask:
     """Splits queries and keys into groups of `block` consecutive positions, and allows each group of queries to read `count`
@@ -679,16 +721,19 @@ def random_blocks(block: int, count: int, seed: int) -> Mask:
     """
 
 def dense(name: str) -> Mask:
-    """Allows the cells of the array with this name in the facts."""
+    """Allows the cells of the array that has the name `name` in the facts (data that is given when the mask is bound)."""
 
 def heads(arms: Arms) -> Mask:
-    """Selects a mask by query head. `arms` is a dict (or pairs) from a head, a range of heads, or "else" to a mask."""
+    """Selects a mask for each query head. `arms` is a dict, or a list of pairs, from a head, a range of heads, or "else" (all
+    others) to a mask."""
 
 def batch(arms: Arms) -> Mask:
-    """Selects a mask by batch row. `arms` is a dict (or pairs) from a batch row, a range of batch rows, or "else" to a mask."""
+    """Selects a mask for each batch row. `arms` is a dict, or a list of pairs, from a batch row, a range of batch rows, or
+    "else" (all others) to a mask."""
 
 def layers(arms: Arms) -> Mask:
-    """Selects a mask by layer. `arms` is a dict (or pairs) from a layer, a range of layers, "every 2" or "else" to a mask."""
+    """Selects a mask for each layer. `arms` is a dict, or a list of pairs, from a layer, a range of layers, "every 2" (layers
+    0, 2, 4, ...) or "else" (all others) to a mask."""
 
 def bias(name: str = "bias") -> Score:
     """Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores."""
@@ -696,12 +741,13 @@ def bias(name: str = "bias") -> Score:
 def relative(name: str = "relative") -> Score:
     """Adds a bias by distance to the scores.
 
-    The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each distance from query to key, from `-reach` to `reach`.
-    A longer distance has the entry of `reach` or `-reach`.
+    The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each distance `k - q` from `-reach` to `reach`.
+    Distances above `reach` use the entry of `reach`, distances below `-reach` the entry of `-reach`.
     """
 
 def alibi(slopes: Sequence[float] | None = None) -> Score:
-    """Adds `-slope * distance` to the scores; one slope for each head [default: `2^(-8 (h + 1) / heads)` for head `h`]."""
+    """Adds `-slope * |q - k|` to the scores, where `q` and `k` are the positions of query and key. `slopes` has one slope for
+    each head [default: `2^(-8 (h + 1) / heads)` for head `h`]."""
 
 def softcap(cap: float) -> Score:
     """Replaces each score by `cap * tanh(score / cap)`."""
@@ -716,30 +762,32 @@ def sinks(name: str = "sinks") -> Score:
 
 @final
 class Partition:
-    """The split of a mask over ranks (processes): the tokens and cells of each rank, and the data that it sends and receives."""
+    """The division of a mask over processes (ranks): for each rank, the tokens that it owns, the cells that it computes, and
+    the data that it sends and receives."""
 
     @property
     def hash(self) -> str:
         """The hash of the partition. Ranks compare this hash before they exchange data."""
     @property
     def method(self) -> str:
-        """The name of the method that made the partition, such as "contiguous"."""
+        """The name of the method by which the mask was divided, such as "contiguous"."""
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks (processes)."""
     @property
     def nodes(self) -> int:
         """The number of machines over which the ranks are placed."""
     def traffic(self, rank: int, head_dim: int, element_bytes: int) -> list[int]:
-        """Returns four numbers of bytes for rank `rank`: received and sent in the forward pass, received and sent in the
-        backward pass.
+        """Returns four numbers of bytes for rank `rank`: [received in the forward pass, sent in the forward pass, received in
+        the backward pass, sent in the backward pass].
 
-        `element_bytes` is the number of bytes of one value; `v` has the width `head_dim` too.
+        `element_bytes` is the number of bytes of one number. `head_dim` is the width of queries, keys and values.
         """
     def check(self, bound: BoundMask) -> None:
-        """Raises `Error` unless each allowed cell is computed exactly once, by a rank that holds or receives its data."""
+        """Raises `Error` unless every allowed cell of `bound` is computed exactly once, by a rank that owns or receives the
+        cell's query, key and value."""
     def is_of(self, bound: BoundMask) -> bool:
-        """Returns whether the partition was made for this mask, shape and facts."""
+        """Returns true if the partition was made for this mask, shape and facts."""
     def to_json(self) -> str:
         """Returns the partition as JSON."""
     @staticmethod
@@ -747,10 +795,12 @@ class Partition:
         """Reads a partition from JSON. Raises `Error` if the JSON is invalid or not a partition of `bound`."""
 
 class GroupError(RuntimeError):
-    """An error on every rank because a rank ended, stalled or left the group: do not use the results of the failed call."""
+    """The error that every rank (process) raises if one rank ended, stalled or left the group. Do not use the results of the
+    failed call."""
 
 class Disagreement(GroupError):
-    """An error on every rank because the ranks gave different masks, facts, shapes or options. Nothing was computed."""
+    """The error that every rank (process) raises if the ranks gave different masks, facts, shapes or options. Nothing was
+    computed."""
 
 @final
 class Link:
@@ -761,46 +811,48 @@ class Link:
     def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
-        """Three numbers of bytes of this rank: arrays sent, arrays received, and messages sent to check that all ranks
-        agree.
-        """
+        """(Bytes of arrays sent, bytes of arrays received, bytes of messages sent to check that all ranks agree) of this rank."""
     def agree(self, what: str, said: Sequence[tuple[str, str]]) -> None:
         """Raises `Disagreement` on every rank unless the (name, value) pairs in `said` are equal on all ranks.
 
-        `what` names the call in the message.
+        `what` is the name of the call; the error message contains it.
         """
     def refuse(self) -> None:
-        """Sends the other ranks a message that this rank rejects its input. They receive the message before their next call."""
+        """Informs the other ranks that this rank rejects its input. The next call on each of the other ranks then raises an
+        error."""
     def gather(self, mine: bytes) -> list[bytearray]:
-        """Sends the bytes `mine` to all ranks, and returns the bytes of all ranks in the order of ranks."""
+        """Sends the bytes `mine` to all ranks. Returns a list with the bytes that each rank sent: element `i` is from rank `i`."""
     def lost(self, what: str) -> str:
-        """Returns the message of a `GroupError` on this rank, in which `what` describes the failure."""
+        """Returns the message of the `GroupError` that this rank raises. `what` describes the failure."""
 
 @final
 class Attended:
-    """The results of a forward pass on this rank."""
+    """The results of a forward pass of attention on one rank (process)."""
 
     def write(self, out: Any, lse: Any) -> None:
-        """Writes the output and the log-sum-exps into contiguous `float32` tensors."""
+        """Writes the output to `out` and the log-sum-exps to `lse`, two contiguous `float32` tensors."""
 
 @final
 class RankSplit:
-    """The data of one rank for attention that is split over the ranks of a `Link`: the plan, and which rank has which rows and keys."""
+    """The data of one rank for attention that is split over the ranks of a `Link`: the plan, and the query rows and keys of
+    each rank."""
 
     def __new__(cls, plan: Plan, partition: Partition | None, travel: str, link: Link) -> RankSplit: ...
     @property
     def partition(self) -> Partition: ...
     def owned(self, batch: int, rank: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the query rows and the keys of batch row `batch` that rank `rank` owns, as ranges (first, after the last)."""
+        """Returns the query rows and the keys of batch row `batch` that rank `rank` owns. Both are lists of ranges `[first
+        index, index after the last]`."""
     @property
     def lengths(self) -> tuple[int, int]: ...
     @property
     def uniform(self) -> bool:
-        """Whether each rank owns the same rows and keys in every batch row."""
+        """True if each rank owns the same query rows and keys in every batch row."""
     @property
     def queries_travel(self) -> bool: ...
     def predicted(self, head_dim: int, v_dim: int, element_bytes: int) -> list[tuple[int, int]]:
-        """Returns two pairs (bytes sent, bytes received) of this rank: for a forward pass, then for a backward pass."""
+        """Returns the predicted traffic of this rank as two pairs (bytes sent, bytes received): the first for a forward pass,
+        the second for a backward pass."""
     def attention(self, arrays: Any, scores: Any, gradients: bool) -> Attended: ...
     def gradients(self, arrays: Any, attended: Attended, dout: Any, scores: Any, into: Any) -> None:
         """Writes the gradients of q, k and v into `into`, three contiguous `float32` tensors. `arrays` is (q, k, v), `attended`
@@ -813,7 +865,7 @@ class RankShards:
 
     def __new__(cls, plan: Plan, keys: Sequence[Sequence[tuple[int, int]]] | None, link: Link) -> RankShards: ...
     def held(self, rank: int) -> list[tuple[int, int]]:
-        """Returns the keys that rank `rank` holds, as ranges (first key, key after the last)."""
+        """Returns the keys that rank `rank` stores, as ranges (first key, key after the last)."""
     def decode(self, arrays: Any, scores: Any) -> Attended: ...
 
 def partition(
@@ -826,13 +878,13 @@ def partition(
     head_dim: int = 128,
     element_bytes: int = 2,
 ) -> Partition:
-    """Splits a planned mask over `ranks` processes on `nodes` machines.
+    """Divides a planned mask over `ranks` processes on `nodes` machines.
 
-    `travel="keys"`: each query is computed by the rank that owns it, and keys are sent. `travel="both"`: queries may also be sent
-    to the rank that owns the keys; that rank sends the results back.
+    `travel="keys"`: each query is computed by the rank that owns it, and keys and values are sent to this rank.
+    `travel="both"`: a query may also be sent to the rank that owns the keys, which sends its results back.
 
-    The partition minimises the bytes sent. `objective` sets the maximum number of allowed cells and of tokens of each rank, as
-    multiples of the mean over the ranks:
+    The partition minimises the number of bytes sent. `objective` limits the number of allowed cells and the number of tokens of
+    each rank, as multiples of the mean over the ranks:
 
     - `"balanced"`: 1.05 times the mean number of cells, 1.25 times the mean number of tokens
     - `"traffic"`: 1.25 times the mean number of cells, 1.5 times the mean number of tokens
@@ -841,8 +893,17 @@ def partition(
     `head_dim` is the width of queries, keys and values, and `element_bytes` the number of bytes of one of their numbers.
     """
 
+def code(bound: BoundMask, scores: list[Score], target: str) -> tuple[str, list[str]]:
+    """Returns (code, names of the variables that the code reads and that the user supplies) of a mask with score modifiers.
+
+    Raises `Error` for an unknown target, and `ExportError` with the reason for which the mask has no code.
+    """
+
+def code_targets() -> list[tuple[str, str]]:
+    """Returns the targets of `code` as pairs (name, title)."""
+
 def audit_catalogue() -> str:
-    """Returns all checks of the audit and the sizes of their inputs as JSON."""
+    """Returns the catalogue of the audit as JSON: all checks, and the sizes of their inputs."""
 
 def audit_changes(
     check: str, length: int, reach: bytes, direct: bytes
@@ -864,22 +925,24 @@ def audit_changes(
 def audit_not_tested(
     longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
 ) -> list[str]:
-    """Returns sentences that list the parts of a model that an audit did not test."""
+    """Returns the parts of a model that an audit with these properties did not test, as sentences."""
 
 def audit_rounding(unit: float, depth: int, width: int) -> float:
     """Returns the largest difference that counts as rounding, as a fraction of the largest output.
 
-    `unit` is the unit roundoff of the dtype, `depth` the number of layers, `width` the number of terms of the longest sum.
+    `unit` is the unit roundoff of the model's dtype, `depth` its number of layers, `width` the number of terms of the longest
+    sum in a layer.
     """
 
 def fold_sequences(
     tokens: bytes, lengths: Sequence[int], budget: int | None, min_prefix: int, max_roots: int | None
 ) -> tuple[list[list[tuple[int, int, int, int, int]]], list[tuple[int, list[tuple[int, int]]]]]:
-    """Folds sequences into rows in which each shared prefix occurs once.
+    """Folds sequences: puts them into rows in which each shared prefix occurs once.
 
     `tokens` has the token ids of all sequences one after another, as native 64-bit integers; `lengths` has the number of tokens of
-    each sequence. Returns the runs of each row, each (first token, token after the last, parent run or -1, position of the first
-    token, a sequence of the run), and for each sequence (row, ranges of its tokens in the row).
+    each sequence. Returns two lists. The first has the runs (consecutive tokens of the prefix tree) of each row, each (first
+    token, token after the last, index of the parent run or -1, position of the first token, index of a sequence that contains
+    the run). The second has for each sequence (row, ranges of its tokens in the row).
     """
 
 def tile_function(
@@ -887,8 +950,9 @@ def tile_function(
 ) -> Mask:
     """Returns the mask of the cells that the function `evaluate` computes.
 
-    `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key) and returns two
-    byte strings, as described in `noren.maskmod._tiles`. Batch row and head are 0 where the cells do not depend on them.
+    `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key) and
+    returns two byte strings, as described in `noren.maskmod._tiles`. If the cells do not depend on the batch row (`uses_batch`
+    is false) or on the head (`uses_head`), `evaluate` gets 0 for it.
     """
 
 _PRIVATE_KINDS: list[str]

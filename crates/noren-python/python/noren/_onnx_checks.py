@@ -1,4 +1,4 @@
-"""Checks of a node of the ONNX operator Attention: the ranges of its attributes, and the types and shapes of its inputs."""
+"""Checks the attributes and inputs of a node of the ONNX operator Attention: ranges, types and shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOATS = ("scale", "softcap")
 
 
 def attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes of a node after checking them. An attribute with the value None counts as missing."""
+    """Checks the attributes of a node and returns them. An attribute with the value None counts as missing."""
     for name, value in given.items():
         if name not in (*_CHOICES, *_LEAST, *_FLOATS):
             raise Error(f"Attention: unknown attribute {name!r}: the attributes are {', '.join((*_CHOICES, *_LEAST, *_FLOATS))}")
@@ -47,7 +47,7 @@ def _float(name: str, value: Any) -> None:
 
 
 def inputs_of(given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Returns the inputs as arrays. Raises `Error` for unknown, missing and contradictory inputs."""
+    """Checks the inputs of a node and returns them as arrays. Raises `Error` for unknown, missing and contradictory inputs."""
     unknown = [name for name in given if name not in INPUTS]
     if unknown:
         raise Error(f"Attention: unknown input {unknown[0]!r}: the inputs are {', '.join(INPUTS)}")
@@ -76,7 +76,8 @@ def _floating(array: NDArray[Any]) -> bool:
 
 
 def shapes(q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], inputs: Mapping[str, NDArray[Any]]) -> None:
-    """Checks the sizes of `[batch, heads, length, width]` inputs against each other."""
+    """Raises `Error` if the sizes of `q`, `k`, `v` and the other inputs contradict each other. `q`, `k` and `v` are `[batch,
+    heads, length, width]`."""
     batch, heads, q_len, width = q.shape
     kv_len = k.shape[2]
     if k.shape[0] != batch or v.shape[0] != batch:
@@ -112,8 +113,9 @@ def _mask(mask: NDArray[Any], sizes: tuple[int, int, int, int]) -> None:
 
 def _lengths(lengths: NDArray[Any], batch: int, kv_len: int) -> None:
     if lengths.dtype.kind not in "iu" or lengths.shape != (batch,):
-        given = f"nonpad_kv_seqlen holds {lengths.dtype} and has shape {lengths.shape}"
-        raise Error(f"Attention: {given}: give {batch} integers, one for each batch row")
+        raise Error(
+            f"Attention: nonpad_kv_seqlen holds {lengths.dtype} and has shape {lengths.shape}: give {batch} integers, one for each batch row"
+        )
     wrong = [int(n) for n in lengths if not 0 <= int(n) <= kv_len]
     if wrong:
         raise Error(f"Attention: nonpad_kv_seqlen holds {wrong[0]}: give lengths from 0 to {kv_len}, the number of keys")

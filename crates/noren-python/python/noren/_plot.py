@@ -1,4 +1,5 @@
-"""Pictures of masks with matplotlib, and an interactive view with ipywidgets. Both packages are imported at the first use."""
+"""Draws masks with matplotlib, and shows them in an interactive view with ipywidgets. Both packages are imported at the first
+use."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_CELLS = 1 << 24
-"""The maximum number of cells of a picture."""
+"""The maximum number of cells that a picture may have."""
 MOST_NAMES = 64
-"""The maximum number of tokens whose names are written on an axis."""
+"""The maximum number of tokens on an axis whose names are written; an axis with more tokens shows no names."""
 ALLOWED, DENIED, FULL, MIXED = "#2b6cb0", "#f4f4f2", "#1a202c", "#dd6b20"
 
 
@@ -32,10 +33,10 @@ def plot(
 ) -> Any:
     """Draws the cells of one batch row and head with matplotlib, and returns the axes.
 
-    `ax` are the axes [default: new ones]. `tokens` are the names of the tokens, or a pair of the names of queries and of keys.
-    `tiles` is the size (rows, keys) of tiles whose outlines are drawn; True means (96, 64). Tiles without an allowed cell, which
-    are skipped, have no outline. `weights` are attention weights, `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`: they are
-    drawn as a heat map, in which denied cells are grey.
+    `ax` are the matplotlib axes in which the cells are drawn [default: new axes]. `tokens` are the names of the tokens, or a
+    pair of the names of queries and of keys. `tiles` is the size (rows, keys) of tiles whose outlines are drawn; True means
+    (96, 64). Tiles without an allowed cell have no outline, because kernels skip them. `weights` are attention weights,
+    `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`: they are drawn as a heat map, in which denied cells are grey.
 
     Raises `Error` for more than 2^24 cells and for arguments that do not fit the mask.
     """
@@ -43,8 +44,7 @@ def plot(
     shape = bound.shape
     if shape.q_len * shape.kv_len > MOST_CELLS:
         raise Error(
-            f"the mask has {shape.q_len} x {shape.kv_len} cells: a picture has at most {MOST_CELLS}; draw a part by "
-            "bind(...).select([(0, 1000)], [(0, 1000)]), or an overview by svg()"
+            f"the mask has {shape.q_len} x {shape.kv_len} cells, but a picture can have at most {MOST_CELLS}: draw a part by bind(...).select([(0, 1000)], [(0, 1000)]), or an overview by svg()"
         )
     for name, given, count in (("batch", batch, shape.batch), ("head", head, shape.heads)):
         if type(given) is not int or not 0 <= given < count:
@@ -55,7 +55,7 @@ def plot(
     if ax is None:
         ax = _pyplot().subplots()[1]
     elif not (hasattr(ax, "imshow") and hasattr(ax, "set_xticks")):
-        raise TypeError(f"ax is {short(ax)}: give axes of matplotlib, such as matplotlib.pyplot.subplots()[1]")
+        raise TypeError(f"`ax` is {short(ax)}: give axes of matplotlib, such as matplotlib.pyplot.subplots()[1]")
     cells = bound.select_batch([batch]).dense()[0, head]
     _draw(ax, cells, shown)
     if block is not None:
@@ -99,19 +99,18 @@ def _weights(given: Any, bound: BoundMask, batch: int, head: int) -> NDArray[np.
     shape = bound.shape
     check_strided("weights", given)
     if not (hasattr(given, "shape") or isinstance(given, (list, tuple))):
-        raise TypeError(f"weights is {short(given)}: give an array of numbers")
+        raise TypeError(f"`weights` is {short(given)}: give an array of numbers")
     try:
         array = np.asarray(given.detach().cpu().float() if hasattr(given, "detach") else given, np.float64)
     except Exception:  # conversions of other libraries raise errors of several types
-        raise TypeError(f"weights is {short(given)}: give an array of numbers") from None
+        raise TypeError(f"`weights` is {short(given)}: give an array of numbers") from None
     if array.shape == (shape.q_len, shape.kv_len):
         return array
     if array.shape == (shape.batch, shape.heads, shape.q_len, shape.kv_len):
         found: NDArray[np.float64] = array[batch, head]
         return found
     raise Error(
-        f"weights have shape {list(array.shape)}: give [q_len, kv_len] = [{shape.q_len}, {shape.kv_len}], or with batch rows and heads "
-        f"[{shape.batch}, {shape.heads}, {shape.q_len}, {shape.kv_len}]"
+        f"`weights` has shape {list(array.shape)}: give [q_len, kv_len] = [{shape.q_len}, {shape.kv_len}], or with batch rows and heads [{shape.batch}, {shape.heads}, {shape.q_len}, {shape.kv_len}]"
     )
 
 
@@ -120,15 +119,16 @@ def _tile(tiles: Any, shape: Shape) -> tuple[int, int] | None:
     if tiles is True or tiles is False:
         return (96, 64) if tiles else None
     if not isinstance(tiles, (tuple, list)) or len(tiles) != 2:
-        raise TypeError(f"tiles is {short(tiles)}: give True, or two numbers above 0, (rows, keys)")
+        raise TypeError(f"`tiles` is {short(tiles)}: give True, or two numbers above 0, (rows, keys)")
     rows, keys = (whole(f"tiles[{i}]", size, 1) for i, size in enumerate(tiles))
     if (shape.q_len // rows + 1) * (shape.kv_len // keys + 1) > 1 << 16:
-        raise Error(f"tiles of {rows} x {keys} cells are more than {1 << 16}: give larger tiles")
+        raise Error(f"tiles of {rows} x {keys} cells would be more than {1 << 16} tiles: give larger tiles")
     return rows, keys
 
 
 def _outline(ax: Any, bound: BoundMask, batch: int, head: int, block: tuple[int, int]) -> None:
-    """Draws the outlines of full and mixed tiles."""
+    """Draws the outlines of the full tiles and the mixed tiles of one batch row and head. `block` is the size (rows, keys) of a
+    tile."""
     import numpy as np
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
@@ -147,7 +147,7 @@ def _outline(ax: Any, bound: BoundMask, batch: int, head: int, block: tuple[int,
 
 
 def _names(tokens: Any, q_len: int, kv_len: int) -> tuple[list[str] | None, list[str] | None]:
-    """Returns the names of queries and of keys."""
+    """Returns (names of queries, names of keys). A result is None if no names were given for it."""
     if tokens is None:
         return None, None
     pair = isinstance(tokens, tuple) and len(tokens) == 2 and not any(isinstance(part, str) for part in tokens)
@@ -155,14 +155,14 @@ def _names(tokens: Any, q_len: int, kv_len: int) -> tuple[list[str] | None, list
     found = [str(name) for name in (queries if pair else queries[-q_len:])], [str(name) for name in keys]
     for what, names, count in (("queries", found[0], q_len), ("keys", found[1], kv_len)):
         if len(names) != count:
-            raise Error(f"tokens has {len(names)} names of {what}, but the mask has {count} {what}")
+            raise Error(f"`tokens` has {len(names)} names of {what}, but the mask has {count} {what}: give one name for each")
     return found
 
 
 def _listed(names: Any) -> list[Any]:
-    """Returns a list of names."""
+    """Returns the names as a list. Raises TypeError for a single text."""
     if isinstance(names, str):
-        raise TypeError("tokens is one text: give a list of names, one for each token")
+        raise TypeError("`tokens` is one text: give a list of names, one for each token")
     return listed("tokens", names, of="names, one for each token")
 
 
@@ -170,7 +170,8 @@ def explore(mask: Any, shape: Any, facts: Any = None) -> Any:
     """Returns an interactive view of a mask for notebooks. The user selects a batch row, a head, a query and a key, and the view
     explains why the query may or may not read the key.
 
-    `mask`, `shape` and `facts` are those of `Mask.bind`. Without ipywidgets, the result is the picture of the bound mask.
+    `mask`, `shape` and `facts` are the mask and the arguments of `Mask.bind`. If ipywidgets is not installed, returns the
+    picture of the bound mask instead.
     """
     bound = _noren.Mask(mask).bind(shape, facts)
     try:

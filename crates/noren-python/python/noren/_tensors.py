@@ -1,4 +1,4 @@
-"""Checks of the tensors that are arguments of a call. The errors name the argument and the fix."""
+"""Checks tensors that are arguments of a call. The error messages name the argument and the fix."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 DEVICES = ("cpu", "cuda")
-"""The types of devices that noren computes on; ROCm's devices are called `cuda` too."""
+"""The device types on which noren computes. PyTorch also calls ROCm devices `cuda`."""
 
 
 def check_strided(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor, on any device."""
+    """Raises an error unless `x` is a dense tensor, on any device. `name` is the name of the argument in the message."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
     if x.is_nested:
@@ -36,14 +36,16 @@ def check_dense(name: str, x: Any) -> None:
 
 
 def check_floats(name: str, x: Tensor) -> None:
-    """Raises an error unless `x` is a dense tensor of type float32, bfloat16 or float16."""
+    """Raises an error unless `x` is a dense tensor of float32, bfloat16 or float16. `name` is the name of the argument in the
+    message."""
     check_dense(name, x)
     if x.dtype not in FLOATS:
         raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert the tensor first")
 
 
 def check_added(name: str, x: Tensor) -> None:
-    """Raises an error unless `x` is a dense tensor of floats. The numbers of `x` are added to scores or multiply scores."""
+    """Raises an error unless `x` is a dense tensor of floats, as arrays of score modifiers must be. `name` is the name of the
+    argument in the message."""
     check_dense(name, x)
     if x.dtype == torch.bool:
         raise TypeError(
@@ -55,10 +57,11 @@ def check_added(name: str, x: Tensor) -> None:
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
-    """Raises an error unless a mask tensor is boolean, or of a float type that PyTorch can add to scores of type `query`.
+    """Raises an error unless the mask tensor `x` is boolean, or has a float type that PyTorch can add to scores of type
+    `query`.
 
-    `meaning` is the meaning of true, for the message. `beside` is another mask of the same call, if there is one: PyTorch adds
-    two masks to each other before it adds them to scores, so the type of their sum counts.
+    `meaning` is the meaning of true in the mask; the error message contains it. `beside` is the other mask of the same call, or
+    None. If there are two masks, PyTorch adds them before it adds their sum to the scores, so the type of the sum is checked.
     """
     check_dense(name, x)
     if x.dtype == torch.bool:
@@ -73,11 +76,11 @@ def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any 
     if isinstance(beside, Tensor):
         kind = torch.promote_types(kind, beside.dtype if beside.is_floating_point() else query)
     if kind not in (torch.float32, query):
-        raise RuntimeError(f"{name} holds {x.dtype} and the query holds {query}: give booleans ({meaning}) or {query}")
+        raise RuntimeError(f"{name} holds {x.dtype}, but the query holds {query}: give booleans ({meaning}) or {query}")
 
 
 def check_dropout(name: str, p: float) -> float:
-    """Returns the dropout probability; raises an error unless the probability is at least 0 and less than 1."""
+    """Returns `p`, the probability of dropout. Raises an error unless it is at least 0 and less than 1."""
     given = number(name, p)
     if given is None:
         raise TypeError(f"{name} is None: give a probability from 0.0 to less than 1.0")
@@ -88,6 +91,7 @@ def check_dropout(name: str, p: float) -> float:
 
 
 def lend(x: Tensor) -> Any:
-    """Exports the tensor by DLPack. A tensor with PyTorch's negative bit is copied first, because DLPack has no such bit."""
+    """Returns the tensor in a form that exports DLPack. A tensor with PyTorch's negative bit is copied first, because DLPack
+    has no such bit."""
     x = x.detach()
     return to_dlpack(x.resolve_neg() if x.is_neg() else x)

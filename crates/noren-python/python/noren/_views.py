@@ -1,4 +1,4 @@
-"""Result types of queries about masks, such as explanations, differences and statistics, with their printed text."""
+"""The results of methods of masks that a user prints (explanations, differences and statistics), with their text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dense(bound: BoundMask) -> NDArray[np.bool_]:
 class Explanation:
     """The reason why one cell is allowed or denied, for the whole mask and for each of its subexpressions.
 
-    As a condition, an `Explanation` is true if the cell is allowed.
+    In a condition such as `if explanation:`, it is true if the cell is allowed.
     """
 
     text: str
@@ -39,15 +39,15 @@ class Explanation:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The whole mask as a dict with the entries `mask`, `allowed`, `why` and `parts`. `parts` lists one dict of the same
-        form for each subexpression.
+        """The explanation as a dict with the entries `mask`, `allowed`, `why` and `parts`. `parts` is a list with one dict of
+        the same form for each direct subexpression of `mask`.
         """
         root: dict[str, Any] = json.loads(self._json)["root"]
         return root
 
     @property
     def allowed(self) -> bool:
-        """Whether the query may read the key."""
+        """True if the query may read the key."""
         return bool(json.loads(self._json)["allowed"])
 
     @property
@@ -63,7 +63,8 @@ class Explanation:
 
 
 class Difference:
-    """The cells in which two masks differ. As a condition, a `Difference` is false if the masks allow the same cells."""
+    """The cells in which two masks differ. In a condition such as `if difference:`, a `Difference` is true if at least one cell
+    differs."""
 
     def __init__(self, first: BoundMask, second: BoundMask) -> None:
         self._first, self._second = first, second
@@ -74,12 +75,12 @@ class Difference:
 
     @property
     def only_first(self) -> int:
-        """Number of cells that only the first mask allows."""
+        """Number of cells that the first mask allows and the second denies."""
         return self._first.count_outside(self._second)
 
     @property
     def only_second(self) -> int:
-        """Number of cells that only the second mask allows."""
+        """Number of cells that the second mask allows and the first denies."""
         return self._second.count_outside(self._first)
 
     def cells(self, limit: int = 100) -> list[Cell]:
@@ -100,19 +101,20 @@ class Difference:
         names = f"{self._first.mask} and {self._second.mask}"
         if self.first_cell is None:
             return f"<{names} allow the same cells>"
-        return f"<{names} differ: {self.only_first} cells only in the first, {self.only_second} only in the second>"
+        return f"<{names} differ: the first alone allows {self.only_first} cells, the second alone {self.only_second} cells>"
 
 
 @dataclass(frozen=True, repr=False)
 class Stats:
-    """Exact counts of a plan over all batch rows and heads."""
+    """Exact counts of a plan. They are sums over all batch rows and heads."""
 
     mask: str
     """The mask as text."""
     shape: tuple[int, int, int, int]
     """Numbers of (batch rows, heads, queries, keys)."""
     patterns: int
-    """Number of distinct patterns; all pairs of batch row and head with equal allowed cells have the same pattern."""
+    """Number of distinct patterns (sets of allowed cells); all pairs of batch row and head with equal allowed cells have the
+    same pattern."""
     cells: int
     """Number of cells: batch rows x heads x queries x keys."""
     allowed: int
@@ -126,9 +128,10 @@ class Stats:
     empty_rows: int
     """Number of query rows without an allowed key."""
     full_tiles: int
-    """Number of tiles in which every cell is allowed."""
+    """Number of tiles (rectangles of query rows and keys) that the plan knows to allow every cell."""
     mixed_tiles: int
-    """Number of tiles with allowed and denied cells."""
+    """Number of the other tiles that kernels compute. A few of them may allow every cell, because the plan joins short ranges of
+    keys."""
     empty_tiles: int
     """Number of tiles without an allowed cell."""
     plan_bytes: int
@@ -140,15 +143,15 @@ class Stats:
     text: str
     """The counts as lines of text."""
     reordered: dict[str, Any] | None = None
-    """The order in which the plan reads queries and keys, and the cost that the order of indices would have; None if the plan
-    keeps the order of indices."""
+    """The order in which the plan computes queries and keys, and the number of cells that would be computed in the order of
+    indices. None if the plan keeps the order of indices."""
 
     def __repr__(self) -> str:
         return self.text
 
 
 def stats(text: str, values: str) -> Stats:
-    """Returns a `Stats` from `text`, the counts as lines of text, and `values`, the counts as JSON. The extension module makes
+    """Returns a `Stats`. `text` has the counts as lines of text, and `values` has them as JSON; the extension module makes
     both.
     """
     fields = json.loads(values)

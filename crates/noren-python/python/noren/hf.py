@@ -30,8 +30,8 @@ from .torch._masks import Given, planned, simple, sizes_of
 def register(name: str = "noren", *, mask: GivenMask = None) -> None:
     """Registers the attention and its masks in transformers as `attn_implementation=name`.
 
-    transformers needs the attention and the masks: with the attention alone, it silently drops every mask, padding included.
-    A model that cannot use noren is refused when it is made, with the reason (`unsupported` returns it).
+    Both are needed: if only the attention were registered, transformers would silently drop every mask, also that of padding. A
+    model that cannot use noren is refused when it is made, with the reason (`unsupported` returns it).
 
     `mask` is a mask, its text or a mask function (`noren.torch.MaskCall`) for every model with this name, in addition to the
     model's own mask. Call this function before models are made, so that `model(..., noren_mask=...)` is known to them.
@@ -69,8 +69,8 @@ def attention_forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Computes attention for a layer of transformers; called by `AttentionInterface`.
 
-    `query` is `[batch, heads, q_len, head_dim]`, `key` and `value` are `[batch, kv_heads, kv_len, head_dim]`. Returns the output
-    `[batch, q_len, heads, head_dim]`, and the probabilities if `output_attentions` is true.
+    `query` is `[batch, heads, q_len, head_dim]`, `key` and `value` are `[batch, kv_heads, kv_len, head_dim]`. Returns (output
+    `[batch, q_len, heads, head_dim]`, attention weights). The weights are None unless `output_attentions` is true.
     """
     check_arguments(module, others)
     query, key, value = lower(query, key, value)
@@ -82,8 +82,7 @@ def attention_forward(
             attention_mask.look_for_packing(position_ids)
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
-                f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has "
-                f"{query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks in a manner that noren does not support"
+                f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has {query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks to these sizes in its own code, which noren does not support"
             )
         if frame is None:
             plan = attention_mask.plan(query.shape[1], key.shape[1])
@@ -105,7 +104,7 @@ def attention_forward(
 def _given(
     module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None
 ) -> tuple[Plan, list[Tensor]]:
-    """Returns (plan, biases that are added to scores) for a prepared mask tensor, or for a layer without a mask."""
+    """Returns (plan, biases that are added to scores) for a layer whose mask is the tensor `mask`, or which has no mask (None)."""
     sizes = sizes_of(query, key)
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal
@@ -113,14 +112,13 @@ def _given(
             return simple(False, *sizes), []
         if query.shape[2] != key.shape[2]:
             raise Error(
-                f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask: the positions of the queries are "
-                "not known; give a mask"
+                f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask, so the positions of the queries are unknown: give a mask"
             )
         return simple(True, *sizes), []
     if not isinstance(mask, Tensor) or mask.dim() != 4:
         raise Error(f"the attention mask is {type(mask).__name__}: give a tensor [batch, length] or [batch, 1 or heads, q_len, kv_len]")
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise Error(f"the 4-D attention mask holds {mask.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
+        raise Error(f"the attention mask with 4 dimensions holds {mask.dtype}: give booleans (true = attend) or floats that are added to the scores (0 and -inf)")
     full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
     if any(n not in (1, size) for n, size in zip(mask.shape, full_shape, strict=True)):
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
@@ -129,11 +127,10 @@ def _given(
 
 
 def check_floats(mask: Tensor) -> None:
-    """Raises `Error` for a mask tensor of the floats 0 and 1, which would hide no key."""
+    """Raises `Error` for a mask tensor of floats that are all 0 or 1. As numbers added to scores, they would hide no key."""
     if mask.is_floating_point() and (mask == 1).any() and ((mask == 0) | (mask == 1)).all():
         raise Error(
-            "the 4-D attention mask holds the floats 0 and 1: transformers would add these floats to the scores and hide no key; give "
-            "mask.bool() (true = attend), or 0 and -inf"
+            "the attention mask with 4 dimensions holds the floats 0 and 1: transformers would add these floats to the scores and hide no key; give mask.bool() (true = attend), or 0 and -inf"
         )
 
 

@@ -24,7 +24,7 @@ OPSETS = (23, 24, 25)
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
 @dataclass
 class Attention:
-    """The operator Attention with the attributes of a node, under their names in the ONNX standard."""
+    """The operator Attention: its fields are the attributes of the node, with their names in the ONNX standard."""
 
     is_causal: int = 0
     scale: float | None = None
@@ -33,7 +33,7 @@ class Attention:
     kv_num_heads: int | None = None
     qk_matmul_output_mode: int = 0
     softmax_precision: int | None = None
-    """The attribute is checked but has no effect: sums are always computed in float32 or wider."""
+    """This attribute is checked, but has no effect: sums are always computed in float32 or wider."""
     left_window_size: int = -1
     right_window_size: int = -1
 
@@ -41,7 +41,7 @@ class Attention:
         attributes(self.__dict__)
 
     def __call__(self, inputs: Mapping[str, NDArray[Any]], outputs: int = 4) -> list[NDArray[Any]]:
-        """Returns the outputs Y, present_key, present_value and, if `outputs` is 4, qk_matmul_output.
+        """Returns the first `outputs` of the four outputs Y, present_key, present_value and qk_matmul_output.
 
         `inputs` are NumPy arrays by name. Raises `noren.Error` for missing inputs, and for shapes and values that the standard
         does not allow.
@@ -82,7 +82,8 @@ class Attention:
         return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
-        """Returns an input as `[batch, heads, length, width]`; an input of 3 dimensions is split into `heads` heads."""
+        """Returns an input with four dimensions, `[batch, heads, length, width]`; the last dimension of an input with 3
+        dimensions is split into `heads` heads."""
         if x.ndim == 4:
             return x
         if x.ndim != 3 or not heads:
@@ -94,7 +95,9 @@ class Attention:
     def _mask(
         self, given: NDArray[Any] | None, nonpad: NDArray[Any] | None, sizes: tuple[int, int]
     ) -> tuple[Mask, NDArray[Any] | None, Facts]:
-        """Returns the mask, the bias, and the facts of the mask."""
+        """Returns (mask, bias or None, facts). The facts are the data that the mask needs: lengths and mask arrays. `given` is
+        the input `attn_mask`, `nonpad` the number of keys of each batch row that are not padding, and `sizes` is (q_len,
+        kv_len)."""
         mask, facts, bias = full(), {}, None
         if self.is_causal:
             mask = mask & causal()
@@ -137,7 +140,8 @@ def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:
-    """Returns a mask extended to `kv_len` keys by `value`, which hides the keys that the mask does not contain."""
+    """Returns a mask array whose last axis is extended to `kv_len` keys by entries `value`. An axis of length 1, which
+    broadcasts, is not changed."""
     missing = kv_len - mask.shape[-1]
     if missing <= 0 or mask.shape[-1] == 1:
         return mask
@@ -150,7 +154,7 @@ class Prepared(BackendRep):  # type: ignore[misc]
     def __init__(self, model: onnx.ModelProto) -> None:
         opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
         if opset not in OPSETS:
-            raise Error(f"the model is of opset {opset}: noren runs Attention of opsets {OPSETS}")
+            raise Error(f"the model has opset {opset}, but noren runs Attention of opsets {OPSETS}")
         self._graph = model.graph
         self._constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         for node in model.graph.node:
@@ -166,12 +170,12 @@ class Prepared(BackendRep):  # type: ignore[misc]
         if isinstance(inputs, Mapping):
             missing = [name for name in names if inputs.get(name) is None]
             if missing:
-                raise Error(f"the graph's inputs {', '.join(missing)} were not given: the graph takes {', '.join(names)}")
+                raise Error(f"the graph's inputs {', '.join(missing)} were not given: the inputs of the graph are {', '.join(names)}")
             values.update(inputs)
         else:
             given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(given) != len(names):
-                raise Error(f"{len(given)} inputs were given but the graph takes {len(names)} inputs: {', '.join(names)}")
+                raise Error(f"{len(given)} inputs were given, but the graph has {len(names)} inputs: {', '.join(names)}")
             values.update(zip(names, given, strict=True))
         for node in self._graph.node:
             operator = _node(node)
@@ -183,17 +187,19 @@ class Prepared(BackendRep):  # type: ignore[misc]
             values.update((name, value) for name, value in zip(node.output, found, strict=True) if name)
         unmade = [entry.name for entry in self._graph.output if entry.name not in values]
         if unmade:
-            raise Error(f"the graph's outputs {', '.join(unmade)} are computed by no node")
+            raise Error(f"the graph's outputs {', '.join(unmade)} are not computed by any node")
         return tuple(values[entry.name] for entry in self._graph.output)
 
 
 def _node(node: onnx.NodeProto) -> Attention:
-    """Returns the operator of a node. Raises `Error` for operators other than Attention."""
+    """Returns the operator Attention of a node of the graph. Raises `Error` for other operators."""
     if node.op_type != "Attention" or node.domain not in ("", "ai.onnx"):
-        raise Error(f"the graph has the operator {node.op_type}: this backend runs Attention only")
+        raise Error(f"the graph has the operator {node.op_type}, but this backend runs only Attention")
     if len(node.input) > len(INPUTS) or len(node.output) > len(OUTPUTS):
-        said = f"a node has {len(node.input)} inputs and {len(node.output)} outputs"
-        raise Error(f"Attention: {said}: the maximum number of inputs is {len(INPUTS)}; the maximum number of outputs is {len(OUTPUTS)}")
+        raise Error(
+            f"the node has {len(node.input)} inputs and {len(node.output)} outputs, but the operator Attention has at most {len(INPUTS)} "
+            f"inputs and {len(OUTPUTS)} outputs: remove the others"
+        )
     return Attention(**attributes({attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}))
 
 
@@ -207,7 +213,7 @@ class NorenBackend(Backend):  # type: ignore[misc]
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Prepared:
         if not cls.supports_device(device):
-            raise Error(f"device {device} is not supported: noren computes on the CPU")
+            raise Error(f"the device {device} is not supported: noren's ONNX backend computes on the CPU")
         onnx.checker.check_model(model)
         return Prepared(model)
 

@@ -5,8 +5,8 @@
         assert_no_future_leak(model)
         assert_padding_invariant(model)
 
-Each fixture is a function with the arguments of `nr.audit`; this function returns the report. The test fails if a check fails, if
-a check cannot be decided, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page.
+Each fixture is a function with the arguments of `nr.audit`; this function returns the report. A test fails if a check fails, if a check has
+no result, or if no check applies to the model. `--noren-reports=DIR` saves every report as an HTML page in the folder DIR.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Assertion = Callable[..., "Report"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("noren", "masks of models")
-    group.addoption("--noren-reports", metavar="DIR", help="save the report of every audit in this folder as an HTML page")
+    group.addoption("--noren-reports", metavar="DIR", help="the folder in which the report of each audit is saved as an HTML page")
 
 
 @pytest.fixture
 def audit_masks(request: pytest.FixtureRequest) -> Assertion:
-    """Runs all checks; fails if a check fails or cannot be decided."""
+    """Runs all checks of the audit; the test fails if a check fails or has no result."""
     return _assertion(request, None)
 
 
 @pytest.fixture
 def assert_no_future_leak(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that no output depends on a token that the output may not read, through all layers and within each layer."""
+    """Asserts that no output depends on a hidden token, over all layers and within each layer."""
     return _assertion(request, ("prefix", "reach", "layers"), needed=("prefix",))
 
 
@@ -49,7 +49,8 @@ def assert_reads_what_it_should(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_window_holds(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that each layer reads exactly its window, and that outputs depend on no token beyond all windows together."""
+    """Asserts that each layer reads exactly the keys in its window, and that no output depends on a token farther away than the windows of
+    all layers together allow."""
     return _assertion(request, ("layers", "window", "reach"), needed=("layers", "window"))
 
 
@@ -62,7 +63,7 @@ def assert_padding_invariant(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_mask_is_live(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that the attention mask has an effect."""
+    """Asserts that the attention mask has an effect on the outputs."""
     return _assertion(request, ("mask_liveness",))
 
 
@@ -82,7 +83,7 @@ def assert_batch_invariant(request: pytest.FixtureRequest) -> Assertion:
 def assert_documents_isolated(request: pytest.FixtureRequest) -> Assertion:
     """Asserts that documents packed into one row do not influence each other.
 
-    Documents are defined by each argument of the model that can define them, in separate trials.
+    If several arguments of the model can define documents, each of these arguments is tested separately.
     """
     run = _assertion(request, ("documents",))
 
@@ -100,14 +101,14 @@ def assert_cache_equals_full(request: pytest.FixtureRequest) -> Assertion:
 
 @pytest.fixture
 def assert_backends_agree(request: pytest.FixtureRequest) -> Assertion:
-    """Asserts that all attention implementations have the same outputs."""
+    """Asserts that all attention implementations of the model give the same outputs."""
     return _assertion(request, ("backends",))
 
 
 def _assertion(request: pytest.FixtureRequest, checks: tuple[str, ...] | None, needed: tuple[str, ...] | None = None) -> Assertion:
     """Returns a function that runs `checks` and asserts that they pass.
 
-    At least one check of `needed` [default: of `checks`] must apply to the model.
+    The test also fails if no check of `needed` [default: `checks`] applies to the model.
     """
 
     def assertion(model: Any, *args: Any, **options: Any) -> Report:

@@ -2,7 +2,7 @@
 
 use noren::{Dtype, bf16, f16};
 
-/// The type of an array's values in DLPack; integers with their number of bits.
+/// The type of an array's values in DLPack. The variants of integer types contain the number of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Int(u8),
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the name of the type as libraries of Python write it.
+    /// Returns the name of the type as Python libraries write it, such as `float32`.
     pub(crate) fn words(self) -> String {
         match self {
             Kind::Int(bits) => format!("int{bits}"),
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Calls `each` with the `n` values that start at `data`, at a distance of `stride` values.
+    /// Calls `each` with `n` values: the value at `data`, and every `stride`-th value after it.
     ///
     /// # Safety
     /// `n` values of this kind are readable at these addresses.
@@ -62,7 +62,8 @@ impl Kind {
     }
 }
 
-/// Calls `each` with `n` values: those at `data`, `data + stride`, `data + 2 * stride`, ..., counted in values.
+/// Calls `each` with `n` values, at `data`, `data + stride`, `data + 2 * stride`, and so on. `stride` is counted in
+/// values, not bytes.
 ///
 /// # Safety
 /// `n` values are readable from `data` on, at a distance of `stride` values.

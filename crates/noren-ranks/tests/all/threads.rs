@@ -93,7 +93,7 @@ fn what_does_not_fit_is_refused() {
     threads(2, PATIENCE, |link| {
         let error = |ranks| Split::with(&plan, made(ranks), link).err().unwrap().to_string();
         assert!(error(3).contains("for 3 ranks, but the link has 2"), "{}", error(3));
-        assert!(error(2).contains("for another mask or other facts"), "{}", error(2));
+        assert!(error(2).contains("for another mask, or for other data"), "{}", error(2));
         for held in
             [vec![vec![0..16]], vec![vec![0..9], vec![8..16]], vec![vec![0..8], vec![8..15]], vec![vec![], vec![]]]
         {

@@ -2,8 +2,9 @@
 //!
 //! [`Rows::pack`] splits documents and places them one after another into rows of one length; the mask (`causal &
 //! documents & padding`) separates them. A [`Sampler`] draws batches of rows in an order that is shuffled for each
-//! epoch. For masked language modelling, it replaces other tokens each time it draws a row. All random choices depend
-//! only on the seed and the number of the batch, so a training run that was stopped continues with the same data.
+//! epoch. For masked language modelling, other tokens are chosen for replacement each time a row is drawn. All random
+//! choices depend only on the seed and the number of the batch, so a training run that was stopped continues with the
+//! same data.
 //!
 //! ```
 //! use noren_text::ByteTokenizer;

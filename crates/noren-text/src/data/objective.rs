@@ -36,7 +36,7 @@ impl Objective {
     }
 
     /// Returns the mask of the objective, without padding. With [`Objective::Mlm`], a query reads all keys of its
-    /// document; with the other objectives, only those up to itself.
+    /// document; with the other objectives, only those up to its own position.
     pub fn mask(self) -> Mask {
         match self {
             Objective::Mlm => atoms::documents(),
@@ -93,7 +93,7 @@ impl Batch {
     }
 }
 
-/// A source of training batches. Batches with the same number and size are always equal.
+/// A source of training batches. Two samplers with equal arguments return equal batches for the same number and size.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     rows: Rows,
@@ -129,7 +129,8 @@ impl Sampler {
         &self.rows
     }
 
-    /// Returns batch `number`, with `size` rows. Every row is drawn once before any row is drawn again.
+    /// Returns the batch with the index `number`, which has `size` rows. In a sequence of batches, every row is drawn
+    /// once before any row is drawn again.
     pub fn batch(&self, number: u64, size: usize) -> Batch {
         let mut batch = Sampler::empty(self.objective.of_batch(number));
         let count = self.rows.len() as u64;
@@ -144,7 +145,7 @@ impl Sampler {
     }
 
     /// Returns batches of all rows in their order, for validation. A batch has `size` rows; the last batch may have
-    /// fewer. Every call returns the same tokens to predict for `objective`.
+    /// fewer. For the same `objective`, every call selects the same tokens to predict.
     pub fn in_order(&self, objective: Objective, size: usize) -> impl Iterator<Item = Batch> {
         (0..self.rows.len()).step_by(size.max(1)).map(move |first| {
             let mut batch = Sampler::empty(objective);
@@ -170,8 +171,8 @@ impl Sampler {
         Batch { objective, ids: Vec::new(), targets: Vec::new(), documents: Vec::new() }
     }
 
-    /// Adds row `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw`, the number of rows
-    /// that the sampler has drawn before, determines the random choices.
+    /// Adds the row with the index `at` to a batch: the tokens that the model reads, and the tokens to predict. `draw`,
+    /// the number of rows drawn before this row, determines the random choices.
     fn add_row(&self, batch: &mut Batch, at: usize, draw: u64) {
         let row = self.rows.get(at);
         let (ids, targets) = match batch.objective {
@@ -221,7 +222,8 @@ fn next_tokens(row: &Row) -> Vec<Option<u32>> {
     targets
 }
 
-/// Returns a number from 0 to `bound - 1`, from the random 32-bit number `word`: the upper 32 bits of `word * bound`.
+/// Converts the random 32-bit number `word` to a random number from 0 to `bound - 1`: the upper 32 bits of `word *
+/// bound`.
 fn below(word: u32, bound: u32) -> u32 {
     ((u64::from(word) * u64::from(bound)) >> 32) as u32
 }

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::tokens::{Role, Tokenizer};
 use std::collections::BTreeMap;
 
-/// One row: documents, or parts of long documents, one after another.
+/// One row of tokens: documents, or parts of long documents, one after another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Tokens, with padding on the right.
@@ -31,9 +31,10 @@ pub struct Rows {
 impl Rows {
     /// Tokenises `documents` and packs them, in their order, into rows of `len` tokens.
     ///
-    /// A document that does not fit into the rest of a row continues in the next row. Each piece of a document begins
-    /// with the tokenizer's begin token, and the last piece ends with its end token, if the tokenizer has them. If less
-    /// than an eighth of a row or fewer than 4 tokens remain, the rest of the row is padding.
+    /// If a document does not fit into the rest of a row, its remaining tokens are placed in the next row. Each piece
+    /// of a document begins with the tokenizer's begin token, and the last piece ends with its end token, if the
+    /// tokenizer has them. No piece begins in a row of which less than an eighth, or fewer than 4 tokens, remain; this
+    /// rest becomes padding.
     ///
     /// # Errors
     /// Returns [`Error::Data`] if there is no text, if `len` is below 8, or if the tokenizer has neither a padding
@@ -93,15 +94,15 @@ impl Rows {
         self.rows.iter()
     }
 
-    /// Splits the rows into `(rows for training, rows for validation)`. Every `nth` row is for validation. If there are
-    /// fewer than `nth` rows, only the last row is for validation.
+    /// Splits the rows into `(rows for training, rows for validation)`. The last of every `nth` consecutive rows is for
+    /// validation. If there are fewer than `nth` rows, only the last row is for validation.
     ///
     /// # Errors
     /// Returns [`Error::Data`] if there is only one row, or if `nth` is below 2.
     pub fn split(self, nth: usize) -> Result<(Rows, Rows), Error> {
         if self.rows.len() < 2 || nth < 2 {
             let message = format!(
-                "{} rows of {} tokens, every {nth}th held out: training and validation need a row each. Give more text, or shorter rows",
+                "{} rows of {} tokens cannot be split with every {nth}th row for validation: training and validation need at least one row each, so give more text, shorter rows, or 2 or more in place of {nth}",
                 self.rows.len(),
                 self.len
             );
@@ -116,8 +117,8 @@ impl Rows {
         Ok((of(train), of(held)))
     }
 
-    /// Returns the entropy in nats of the frequencies of single tokens, without special tokens. This is the loss of a
-    /// model that predicts each token only from its frequency.
+    /// Returns the entropy of the token frequencies, in nats, without special tokens. This is the loss of a model that
+    /// predicts each token only from its frequency.
     pub fn unigram_entropy(&self, tokenizer: &dyn Tokenizer) -> f64 {
         let mut counts = BTreeMap::new();
         let tokens = self.rows.iter().flat_map(|row| &row.ids[..row.real()]);

@@ -1,7 +1,7 @@
-//! Street addresses in forms that a pattern can find. In English, a number and a name that ends in the word for a
-//! street; in German and Dutch, the name before the number; in French, Spanish, Italian and Portuguese, a name that
-//! begins with this word. Post boxes are addresses too. A unit, a place and a postal code that follow are parts of the
-//! address.
+//! Street addresses in forms that a pattern can find. An English address has a number, then a name that ends in a word
+//! such as `Street`. In a German or Dutch address, a similar name (ending in a word such as `Straße`) is before the
+//! number. A French, Spanish, Italian or Portuguese address has a name that begins with a word such as `Rue` or
+//! `Calle`. Post boxes are addresses too. A unit, a place and a postal code that follow are parts of the address.
 
 use super::around::{goes_on, pattern};
 use crate::fold::Folded;

@@ -1,4 +1,4 @@
-//! Functions on the characters before and after private text, and on groups of digits, for several detectors.
+//! Functions that several detectors use: for the characters before and after private text, and for groups of digits.
 
 use crate::fold::Folded;
 use regex::Regex;
@@ -6,37 +6,39 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The maximum number of letters that connect a number with other digits of the same identifier. A number next to more
-/// consecutive letters is treated as a part of encoded data.
+/// The maximum number of letters between a number and other digits of the same identifier. A number next to more
+/// letters is treated as a part of encoded data, whether digits follow the letters or not.
 const LONGEST_WORD: usize = 32;
 
-/// Compiles a regular expression for folded texts. The letters of the expression are decomposed (NFKD), as in a folded
-/// text.
+/// Compiles a regular expression for folded texts (texts in the form that detectors read). The letters of the
+/// expression are decomposed (NFKD) first, because the letters of a folded text are decomposed.
 pub(super) fn pattern(pattern: &str) -> Regex {
     Regex::new(&pattern.nfkd().collect::<String>()).expect("the fixed pattern is a valid regular expression")
 }
 
-/// Returns whether a letter or digit touches `range` on either side. Letters of scripts without spaces do not count.
+/// Returns true if a letter or digit is directly before or after `range`. Letters of scripts without spaces between
+/// words, such as Thai, do not count.
 pub(super) fn goes_on(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = folded.around(range);
     [before, after].into_iter().flatten().any(adjoins)
 }
 
-/// Returns whether a number that touches the character `c` is a part of a longer word or number. Returns false for
-/// letters of scripts without spaces.
+/// Returns true if `c` is a letter, digit or `_`: a number that touches `c` is then a part of a longer word or number.
+/// Returns false for letters of scripts without spaces between words, such as Thai.
 pub(super) fn adjoins(c: char) -> bool {
     (c.is_alphanumeric() || c == '_') && !is_spaceless(c)
 }
 
-/// Returns whether the number at `range` is a part of an identifier: other digits touch it, or letters connect it with
-/// other digits. A word that touches the number (`4111111111111111USD`) does not make it an identifier.
+/// Returns whether the number at `range` is a part of an identifier: other digits touch the number, or only letters are
+/// between the number and other digits. A word that touches the number (`4111111111111111USD`) does not make it an
+/// identifier.
 pub(super) fn is_embedded(folded: &Folded, range: &Range<usize>) -> bool {
     leads_to_digits(folded.text[..range.start].chars().rev()) || leads_to_digits(folded.text[range.end..].chars())
 }
 
-/// Returns whether `chars` show that the number next to them is a part of an identifier: they begin with a digit, with
-/// letters and then a digit, or with more than [`LONGEST_WORD`] letters. `chars` are the characters before or after the
-/// number, beginning with the nearest.
+/// Returns whether a number is a part of an identifier, according to `chars`: the characters before or after the
+/// number, beginning with the nearest. This is so if `chars` begin with a digit, with letters and then a digit, or with
+/// more than [`LONGEST_WORD`] letters.
 pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     for (at, c) in chars.enumerate() {
         if c.is_numeric() || at > LONGEST_WORD {
@@ -49,21 +51,23 @@ pub(super) fn leads_to_digits(chars: impl Iterator<Item = char>) -> bool {
     false
 }
 
-/// Returns the consecutive letters at the end of `text`. Letters of scripts without spaces do not count.
+/// Returns the consecutive letters at the end of `text`. Letters of scripts without spaces between words, such as Thai,
+/// do not count.
 pub(super) fn word_before(text: &str) -> &str {
     let rest = text.trim_end_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[rest.len()..]
 }
 
-/// Returns the consecutive letters at the start of `text`. Letters of scripts without spaces do not count.
+/// Returns the consecutive letters at the start of `text`. Letters of scripts without spaces between words, such as
+/// Thai, do not count.
 pub(super) fn word_after(text: &str) -> &str {
     let rest = text.trim_start_matches(|c: char| c.is_alphabetic() && !is_spaceless(c));
     &text[..text.len() - rest.len()]
 }
 
 /// Returns whether a character is a letter of Thai, Lao, Myanmar, Khmer, Chinese, Japanese, Korean or Tangut, in
-/// composed or decomposed form. A number that touches such a letter is not a part of a word. Korean writes spaces, but
-/// no space between a word and its suffixes.
+/// composed or decomposed form. In these scripts, a number that touches a letter is not a part of a word. Korean is
+/// included because it has no space between a number and a suffix.
 pub(super) fn is_spaceless(c: char) -> bool {
     matches!(c as u32, 0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0x1100..=0x11ff
         | 0xa960..=0xa97f | 0xac00..=0xd7ff | 0xf900..=0xfaff | 0x16fe0..=0x1b2ff | 0x20000..=0x3ffff)
@@ -97,13 +101,13 @@ impl<'a> Run<'a> {
         &self.text[self.groups[group].clone()]
     }
 
-    /// Returns the characters between the group with the index `group` and the next group.
+    /// Returns the characters between the group of digits with the index `group` and the next group of digits.
     pub(super) fn separator(&self, group: usize) -> &'a str {
         &self.text[self.groups[group].end..self.groups[group + 1].start]
     }
 
-    /// Returns whether the groups of digits with the indices `groups` can be one number: at most one line break is
-    /// between them, or `groups` are all groups of this run.
+    /// Returns whether the groups of digits with the indices `groups` can be one number: either at most one line break
+    /// is between the groups, or `groups` are all groups of this run.
     pub(super) fn is_one_number(&self, groups: Range<usize>) -> bool {
         let breaks = (groups.start..groups.end - 1).filter(|group| self.separator(*group).contains('\n')).count();
         breaks <= 1 || groups == (0..self.groups.len())

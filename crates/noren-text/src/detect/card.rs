@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 /// on each side of the separator.
 static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:(?:[ \n]?[-._/·•|]{1,2}[ \n]?|[ \n])[0-9]+)*"));
 const LONGEST: usize = 19;
-/// The minimum number of digits of each group of a card number, if the run has other groups of digits beside the card
-/// number.
+/// The minimum number of digits in each group of a card number that has other groups of digits directly before or after
+/// it.
 const SHORT_GROUP: usize = 3;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -32,8 +32,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index after the last group of the longest card number that begins with group `at` of `run`; `None` if no
-/// card number begins there. Other groups, such as a date or an amount, may follow.
+/// Returns the index after the last group of digits of the longest card number that begins with group `at` of `run`;
+/// `None` if no card number begins there. Other groups, such as a date or an amount, may follow.
 fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
     let mut digits = Vec::with_capacity(LONGEST);
     let mut best = None;
@@ -56,9 +56,9 @@ fn longest(folded: &Folded, run: &Run<'_>, at: usize) -> Option<usize> {
 }
 
 /// Returns whether the groups of digits `groups` of `run` have lengths that are usual for a card number. Each group
-/// must have 3 digits or more; the last group may be shorter if all others have 4 digits. Other lengths are accepted
-/// for a single group, and if `run` has no other groups. At most one line break may be between the groups, unless `run`
-/// has no other groups.
+/// must have 3 digits or more; the last group may be shorter if all others have 4 digits. If `groups` is a single
+/// group, or all groups of `run`, any lengths are accepted. At most one line break may be between the groups, unless
+/// `groups` are all groups of `run`.
 fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     let lens: Vec<usize> = run.groups[groups.clone()].iter().map(Range::len).collect();
     let (last, first) = lens.split_last().expect("the pattern of a card number matches at least one group of digits");
@@ -68,8 +68,8 @@ fn is_written_so(run: &Run<'_>, groups: Range<usize>) -> bool {
     (first.is_empty() || long || whole) && run.is_one_number(groups)
 }
 
-/// Returns whether the groups of digits `groups` are a decimal number, or the digits after a decimal point or after
-/// `0,`, instead of a card number.
+/// Returns whether the groups of digits `groups` are not a card number but a decimal number, or the digits after a
+/// decimal point or after `0,`.
 fn is_fraction(folded: &Folded, run: &Run<'_>, groups: Range<usize>) -> bool {
     if groups.len() == 2 && run.separator(groups.start) == "." {
         return true;
@@ -104,8 +104,8 @@ fn in_network(digits: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the check digit is correct (Luhn): every second digit from the right is doubled, and the sum must be
-/// a multiple of 10.
+/// Returns whether the check digit is correct (Luhn): every second digit from the right is doubled (minus 9 if above
+/// 9), and the sum of all digits must be a multiple of 10.
 fn luhn(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use unicode_normalization::char::is_combining_mark;
 
-/// Endings of the names of image files; `icon@2x.png` is no e-mail address.
+/// Extensions of image files. A name such as `icon@2x.png` looks like an e-mail address but is none.
 const PICTURES: [&str; 12] = ["png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "bmp", "ico", "icns", "tif", "tiff"];
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -13,8 +13,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     text.match_indices('@').filter_map(|(at, _)| Some(local(text, at)?..domain(text, at + 1)?)).collect()
 }
 
-/// Returns the index at which the local part of an e-mail address begins: the part before the `@` at index `at`.
-/// Returns `None` if there is no valid local part.
+/// Returns the byte index at which the local part of an e-mail address begins: the part before the `@`, which is at
+/// byte index `at`. Returns `None` if there is no valid local part.
 fn local(text: &str, at: usize) -> Option<usize> {
     if let Some(quoted) = text[..at].strip_suffix('"') {
         let open = quoted.rfind('"')?;
@@ -27,8 +27,8 @@ fn local(text: &str, at: usize) -> Option<usize> {
     (start < at).then_some(start)
 }
 
-/// Returns the index after the domain that begins at `from`; `None` if there is no valid domain. A domain is a name of
-/// labels with dots between them, or an IP address, which may be in brackets.
+/// Returns the byte index after the domain that begins at byte index `from`; `None` if there is no valid domain. A
+/// domain consists of labels with dots between them, or is an IP address, with or without brackets.
 fn domain(text: &str, from: usize) -> Option<usize> {
     let rest = &text[from..];
     if let Some(inner) = rest.strip_prefix('[') {
@@ -63,8 +63,8 @@ fn letter(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c)
 }
 
-/// Returns whether a label of a domain is the pixel ratio in the name of an image file, such as `2x` in `icon@2x.png`.
-/// Such a name is no e-mail address.
+/// Returns whether a label of a domain is a pixel ratio, such as `2x` in `icon@2x.png`; the text is then the name of an
+/// image file and no e-mail address.
 fn is_pixel_ratio(label: &str) -> bool {
     matches!(label.as_bytes(), [b'0'..=b'9', b'x'])
 }

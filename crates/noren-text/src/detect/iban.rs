@@ -4,12 +4,12 @@ use crate::fold::Folded;
 use iban::Iban;
 use std::ops::Range;
 
-/// The lengths of account numbers in characters, from the shortest national format (Norway) to the maximum of the
-/// standard.
+/// The lengths of account numbers in characters, from 15, the shortest national format (Norway), to 34, the maximum of
+/// the standard.
 const LENGTHS: std::ops::RangeInclusive<usize> = 15..=34;
 
-/// Returns the ranges of account numbers. Other text may touch a number (`IBANDE89...`), because the checksum and the
-/// country's format distinguish account numbers from other text.
+/// Returns the byte ranges of account numbers. An account number is also found directly after letters (`IBANDE89...`):
+/// its checksum and national format suffice to recognise it.
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     let bytes = folded.text.as_bytes();
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the index after the account number that begins at `start`; `None` if no valid number begins there.
+/// Returns the byte index after the account number that begins at `start`; `None` if no valid number begins there.
 fn end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut number = String::with_capacity(*LENGTHS.end());
     let mut separators = 0;

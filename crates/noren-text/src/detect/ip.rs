@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// The pattern of numbers with dots between them. A sequence of more than four numbers is matched as a whole, so that a
-/// part of `1.2.3.4.5` is not found as an address.
+/// The pattern of numbers with dots between them. A sequence of more than four numbers is matched as a whole, so that
+/// `1.2.3.4` in `1.2.3.4.5` is not found as an address.
 static V4: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[0-9]+(?:\.[0-9]+)+").expect("the fixed pattern is a valid regular expression"));
 static V6: LazyLock<Regex> = LazyLock::new(|| {
@@ -29,9 +29,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the byte range, in the folded text, of the version 6 address `text`, without punctuation at its end. `at` is
-/// the byte index at which `text` begins in the folded text. Returns `None` if `text` is no address, such as `a::b`,
-/// which is a path in a program.
+/// Returns the byte range of the version 6 address `text` in the folded text (the form that detectors read), without
+/// punctuation at the end of the address. `at` is the byte index at which `text` begins in the folded text. Returns
+/// `None` if `text` is no address, such as `a::b`, which is a path in a program.
 fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     let text = text.trim_end_matches('.');
     let fits = |text: &str| text.len() <= 45 && text.parse::<Ipv6Addr>().is_ok();
@@ -41,8 +41,8 @@ fn version_6(text: &str, at: usize) -> Option<Range<usize>> {
     is_address.then_some(at..at + text.len())
 }
 
-/// Returns whether an IP address at `range` is instead a version number (`v1.2.3.4`) or a part of an identifier
-/// (`1.2.3.4rc`), because letters touch it.
+/// Returns whether the text at `range`, which has the form of an IP address, is a version number (`v1.2.3.4`) or a part
+/// of an identifier (`1.2.3.4rc`), because letters touch it.
 fn is_piece(folded: &Folded, range: &Range<usize>) -> bool {
     let (before, after) = (&folded.text[..range.start], &folded.text[range.end..]);
     let (before, after) = (word_before(before).to_lowercase(), word_after(after).to_lowercase());

@@ -1,5 +1,5 @@
-//! Keys and access tokens of programs: in the formats that their issuers have published, or after words that announce
-//! them.
+//! Keys and access tokens of programs: in the published formats of their issuers, or after words that announce a key,
+//! such as `token`.
 
 use super::around::pattern;
 use crate::fold::Folded;
@@ -7,7 +7,7 @@ use regex::Regex;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Patterns of keys in the formats of known issuers, which ordinary text does not contain.
+/// Patterns of keys in the formats of known issuers. Ordinary text does not match these patterns.
 const FORMS: [&str; 14] = [
     // Amazon
     r"(?-u:\b)(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|APKA)[A-Z0-9]{16}(?-u:\b)",
@@ -62,16 +62,17 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns whether a value has the format of Amazon's secret keys: 40 characters, not necessarily with digits.
+/// Returns whether a value has the format of Amazon's secret keys: 40 characters without `.`, `-` and `_`, of which at
+/// least 5 are small letters and 5 are capital letters. Digits are not required.
 fn is_of_40(value: &str) -> bool {
     let count = |of: fn(&u8) -> bool| value.bytes().filter(of).count();
     let [small, large] = [count(u8::is_ascii_lowercase), count(u8::is_ascii_uppercase)];
     value.len() == 40 && small >= 5 && large >= 5 && !value.contains(['.', '-', '_'])
 }
 
-/// Returns whether a value looks random, like a key. The value must have at least 2 digits and 2 letters. After a split
-/// of the value at `-`, `_`, `/` and `.`, parts of 6 or more characters with a digit must have at least half of its
-/// characters.
+/// Returns true if a value looks random, like a key. The value must have at least 2 digits and 2 letters. The value is
+/// split at `-`, `_`, `/` and `.`; the parts that have 6 or more characters and a digit must together have at least
+/// half of the value's characters.
 fn is_mixed(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();

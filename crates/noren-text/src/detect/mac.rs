@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The pattern of a sequence of hexadecimal bytes of any length. A sequence that is longer than an address is matched
-/// as a whole, so that six bytes of a fingerprint or of a memory dump are not found as an address.
+/// as a whole, so that six of the bytes in a fingerprint or memory dump are not found as an address.
 static ROWS: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[0-9A-Fa-f]{2}(?:[:\-][0-9A-Fa-f]{2})+|[0-9A-Fa-f]{4}(?:\.[0-9A-Fa-f]{4})+"));
 
@@ -17,8 +17,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     rows.filter(|range| !goes_on(folded, range) && !continues(&folded.text[range.end..])).collect()
 }
 
-/// Returns whether a sequence of bytes is as long as an address: six bytes, or three groups of four digits, with one
-/// kind of separator.
+/// Returns whether a sequence of bytes is as long as an address: six bytes, or three groups of four digits, with equal
+/// separators.
 fn is_address(row: &str) -> bool {
     let separators: Vec<char> = row.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
     let count = if row.contains('.') { 2 } else { 5 };

@@ -44,12 +44,12 @@ pub const BUILT_IN: [&str; 13] = [
     "birth_date",
     "address",
 ];
-/// The kinds of private text that only a model can find, `(kind, plural in a report)`. A report names those of these
-/// kinds that no model looked for.
+/// The kinds of private text that only a model can find, `(kind, plural in a report)`. A report lists these kinds,
+/// except those for which a model has searched.
 const OTHERS: [(&str, &str); 3] = [("name", "names"), ("place", "places"), ("organization", "organizations")];
 
-/// The kind of private text, such as `email`: the name of the detector that finds it. This name is also the label of
-/// the tokens that contain the text.
+/// A kind of private text, such as `email`: the name of the detector that finds text of this kind. The name is also the
+/// label of the tokens that contain the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(Arc<str>);
 
@@ -63,7 +63,7 @@ impl Kind {
         if name == "all" { own_name(name) } else { kind_name(name) }
     }
 
-    /// Returns the name.
+    /// Returns the name of the kind.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,8 +109,8 @@ impl Finding {
 /// A detector of one kind of private text.
 ///
 /// The detectors of [`BUILT_IN`] accept the forms that people write: digits of all scripts, full-width letters, all
-/// kinds of dashes and white space, and characters without width in between. If numbers of a kind have a checksum or
-/// valid ranges, the detector checks them.
+/// kinds of dashes and white space, and characters without width within the private text. If numbers of a kind have a
+/// checksum or valid ranges, the detector checks these.
 #[derive(Clone, Debug)]
 pub struct Detector {
     kind: Kind,
@@ -150,8 +150,9 @@ impl Detector {
         Ok(Detector { kind: Kind(name.into()), search: Search::BuiltIn(search) })
     }
 
-    /// Returns a detector of words and phrases as whole words, in upper and lower case, with any white space between their parts and any
-    /// encoding of accents. Words of scripts without spaces between words are found without spaces around them.
+    /// Returns a detector of words and phrases. They are found as whole words, in upper and lower case, with any white
+    /// space between the words of a phrase and any encoding of accents. Words of scripts without spaces between words
+    /// are found also inside longer text.
     ///
     /// ```
     /// use noren_text::{Detector, Detectors};
@@ -166,8 +167,8 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Words(own::words(name, words)?) })
     }
 
-    /// Returns a detector of the matches of a regular expression in the syntax of the crate `regex`, whose searches take linear time
-    /// for any pattern and text. Every match that is not empty is private as a whole.
+    /// Returns a detector of the matches of a regular expression in the syntax of the crate `regex`, whose searches
+    /// take linear time for any pattern and text. Every non-empty match is private text.
     ///
     /// # Errors
     /// Returns [`Error::Detector`] for an invalid name, and for a pattern that is malformed or too large to compile.
@@ -175,7 +176,7 @@ impl Detector {
         Ok(Detector { kind: own_name(name)?, search: Search::Pattern(own::pattern(name, pattern)?) })
     }
 
-    /// Returns a detector that finds the given ranges, which count characters of the text from 0.
+    /// Returns a detector that finds the given ranges: indices of characters, counted from 0, with an exclusive end.
     ///
     /// # Errors
     /// Returns [`Error::Detector`] for an invalid name and [`Error::Span`] for an empty span. A span outside the text
@@ -189,8 +190,8 @@ impl Detector {
         &self.kind
     }
 
-    /// Returns the findings in `text`. If the text has characters without width, it is searched in two forms, and a
-    /// finding may occur twice.
+    /// Returns the findings in `text`. A text with characters without width is searched in two forms (see [`Text`]), so
+    /// the result may contain a finding twice.
     fn find(&self, text: &Text<'_>) -> Result<Vec<Finding>, Error> {
         let back = |folded: &Folded, found: Vec<Range<usize>>| -> Vec<Range<usize>> {
             found.into_iter().map(|range| folded.origin(range)).collect()
@@ -210,8 +211,9 @@ impl Detector {
     }
 }
 
-/// A text in the folded forms that detectors read. A text with characters without width has two forms: the first leaves
-/// these characters out, so that their neighbours become adjacent; the second has spaces in their place.
+/// A text in the folded forms (one form for all spellings of the same characters) that detectors read. A text with
+/// characters without width has two forms: the first omits these characters, so that their neighbours become adjacent;
+/// the second has a space in place of each of them.
 struct Text<'a> {
     text: &'a str,
     folded: Vec<Folded>,
@@ -254,7 +256,7 @@ pub struct Detectors {
 }
 
 impl Detectors {
-    /// Returns an empty list, which finds nothing.
+    /// Returns a list without detectors, which finds nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -275,13 +277,13 @@ impl Detectors {
         Ok(self)
     }
 
-    /// Returns whether there is no detector.
+    /// Returns true if there is neither a detector nor a recogniser.
     pub fn is_empty(&self) -> bool {
         self.detectors.is_empty() && self.recognizers.is_empty()
     }
 
-    /// Returns each kind of private text that is searched for, once: first the kinds of the detectors, then those of
-    /// the recognisers, each in the order in which they were added.
+    /// Returns the kinds of private text that are searched for, without duplicates: first the kinds of the detectors,
+    /// then those of the recognisers, each in the order in which they were added.
     pub fn kinds(&self) -> Vec<Kind> {
         let mut kinds: Vec<Kind> = Vec::new();
         let of_models = self.recognizers.iter().flat_map(|(kinds, _)| kinds);
@@ -294,12 +296,14 @@ impl Detectors {
     }
 
     /// Returns a sentence that names the kinds of private text for which there is no detector. Every report of findings
-    /// should contain it. Names, places and organizations are named unless a [`Recognizer`] finds them: a list of words
-    /// does not count, even if its kind is `name`, because it finds only its own words.
+    /// should contain this sentence. It mentions names, places and organizations unless a [`Recognizer`] searches for
+    /// them. A list of words ([`Detector::words`]) of the kind `name` does not count, because it finds only the listed
+    /// names.
     ///
     /// ```
     /// let detectors = "all".parse::<noren_text::Detectors>()?;
-    /// assert!(detectors.not_looked_for().starts_with("names, places, organizations and any other kind were not looked for"));
+    /// let said = "names, places, organizations and any other kind of private text were not looked for";
+    /// assert!(detectors.not_looked_for().starts_with(said));
     /// # Ok::<(), noren_text::Error>(())
     /// ```
     pub fn not_looked_for(&self) -> String {
@@ -310,12 +314,13 @@ impl Detectors {
             |name: &str| self.recognizers.iter().flat_map(|(kinds, _)| kinds).any(|kind| kind.as_str() == name);
         let others = OTHERS.into_iter().filter(|(name, _)| !by_model(name)).map(|(_, shown)| shown);
         let missing: Vec<&str> = built_in.chain(others).collect();
-        let any = "any other kind were not looked for, and the text may hold them";
         if missing.is_empty() {
-            any.replace("any other kind were", "other kinds were")
-        } else {
-            format!("{} and {any}", missing.join(", "))
+            return "other kinds of private text were not looked for, and the text may hold them".to_owned();
         }
+        format!(
+            "{} and any other kind of private text were not looked for, and the text may hold them",
+            missing.join(", ")
+        )
     }
 
     /// Returns the findings of all detectors, sorted by their start. At the same start, longer findings come first,
@@ -386,7 +391,7 @@ impl FromStr for Detectors {
 }
 
 /// Returns the findings that are not inside another finding; `findings` must be in the order of [`Detectors::find`].
-/// For a telephone number inside a card number, returns only the card number.
+/// For example, if a telephone number was found inside a card number, only the card number is returned.
 pub fn outermost(findings: &[Finding]) -> Vec<&Finding> {
     let mut kept: Vec<&Finding> = Vec::new();
     for finding in findings {

@@ -28,8 +28,8 @@ pub(super) fn words<S: AsRef<str>>(name: &str, words: impl IntoIterator<Item = S
     Ok(Arc::new(words))
 }
 
-/// Returns the ranges in which one of `words` occurs as a whole word. If several words begin at the same place, returns
-/// the longest word.
+/// Returns the ranges in which one of `words` occurs as a whole word. If several words begin at the same index, only
+/// the range of the longest word is returned.
 pub(super) fn find_words(words: &AhoCorasick, folded: &Folded) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = words
         .find_overlapping_iter(&folded.text)

@@ -55,7 +55,7 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
 const ENDS: [char; 9] = ['.', ',', ';', ':', '?', ')', ']', '}', '>'];
 /// The maximum number of words of a passphrase.
 const LONGEST: usize = 24;
-/// The maximum number of characters after the name of a secret, such as `password:`, that are searched for the secret.
+/// The maximum number of characters, after the name of a secret such as `password:`, in which the secret is searched.
 const READ: usize = 400;
 
 /// Returns the first line of a text, up to [`READ`] characters.
@@ -65,8 +65,8 @@ fn line(text: &str) -> &str {
 }
 
 /// Returns the length in bytes of a passphrase at the start of `line`; `None` if there is no passphrase. The passphrase
-/// ends at the end of the sentence or line, before a word that ends with `:`, or before a word that contains `=`.
-/// `first` is the first word of the passphrase, and `separator` the text before the passphrase, such as `: `.
+/// ends before a word that ends with `:` or contains `=`, at the latest at the end of the sentence or line. `first` is
+/// the first word of the passphrase, and `separator` the text before the passphrase, such as `: `.
 fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     let mut end = 0;
     for word in line.split_inclusive(char::is_whitespace).take(LONGEST) {
@@ -88,9 +88,9 @@ fn phrase(first: &str, line: &str, separator: &str) -> Option<usize> {
     (!is_word_of_code(first) && !is_filled_in(line)).then_some(whole.len())
 }
 
-/// Returns the length in bytes of the password `word`, without punctuation at its end; `None` if `word` is no password.
-/// The password is not in quotes. `line` is the text from `word` on, `name` is the word that announces the password,
-/// such as `Passwort`, and `separator` the text between `name` and `word`.
+/// Returns the length in bytes of the password `word`, which is not in quotes, without punctuation at its end; `None`
+/// if `word` is no password. `line` is the text from `word` on, `name` is the word that announces the password, such as
+/// `Passwort`, and `separator` the text between `name` and `word`.
 fn plain(word: &str, line: &str, name: &str, separator: &str) -> Option<usize> {
     let value = word.trim_end_matches(ENDS);
     let is_varied = value.chars().any(|c| !c.is_alphabetic());
@@ -114,7 +114,7 @@ fn is_expression(word: &str) -> bool {
         || (names.contains(['.', '_']) && names.split('.').all(is_name))
 }
 
-/// Returns whether a value without quotes refers to another value: `&name`, `*name`, or `$name` after `=`.
+/// Returns whether a value without quotes refers to another value: `&name`, `*name`, `:name`, or `$name` after `=`.
 fn is_reference(value: &str, separator: &str) -> bool {
     let name = value.trim_start_matches(['&', '*', '$', ':']);
     let signs = &value[..value.len() - name.len()];

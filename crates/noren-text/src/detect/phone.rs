@@ -11,11 +11,10 @@ static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:[ \n./()\-_Â·â
 /// The pattern of an extension after a telephone number (`ext. 12`, `x12`).
 static EXTENSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)"));
-/// Numbers that are frequent in programs and are no telephone numbers: the digits in order, and the limits of 32-bit
-/// integers.
+/// Numbers that are frequent in programs and are no telephone numbers: `0123456789`, and the limits of 32-bit integers.
 const COUNTS: [&str; 5] = ["0123456789", "2147483647", "2147483648", "4294967295", "4294967296"];
-/// The accepted numbers of digits of an international number with its country code. The maximum is that of ITU-T E.164;
-/// the shortest common numbers have eight digits.
+/// The accepted numbers of digits of an international number, country code included: from 8, the shortest common
+/// length, to the maximum of ITU-T E.164.
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
@@ -46,8 +45,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
 struct Number<'a>(Run<'a>);
 
 impl Number<'_> {
-    /// Returns the index after the last group of the telephone number that begins with group `at` of the digits; `None`
-    /// if no number begins there. `fresh` is true if a telephone number with the first digit 0 may begin at this group.
+    /// Returns the index after the last group of digits of the telephone number that begins with group `at`; `None` if
+    /// no number begins there. `fresh` is true if a national number, which begins with 0, may begin at this group.
     fn number(&self, folded: &Folded, at: usize, fresh: bool) -> Option<usize> {
         let signed = self.0.text[..self.0.groups[at].start].trim_end_matches('(').ends_with('+');
         let first = self.0.digits(at);
@@ -60,15 +59,16 @@ impl Number<'_> {
         (self.0.is_one_number(at..end) && self.alone(folded, at, end)).then_some(end)
     }
 
-    /// Returns whether the groups `at..end` are entries in a column of a table and not one telephone number: a line
-    /// break precedes the first group, and another line break is between the groups.
+    /// Returns whether the groups of digits `at..end` are entries in a column of a table and not one telephone number:
+    /// a line break precedes the first group, and another line break is between the groups.
     fn is_column(&self, at: usize, end: usize) -> bool {
         let broken = |group: usize| self.0.separator(group).contains('\n');
         broken(at - 1) && (at..end - 1).any(broken)
     }
 
-    /// Returns whether a new telephone number may begin at group `at`: the group starts with 0 and follows another
-    /// number and white space. Returns false inside a date or a sequence of groups of equal length.
+    /// Returns whether a new telephone number may begin at the group of digits `at`: the group is the first one, or it
+    /// starts with 0 and follows another number and white space. Returns false inside a date or a sequence of groups of
+    /// equal length.
     fn restarts(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1) else { return true };
         let len = |group: usize| self.0.groups.get(group).map_or(0, Range::len);
@@ -82,8 +82,8 @@ impl Number<'_> {
         self.0.digits(at).starts_with('0') && spaced && !row && !(date && follows(before) == follows(at))
     }
 
-    /// Selects consecutive groups from group `at` on that may be one telephone number of at most `most` digits. Returns
-    /// `(index after the last group, number of digits)`.
+    /// Selects consecutive groups of digits, beginning with group `at`, that together may be one telephone number of at
+    /// most `most` digits. Returns `(index after the last group, number of digits)`.
     fn take(&self, at: usize, most: usize) -> (usize, usize) {
         let count = |end: usize| self.0.groups[at..end].iter().map(Range::len).sum::<usize>();
         let mut end = at;
@@ -99,8 +99,8 @@ impl Number<'_> {
         (end, count(end))
     }
 
-    /// Returns whether the group with the index `group` follows white space and begins another telephone number: with a
-    /// 0, or with an area code in parentheses.
+    /// Returns whether the group of digits with the index `group` follows white space and begins another telephone
+    /// number: with a 0, or with an area code in parentheses.
     fn begins(&self, group: usize) -> bool {
         let separator = self.0.separator(group - 1);
         let lens: Vec<usize> = self.0.groups[group..].iter().take(3).map(Range::len).collect();
@@ -109,7 +109,7 @@ impl Number<'_> {
     }
 
     /// Returns the index after the last group of digits of an international number with the prefix 00; `None` if no
-    /// such number begins with group `at`. No country code begins with 0.
+    /// such number begins with group `at`. A third 0 is not accepted, because no country code begins with 0.
     fn abroad(&self, at: usize) -> Option<usize> {
         let code = match &self.0.digits(at)[2..] {
             "" if at + 1 < self.0.groups.len() => self.0.digits(at + 1),
@@ -118,9 +118,9 @@ impl Number<'_> {
         if code.is_empty() || code.starts_with('0') { None } else { self.international(at, 2) }
     }
 
-    /// Returns the index after the last group of an international number; `None` if no international number begins with
-    /// group `at`. `prefix` is the number of digits of the group before the country code: 2 for the prefix `00`, 0 for
-    /// a number with `+`.
+    /// Returns the index after the last group of digits of an international number; `None` if no international number
+    /// begins with group `at`. `prefix` is the number of digits of the group before the country code: 2 for the prefix
+    /// `00`, 0 for a number with `+`.
     fn international(&self, at: usize, prefix: usize) -> Option<usize> {
         if self.0.digits(at)[prefix..].starts_with('1') {
             let (end, digits) = self.take(at, prefix + 11);
@@ -145,8 +145,8 @@ impl Number<'_> {
         (!date && !postal && town && (parted || plain)).then_some(end)
     }
 
-    /// Returns whether two capital letters precede group `at`, as the abbreviation of a state precedes a postal code
-    /// (`MA 02110-1301`).
+    /// Returns whether two capital letters precede the group of digits `at`, as the abbreviation of a state precedes a
+    /// postal code (`MA 02110-1301`).
     fn is_after_state(&self, at: usize) -> bool {
         let before = self.0.text[..self.0.groups[at].start].trim_end_matches([' ', '\n', ',']);
         let state = before.len().checked_sub(2).and_then(|start| before.get(start..));
@@ -154,9 +154,10 @@ impl Number<'_> {
             && !before[..before.len() - 2].ends_with(char::is_alphanumeric)
     }
 
-    /// Returns the index after the last group of a North American number; `None` if no such number begins with group
-    /// `at`. The number has groups of three, three and four digits, which may follow a group `1`. Or it has all digits
-    /// in one group, with or without a leading 1; then its digits must be in the ranges of the numbering plan.
+    /// Returns the index after the last group of digits of a North American number; `None` if no such number begins
+    /// with group `at`. The number has either groups of three, three and four digits, with or without a group `1`
+    /// before them, or one group of ten digits, with or without a leading 1. The digits of one group must be valid in
+    /// the numbering plan.
     fn north_american(&self, at: usize) -> Option<usize> {
         let first = at + usize::from(self.0.digits(at) == "1");
         let lens: Vec<usize> = self.0.groups.iter().skip(first).take(3).map(Range::len).collect();
@@ -177,8 +178,8 @@ impl Number<'_> {
         (digits.len() == 10 && leads(0) && leads(3) && !COUNTS.contains(&digits)).then_some(at + 1)
     }
 
-    /// Returns whether the groups `at..end` are a complete number and not a part of an identifier. A letter may not
-    /// touch a number without separators. An extension may follow a number with separators.
+    /// Returns whether the groups of digits `at..end` are a complete telephone number and not a part of an identifier.
+    /// No letter may touch a number without separators; an extension (`x12`) may follow a number with separators.
     fn alone(&self, folded: &Folded, at: usize, end: usize) -> bool {
         let range = self.with_sign(at)..self.0.groups[end - 1].end;
         let (head, tail) = (&self.0.text[..range.start], &self.0.text[range.end..]);
@@ -194,8 +195,8 @@ impl Number<'_> {
         !(goes_on(folded, &range) || pieces)
     }
 
-    /// Returns the byte index at which a telephone number begins whose first group of digits is `at`. A `+` or a
-    /// parenthesis before the digits belongs to the number.
+    /// Returns the byte index at which the telephone number begins: that of its first group of digits, `at`, or of a
+    /// `+` or parenthesis before this group.
     fn with_sign(&self, at: usize) -> usize {
         self.0.text[..self.0.groups[at].start].trim_end_matches(['(', '+']).len()
     }

@@ -36,8 +36,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the byte index after the encoded lines of a private key whose last line is missing, at most `limit`. `start`
-/// is the index after the first line of the key. In quoted text, the two characters `\n` may end a line.
+/// Returns the byte index after the encoded lines of a private key without an end line, but at most `limit`. `start` is
+/// the index after the first line of the key. In quoted text, the two characters `\n` may end a line.
 fn body_end(text: &str, start: usize, limit: usize) -> usize {
     let inner = |c: char| c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=:,-\\".contains(c);
     start + text[start..limit].trim_start_matches(inner).as_ptr() as usize - text[start..limit].as_ptr() as usize

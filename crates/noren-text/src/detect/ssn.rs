@@ -1,4 +1,4 @@
-//! Social security numbers of the United States: three, two and four digits, in the ranges that are issued.
+//! Social security numbers of the United States: three, two and four digits, in the ranges of numbers that are issued.
 
 use super::around::{goes_on, is_embedded, pattern};
 use crate::fold::Folded;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The pattern of a social security number: digits with separators (`123-45-6789`), or nine digits after words that
-/// announce them (`SSN 123456789`).
+/// announce such a number (`SSN 123456789`).
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
     let separator = r"(?: ?[-._/] ?|[ \n])";
     let said = r"(?i:(?-u:\b)ssn|(?-u:\b)social security(?: number| no\.?| #)?)[^0-9\u{2029}]{0,12}(?P<plain>[0-9]{9})";
@@ -50,8 +50,8 @@ fn given_out(text: &str) -> bool {
     same && area != "000" && area != "666" && !area.starts_with('9') && group != "00" && serial != "0000"
 }
 
-/// Returns whether the number at `range` is complete. The number is a part of a longer number if one `-`, `.` or `/` is
-/// between it and another digit.
+/// Returns whether the number at `range` is not a part of a longer number. It is a part if another digit is next to it,
+/// separated by one `-`, `.` or `/`.
 fn alone(folded: &Folded, range: &Range<usize>) -> bool {
     let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     let before = folded.text[..range.start].strip_suffix(['-', '.', '/']).map(|rest| rest.chars().next_back());

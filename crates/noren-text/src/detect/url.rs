@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://"));
-/// The maximum number of characters after `://` among which an `@` is searched. A user name and a password before the
-/// `@` may contain characters that usually end an address.
+/// The `@` after a user name and password is searched within this number of characters after `://`. The limit is needed
+/// because a user name or password may contain characters that usually end an address.
 const LONGEST_USER: usize = 256;
 static PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -37,9 +37,9 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the number of bytes of `rest`, the text after `://`, up to and including the last `@`; 0 if there is no `@`.
-/// The text before the `@` may be a user name and a password. The search for `@` ends at white space, `"`, `<` or `>`,
-/// and after a single quote or backtick that no letter or digit follows.
+/// `rest` is the text after `://`. Returns the number of bytes of `rest` up to and including its last `@`; 0 if there
+/// is no `@`. The text before the `@` may be a user name and a password. The search for `@` ends at white space, `"`,
+/// `<` or `>`, and after a single quote or backtick that no letter or digit follows.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {

@@ -187,9 +187,9 @@ fn what_cannot_be_is_refused_by_name() {
     let unknown = |name: &str| name.parse::<Detectors>().unwrap_err().to_string();
     assert_eq!(
         unknown("emial"),
-        "there is no detector `emial` (did you mean `email`?): known are email, phone, card, iban, ip, ssn, mac, url, \
+        "there is no detector `emial` (did you mean `email`?): the detectors are email, phone, card, iban, ip, ssn, mac, url, \
          key, private_key, password, birth_date, address, all; \
-         give words, patterns and spans of your own another name"
+         detectors of your own need other names"
     );
     for (name, meant) in
         [("creditcard", "`card`"), ("IBAN", "`iban`"), ("phones", "`phone`"), ("email, telephone", "`phone`")]
@@ -460,7 +460,7 @@ fn what_was_not_looked_for_is_said() {
     let not = |names: &str| names.parse::<Detectors>().unwrap().not_looked_for();
     assert_eq!(
         not("all"),
-        "names, places, organizations and any other kind were not looked for, and the text may hold them"
+        "names, places, organizations and any other kind of private text were not looked for, and the text may hold them"
     );
     assert!(
         not("email,phone")

@@ -78,7 +78,7 @@ fn missing_and_malformed_tokenizers_are_refused() {
     let error = HfTokenizer::from_file("/nowhere/tokenizer.json").unwrap_err().to_string();
     assert!(error.starts_with("tokenizer /nowhere/tokenizer.json: the file cannot be read"), "{error}");
     let error = HfTokenizer::from_bytes(b"{").unwrap_err().to_string();
-    assert!(error.starts_with("tokenizer: it is not a tokenizer.json"), "{error}");
+    assert!(error.starts_with("tokenizer: the contents are not a tokenizer.json"), "{error}");
 }
 
 fn two_kinds() -> (Detectors, &'static str) {

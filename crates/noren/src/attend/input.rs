@@ -2,13 +2,14 @@
 
 use crate::{Element, Error, View, ViewMut};
 
-/// An array that [`attend`](crate::attend()) and [`Attend`](crate::Attend) read, `[batch, heads, length, head_dim]`.
+/// An array `[batch, heads, length, head_dim]` that [`attend`](crate::attend()) and [`Attend`](crate::Attend) accept as
+/// an input. The table lists the types, and whether the values are copied.
 ///
 /// | given | copied |
 /// |---|---|
 /// | `(&[T], shape)`, `(&Vec<T>, shape)`, `(&[T; N], shape)`: contiguous values | no |
 /// | [`View`], `&View`: any strides | no |
-/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): any order of axes, also reversed ones | if there are gaps between the elements |
+/// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): axes in any order and direction | only if the memory has gaps between the elements |
 ///
 /// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
 pub trait IntoView<'a> {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Masking<'a> {
-    /// A mask with score modifiers.
+    /// A mask, with or without score modifiers.
     Spec(Spec),
-    /// A plan. The shape and the facts of a plan are fixed, and a plan has no score modifiers.
+    /// A borrowed plan. A plan has a fixed shape and fixed facts (the data to which its mask was bound), and no score
+    /// modifiers.
     Plan(&'a Plan),
     /// A plan that several owners share.
     Shared(Arc<Plan>),

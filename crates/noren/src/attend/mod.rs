@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// `mask` allows.
 ///
 /// `q` is `[batch, heads, q_len, head_dim]`, `k` is `[batch, kv_heads, kv_len, head_dim]` and `v` is `[batch, kv_heads,
-/// kv_len, v_dim]`. Each of these arrays has a type that [`IntoView`] lists, and all have the same type of elements.
-/// `heads` is a multiple of `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with scores) or a
-/// [`Plan`]. Each call makes a plan of the mask, without a time limit; a given plan is used unchanged. Plan untrusted
-/// masks with [`BoundMask::plan_within`](crate::BoundMask::plan_within).
+/// kv_len, v_dim]`. Each of these arrays has a type that [`IntoView`] lists, and all three have elements of the same
+/// type. `heads` is a multiple of `kv_heads`. `mask` is a text, a [`Mask`](crate::Mask), a [`Spec`] (a mask with score
+/// modifiers) or a [`Plan`]. If `mask` is not a plan, each call makes a plan of the mask, without a time limit. For an
+/// untrusted mask, make the plan with [`BoundMask::plan_within`](crate::BoundMask::plan_within), which has limits.
 ///
 /// ```
 /// let q = vec![0.5f32; 4 * 8 * 64]; // 4 heads, 8 tokens, 64 numbers each
@@ -38,9 +38,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// [`Attend`] sets everything else: facts, scale, score modifiers, dropout, threads, output memory.
 ///
 /// # Errors
-/// Returns an error if the text is not a valid mask, if the mask needs facts, or if the shapes do not fit. Returns
-/// [`Error::Alignment`] if there are not as many queries as keys and the mask depends on the position of the first query:
-/// this position is never guessed.
+/// Returns an error if the text is not a valid mask, if the mask needs facts (data such as documents), or if the shapes
+/// do not fit. Returns [`Error::Alignment`] if the numbers of queries and keys differ and the mask depends on the
+/// position of the first query, because `attend` does not guess this position.
 pub fn attend<'v, T: Element>(
     q: impl IntoView<'v, Value = T>,
     k: impl IntoView<'v, Value = T>,
@@ -50,10 +50,10 @@ pub fn attend<'v, T: Element>(
     Attend::new(mask)?.forward(q, k, v)
 }
 
-/// Attention with one mask, and settings for everything that [`attend`] leaves at its default.
+/// Attention with one mask, and with settings for the facts and options that [`attend`] leaves at their defaults.
 ///
-/// Lengths, heads and batch come from the arrays. The plan of the last shape is stored. A backward pass and further
-/// calls with the same shape use the stored plan.
+/// Lengths, heads and batch come from the arrays. `Attend` stores the plan of the last call. A backward pass and
+/// further calls use the stored plan if their arrays have the same shape.
 ///
 /// ```
 /// use noren::{Attend, Bias, Facts};
@@ -116,15 +116,15 @@ impl<'a> Attend<'a> {
         })
     }
 
-    /// Sets the facts about the data that the mask needs: lengths, documents, labels, levels, arrays.
+    /// Sets the facts about the data that the mask needs: lengths, documents, labels, clearance levels, arrays.
     pub fn facts(mut self, facts: Facts) -> Self {
         self.facts = Some(facts);
         self.replanned()
     }
 
-    /// Sets the position of the first query. A position is required if the numbers of queries and keys differ: give
-    /// `kv_len - q_len` if the queries are the last tokens of the sequence of keys, and 0 if queries and keys are
-    /// different sequences.
+    /// Sets the position of the first query. The position must be set if the numbers of queries and keys differ and the
+    /// result depends on positions: `kv_len - q_len` if the queries are the last tokens of the sequence of keys, and 0
+    /// if queries and keys are different sequences.
     pub fn query_offset(self, offset: i64) -> Self {
         self.query_offsets([offset])
     }
@@ -141,9 +141,10 @@ impl<'a> Attend<'a> {
         self.replanned()
     }
 
-    /// Sets an array that a score modifier of the mask refers to by its name. For a bias or soft weights, each
-    /// dimension is 1 or equal to that of `[batch, heads, q_len, kv_len]`. A table of relative biases is
-    /// `[1, heads or 1, 1, 2 * reach + 1]`. Sinks are `[1, 1, 1, heads]`.
+    /// Sets the array to which a score modifier of the mask refers by the name `name`. For a bias or soft weights, each
+    /// dimension of the array is 1 or equal to the same dimension of `[batch, heads, q_len, kv_len]`. A table of
+    /// relative biases is `[1, heads or 1, 1, 2 * reach + 1]`, where `reach` is the largest distance that has its own
+    /// entry. Sinks are `[1, 1, 1, heads]`.
     ///
     /// ```
     /// let x = vec![0.5f32; 3];
@@ -167,47 +168,48 @@ impl<'a> Attend<'a> {
         self
     }
 
-    /// Sets [`Options::scale`].
+    /// Sets the factor by which the dot products `q . k` are multiplied ([`Options::scale`]).
     pub fn scale(self, scale: impl Into<Option<f32>>) -> Self {
         self.with(|options| options.scale(scale))
     }
 
-    /// Sets [`Options::softcap`].
+    /// Sets the softcap, with which each score becomes `cap * tanh(score / cap)` ([`Options::softcap`]).
     pub fn softcap(self, cap: impl Into<Option<f32>>) -> Self {
         self.with(|options| options.softcap(cap))
     }
 
-    /// Appends a bias to [`Options::bias`].
+    /// Appends a bias, which is added to the scores, to [`Options::bias`].
     pub fn bias(self, bias: Bias<'a>) -> Self {
         self.with(|options| options.bias(bias))
     }
 
-    /// Sets [`Options::soft`].
+    /// Sets the soft weights, which multiply `exp(score)` ([`Options::soft`]).
     pub fn soft(self, weights: impl Into<Option<View<'a>>>) -> Self {
         self.with(|options| options.soft(weights))
     }
 
-    /// Sets [`Options::sinks`].
+    /// Sets the sinks: one logit for each query head, whose exponential is added to the softmax denominator
+    /// ([`Options::sinks`]).
     pub fn sinks(self, sinks: &'a [f32]) -> Self {
         self.with(|options| options.sinks(sinks))
     }
 
-    /// Sets [`Options::dropout`].
+    /// Sets the dropout of probabilities after the softmax ([`Options::dropout`]).
     pub fn dropout(self, dropout: impl Into<Option<Dropout>>) -> Self {
         self.with(|options| options.dropout(dropout))
     }
 
-    /// Sets [`Options::threads`].
+    /// Sets the number of threads of the computation ([`Options::threads`]).
     pub fn threads(self, threads: impl Into<Option<usize>>) -> Self {
         self.with(|options| options.threads(threads))
     }
 
-    /// Sets [`Options::isa`].
+    /// Sets the processor path of the computation ([`Options::isa`]).
     pub fn isa(self, isa: impl Into<Option<Isa>>) -> Self {
         self.with(|options| options.isa(isa))
     }
 
-    /// Sets [`Options::cancel`].
+    /// Sets the flag that another thread sets to true to cancel a call ([`Options::cancel`]).
     pub fn cancel(self, flag: &'a AtomicBool) -> Self {
         self.with(|options| options.cancel(flag))
     }
@@ -217,7 +219,7 @@ impl<'a> Attend<'a> {
         self
     }
 
-    /// Removes the stored plan after a setting on which plans depend has changed.
+    /// Returns `self` without the stored plan. Methods that change a setting of plans end with a call of this method.
     fn replanned(mut self) -> Self {
         self.planned = Mutex::new(None);
         self
@@ -226,7 +228,7 @@ impl<'a> Attend<'a> {
 
 /// The methods that compute attention and plans.
 impl Attend<'_> {
-    /// Returns the attention of `q` over `k` and `v`, shaped as for [`attend`].
+    /// Returns the attention of `q` over `k` and `v`. The arrays have the shapes that [`attend`] requires.
     ///
     /// # Errors
     /// Returns the errors of [`attend`], and an error if an option is out of range.
@@ -242,8 +244,8 @@ impl Attend<'_> {
         attention(&inputs, &plan, &self.options_for(plan.shape().head_count())?)
     }
 
-    /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and the
-    /// log-sum-exps to `lse`, `[batch, heads, q_len]`, if `lse` is not `None`.
+    /// Writes the result of [`forward`](Self::forward) to `out`, `[batch, heads, q_len, v_dim]` with any strides, and
+    /// the log-sum-exps to `lse`, `[batch, heads, q_len]`, if `lse` is not `None`.
     ///
     /// ```
     /// let x = [1f32, 2.0, 3.0];
@@ -271,7 +273,8 @@ impl Attend<'_> {
         attention_into(&inputs, &plan, &options, Outputs { out: out.into_view_mut()?, lse })
     }
 
-    /// Returns the gradients of `sum(out * dout)` with respect to `q`, `k` and `v`, after `forward` of the same arrays.
+    /// Returns the gradients of `sum(out * dout)` with respect to `q`, `k` and `v`. `forward` is the result of
+    /// [`forward`](Self::forward) for the same arrays.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward), and an error if `dout` does not have the shape of the output.
@@ -291,8 +294,8 @@ impl Attend<'_> {
     }
 
     /// Writes the result of [`backward`](Self::backward) to `gradients`, and the gradients of the score modifiers for
-    /// which `gradients` has memory. In `gradients.bias`, the biases of the mask are first, in their order in the mask,
-    /// and the biases of the options follow.
+    /// which `gradients` has memory. The entries of `gradients.bias` are first the biases of the mask, in their order
+    /// in the mask, and then the biases of the options.
     ///
     /// # Errors
     /// Returns the errors of [`attention_backward_into`].
@@ -306,8 +309,8 @@ impl Attend<'_> {
         attention_backward_into(inputs, saved, &plan, &self.options_for(plan.shape().head_count())?, gradients)
     }
 
-    /// Returns the attention probabilities of query rows `rows` of one batch row and head, `[rows, kv_len]`. They are
-    /// computed in `f64`, which is slow: use this function for a few rows, for example to draw them.
+    /// Returns the attention probabilities `[rows, kv_len]` of the query rows `rows` in one batch row and head. The
+    /// probabilities are computed in `f64`, which is slow: use this function for a few rows, for example to draw them.
     ///
     /// # Errors
     /// Returns the errors of [`attention_weights`].
@@ -325,9 +328,9 @@ impl Attend<'_> {
         attention_weights(&inputs, &plan, &self.options_for(plan.shape().head_count())?, [batch, head], rows)
     }
 
-    /// Appends the keys and values of new tokens to `cache` and returns the attention of their queries: one step of a
-    /// decoder. `q` is `[sequences, heads, new, head_dim]`, `k` is `[sequences, kv_heads, new, head_dim]` and `v` is
-    /// `[sequences, kv_heads, new, v_dim]`. The positions of the queries come from the cache.
+    /// Computes one step of a decoder: appends the keys and values of new tokens to `cache`, and returns the attention
+    /// of the queries of these tokens. `q` is `[sequences, heads, new, head_dim]`, `k` is `[sequences, kv_heads, new,
+    /// head_dim]` and `v` is `[sequences, kv_heads, new, v_dim]`. The positions of the queries come from the cache.
     ///
     /// ```
     /// use noren::{Attend, KvCache, KvShape};
@@ -351,16 +354,18 @@ impl Attend<'_> {
         k: impl IntoView<'v, Value = T>,
         v: impl IntoView<'v, Value = T>,
     ) -> Result<Attention<T>, Error> {
-        let refuse = |name, problem: &str| Error::Option {
-            name,
-            given: "given together with a cache for a decoding step".to_owned(),
-            problem: problem.to_owned(),
-        };
+        let refuse = |name, problem: &str| Error::Option { name, given: "set".to_owned(), problem: problem.to_owned() };
         let Masking::Spec(spec) = &self.masking else {
-            return Err(refuse("a plan", "the cache makes a plan for each step: give the mask instead of a plan"));
+            return Err(refuse(
+                "a plan",
+                "`decode` makes a plan for each step of the cache: give the mask instead of a plan",
+            ));
         };
         if self.query_offsets.is_some() {
-            return Err(refuse("query_offset", "the cache gives the positions of the queries: remove `query_offset`"));
+            return Err(refuse(
+                "query_offset",
+                "`decode` takes the positions of the queries from the cache: remove `query_offset`",
+            ));
         }
         let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
         let [_, heads, new, _] = q.view().shape();
@@ -378,8 +383,8 @@ impl Attend<'_> {
         })
     }
 
-    /// Returns the plan for arrays of this shape. Further calls of this `Attend` use the same plan. [`attend`] and
-    /// [`Attend::new`] accept the plan as their mask.
+    /// Returns the plan for arrays of the shape `shape`. Further calls of this `Attend` with the same shape use the
+    /// same plan. [`attend`] and [`Attend::new`] also accept the plan as their mask.
     ///
     /// # Errors
     /// Returns the errors of [`Mask::bind`](crate::Mask::bind), and an error if `Attend` was created with a plan of
@@ -395,14 +400,17 @@ impl Attend<'_> {
             false => Err(Error::Option {
                 name: "the shape",
                 given: format!("{shape:?}"),
-                problem: format!("the given plan is for {:?}: give the mask instead of the plan", given.shape()),
+                problem: format!(
+                    "the plan that was given as the mask has the shape {:?}: give the mask instead of the plan",
+                    given.shape()
+                ),
             }),
         }
     }
 }
 
 impl<'a> Attend<'a> {
-    /// Returns the plan that the caller gave, or a plan of the mask for the shapes of `inputs`.
+    /// Returns the plan that the caller gave as the mask; otherwise a plan of the mask for the shapes of `inputs`.
     fn fit<T: Element>(&self, inputs: &Inputs<'_, T>) -> Result<Ready<'_>, Error> {
         let spec = match &self.masking {
             Masking::Spec(spec) => spec,
@@ -420,18 +428,20 @@ impl<'a> Attend<'a> {
         Ok(Ready::Kept(self.planned(spec, &shape)?))
     }
 
-    /// Returns whether the query offset may change the result of a call.
+    /// Returns whether the result of a call may depend on the query offset, the position of the first query.
     fn uses_query_offset(&self, spec: &Spec) -> bool {
         spec.uses_query_offset() || self.options.bias.iter().any(|bias| !matches!(bias, Bias::Dense(_)))
     }
 
-    /// Returns `plan`, the plan that the caller gave as the mask. Returns an error if facts or query offsets are also
-    /// set, because a plan already contains them.
+    /// Returns `plan`, the plan that the caller gave as the mask. Returns an error if facts (data to which a mask is
+    /// bound) or query offsets are also set, because a plan already contains them.
     fn given<'s>(&'s self, plan: Ready<'s>) -> Result<Ready<'s>, Error> {
         for (name, given) in [("facts", self.facts.is_some()), ("query_offset", self.query_offsets.is_some())] {
             if given {
-                let problem = "a plan already contains facts and positions: set them when you bind the mask, or give the mask instead of the plan".to_owned();
-                return Err(Error::Option { name, given: "given together with a plan".to_owned(), problem });
+                let problem = "the mask is a plan, which already contains facts (lengths, documents, ...) and positions: set them \
+                               when you bind the mask, or give the mask instead of the plan"
+                    .to_owned();
+                return Err(Error::Option { name, given: "set".to_owned(), problem });
             }
         }
         Ok(plan)
@@ -450,8 +460,8 @@ impl<'a> Attend<'a> {
         Ok(plan)
     }
 
-    /// Returns the options of a call with `heads` query heads: the score modifiers of the mask are added to the options
-    /// that the caller set.
+    /// Returns the options of a call with `heads` query heads: the options that the caller set, and the score modifiers
+    /// of the mask. The biases of the mask are before those of the caller.
     fn options_for(&self, heads: usize) -> Result<Options<'_>, Error> {
         let Masking::Spec(spec) = &self.masking else { return Ok(self.options.clone()) };
         let mut options: Options<'_> = self.options.clone();
@@ -472,26 +482,19 @@ impl<'a> Attend<'a> {
 /// Returns an error if the shapes of queries, keys and values do not fit each other.
 fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
     let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
-    for (name, given, expected, sizes) in [
-        (
-            "k",
-            k.shape(),
-            [batch, kv_heads, kv_len, head_dim],
-            "k must have the batch rows and the head_dim of q, so the shape of k must be [batch, kv_heads, kv_len, head_dim] =",
-        ),
-        (
-            "v",
-            v.shape(),
-            [batch, kv_heads, kv_len, v_dim],
-            "v must have the batch rows, key-value heads and keys of k, so the shape of v must be [batch, kv_heads, kv_len, v_dim] =",
-        ),
-    ] {
-        if given != expected {
-            let expected = format!(
-                "{sizes} {expected:?}: give arrays with equal numbers of batch rows, and as many rows of v as of k"
-            );
-            return Err(Error::Shape { name, given: given.to_vec(), expected });
-        }
+    let keys = [batch, kv_heads, kv_len, head_dim];
+    if k.shape() != keys {
+        let expected = format!(
+            "k must have the batch rows and the head_dim of q: give k the shape [batch, kv_heads, kv_len, head_dim] = {keys:?}"
+        );
+        return Err(Error::Shape { name: "k", given: k.shape().to_vec(), expected });
+    }
+    let values = [batch, kv_heads, kv_len, v_dim];
+    if v.shape() != values {
+        let expected = format!(
+            "v must have the batch rows, key-value heads and keys of k: give v the shape [batch, kv_heads, kv_len, v_dim] = {values:?}"
+        );
+        return Err(Error::Shape { name: "v", given: v.shape().to_vec(), expected });
     }
     Ok(())
 }

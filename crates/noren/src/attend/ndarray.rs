@@ -17,8 +17,9 @@ fn four(shape: &[usize]) -> Result<[usize; 4], Error> {
     })
 }
 
-/// Returns the strides as an array, and the index in memory of element `[0, 0, 0, 0]`, counted in elements from the
-/// lowest address. This index is not 0 if strides are negative: for example, 2 for three elements in reversed order.
+/// Returns the strides as an array, and the index of element `[0, 0, 0, 0]`. The element with the lowest address has
+/// the index 0. The returned index is not 0 if a stride is negative: for example, it is 2 for three elements in
+/// reversed order.
 fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
     let strides: [isize; 4] = std::array::from_fn(|axis| strides[axis]);
     let before = |(n, stride): (usize, isize)| if stride < 0 { (n - 1) * stride.unsigned_abs() } else { 0 };
@@ -28,9 +29,9 @@ fn places(shape: [usize; 4], strides: &[isize]) -> ([isize; 4], usize) {
 impl<'a, T: Element, D: Dimension> IntoView<'a> for ArrayView<'a, T, D> {
     type Value = T;
 
-    /// Borrows the array if its memory has no gaps between elements; the axes may have any order and direction. Arrays
-    /// with gaps, such as slices, and broadcast arrays are copied. Elements in the gaps cannot be borrowed, because
-    /// another view may write to them.
+    /// Borrows the array if its memory has no gaps between elements; the axes may have any order and direction.
+    /// Broadcast arrays, and arrays with gaps, such as slices, are copied. A borrowed slice would contain the elements
+    /// in the gaps, and another view may write to these elements.
     fn into_view(self) -> Result<CowView<'a, T>, Error> {
         let shape = four(self.shape())?;
         match self.to_slice_memory_order() {
@@ -38,7 +39,16 @@ impl<'a, T: Element, D: Dimension> IntoView<'a> for ArrayView<'a, T, D> {
                 let (strides, offset) = places(shape, self.strides());
                 Ok(View::strided(values, shape, strides, offset)?.into())
             }
-            _ => CowView::copied(self.iter().copied().collect(), shape),
+            _ => {
+                let mut values = Vec::new();
+                values.try_reserve_exact(self.len()).map_err(|_| Error::Shape {
+                    name: "an array",
+                    given: shape.to_vec(),
+                    expected: "the array has gaps in memory or is broadcast, and its copy does not fit into memory: give a smaller array, or one without gaps".to_owned(),
+                })?;
+                values.extend(self.iter().copied());
+                CowView::copied(values, shape)
+            }
         }
     }
 }
@@ -58,14 +68,14 @@ impl<'a, T: Element, D: Dimension> IntoViewMut<'a> for ArrayViewMut<'a, T, D> {
             return ViewMut::new(&mut [], shape);
         }
         let (strides, offset) = places(shape, self.strides());
-        let given = format!("{strides:?} for shape {shape:?}");
+        let given = format!("an array of shape {shape:?} with strides {strides:?}");
         match self.into_slice_memory_order() {
             Some(values) => ViewMut::strided(values, shape, strides, offset),
             None => Err(Error::Option {
-                name: "the strides of an output",
+                name: "the output",
                 given,
                 problem:
-                    "the elements of the array have gaps between them in memory: give an array without gaps, then copy the result"
+                    "the memory of this array has gaps between its elements: give an array without gaps, then copy the result"
                         .to_owned(),
             }),
         }
@@ -79,7 +89,8 @@ impl<'a, T: Element, S: DataMut<Elem = T>, D: Dimension> IntoViewMut<'a> for &'a
     }
 }
 
-/// Returns the strides without their signs, the index of the lowest element in memory, and the axes with negative strides.
+/// Returns the absolute values of the strides, the index in memory of the element with the lowest address, and the axes
+/// that have negative strides and more than one element.
 fn upwards(layout: &Layout) -> ([usize; 4], usize, impl Iterator<Item = Axis> + use<>) {
     let Layout { shape, strides, offset } = *layout;
     let negative = move |axis: &usize| strides[*axis] < 0 && shape[*axis] > 1;

@@ -1,10 +1,11 @@
-//! Tokens that leave a cache: [`KvCache::truncate`], [`KvCache::clear`] and, for accepted guesses, [`KvCache::keep`].
+//! Removal of tokens from a cache: the last tokens ([`KvCache::truncate`]), all tokens ([`KvCache::clear`]), and the
+//! rejected guesses of speculative decoding ([`KvCache::keep`]).
 
 use super::{Form, KvCache, refuse};
 use crate::{Element, Error};
 
 impl<T: Element> KvCache<T> {
-    /// Removes the last tokens of a sequence until `len` are left. Blocks without tokens return to the pool.
+    /// Removes the last tokens of a sequence until `len` tokens are left. Blocks without tokens return to the pool.
     ///
     /// ```
     /// use noren::{KvCache, KvShape, View};
@@ -28,8 +29,8 @@ impl<T: Element> KvCache<T> {
         Ok(())
     }
 
-    /// Removes all tokens of a sequence; its blocks return to the pool. The result is that of
-    /// [`truncate`](Self::truncate) with `len` 0.
+    /// Removes all tokens of a sequence, as [`truncate`](Self::truncate) with `len` 0 does. In a paged cache, the
+    /// blocks of the sequence return to the pool.
     ///
     /// # Errors
     /// Returns the errors of [`truncate`](Self::truncate).
@@ -37,12 +38,14 @@ impl<T: Element> KvCache<T> {
         self.truncate(sequence, 0)
     }
 
-    /// Keeps, of the last `guesses` tokens of a sequence, those with the indices `accepted`, and removes the others. The
-    /// accepted tokens move to the positions after the tokens before the guesses, in the same order.
+    /// Keeps some of the last `guesses` tokens of a sequence and removes the others. `accepted` has the indices of the
+    /// kept tokens, counted from the first of the last `guesses` tokens. The kept tokens move, in the same order, to
+    /// the positions directly after the tokens before the guesses.
     ///
     /// After a step with a tree of guesses (`keys(..n) | tree(parents, start=n)`), `accepted` is the path of nodes that
-    /// were accepted. The cache then has the content that it would have if only these tokens had been appended: later
-    /// steps have the same bits. A rotary embedding must have placed node `i` at position `n` plus the depth of the node.
+    /// were accepted. The cache then has the same content as if only the accepted tokens had been appended, and later
+    /// steps have the same bits. With a rotary embedding, the keys of a node must be rotated for the position `n` plus
+    /// the depth of the node.
     ///
     /// ```
     /// use noren::{KvCache, KvShape, Mask, Options, View, atoms};
@@ -60,15 +63,15 @@ impl<T: Element> KvCache<T> {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if there is no such sequence, if it has fewer than `guesses` tokens, if `accepted` does not ascend
-    /// or has an index of `guesses` or more, and the errors of [`truncate`](Self::truncate). After an error the cache is
-    /// unchanged.
+    /// Returns the errors of [`truncate`](Self::truncate). Returns an error if there is no such sequence, if the
+    /// sequence has fewer than `guesses` tokens, or if `accepted` does not ascend or has an index of `guesses` or more.
+    /// After an error the cache is unchanged.
     pub fn keep(&mut self, sequence: usize, guesses: usize, accepted: &[usize]) -> Result<(), Error> {
         self.check_sequence(sequence)?;
         let held = self.sequences[sequence].len;
         let Some(start) = held.checked_sub(guesses) else {
             return refuse(format!(
-                "sequence {sequence} has {held} tokens, but {guesses} guesses are given: give at most {held}"
+                "`guesses` is {guesses}, but sequence {sequence} has only {held} tokens: give at most {held}"
             ));
         };
         if let Some(index) = accepted.iter().find(|index| **index >= guesses) {
@@ -86,8 +89,8 @@ impl<T: Element> KvCache<T> {
         let oldest = start.max(ring.sink_tokens);
         if oldest < held && oldest.saturating_add(ring.len) < self.sequences[sequence].written {
             return refuse(format!(
-                "the guesses of sequence {sequence} begin at position {start}, which is overwritten; only guesses of the last step can \
-                 be kept"
+                "the guessed tokens of sequence {sequence} begin at position {start}, which the cache has overwritten; only guesses of the \
+                 last step can be kept"
             ));
         }
         let from: Vec<usize> = accepted.iter().map(|index| start + index).collect();
@@ -111,7 +114,9 @@ impl<T: Element> KvCache<T> {
         let found = &self.sequences[sequence];
         if len > found.len {
             let held = found.len;
-            return refuse(format!("sequence {sequence} has {held} tokens and cannot be truncated to {len}"));
+            return refuse(format!(
+                "sequence {sequence} has {held} tokens and cannot be truncated to {len}: give at most {held}"
+            ));
         }
         if let Form::Rotating { window, ring, .. } = self.form {
             let oldest = (len + 1).saturating_sub(window).max(ring.sink_tokens);

@@ -14,8 +14,8 @@ use std::ops::Range;
 /// The plan of one step: the keys that the new tokens of each sequence read.
 ///
 /// [`KvCache::plan`] makes a step plan in microseconds, after the new tokens were appended. A step plan is valid for
-/// every cache with the same history, such as the caches of other layers. When a cache changes, the step plan is no
-/// longer valid for this cache.
+/// every cache with the same form and the same numbers of tokens, such as the caches of other layers. After more tokens
+/// are appended to a cache or removed from it, the step plan is no longer valid for this cache.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
     plan: Plan,
@@ -26,10 +26,10 @@ pub struct StepPlan {
 /// The number of queries (new tokens) of each sequence in a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Queries {
-    /// The number of queries, equal for every sequence. Queries are `[sequences, heads, new, head_dim]`.
+    /// The number of queries `new`, equal for every sequence. Queries are `[sequences, heads, new, head_dim]`.
     Each(usize),
-    /// Numbers that differ between sequences, as `cu_seqlens`: sequence `b` has the queries
-    /// `cu_seqlens[b]..cu_seqlens[b + 1]`. Queries are `[1, heads, total, head_dim]`.
+    /// Numbers of queries that may differ between sequences, given as the list `cu_seqlens`: sequence `b` has the
+    /// queries `cu_seqlens[b]..cu_seqlens[b + 1]`. Queries are `[1, heads, total, head_dim]`.
     Ragged(Vec<usize>),
 }
 
@@ -43,8 +43,8 @@ impl Queries {
     }
 }
 
-/// The keys of one sequence that the queries of a step may read: `len` is the number of tokens of the sequence, and
-/// `ring` leads from indices of keys to places in the cache.
+/// The keys of one sequence that the queries of a step may read. `len` is the number of tokens of the sequence, and
+/// `ring` maps the index of a key in the plan to a slot in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     len: usize,
@@ -54,14 +54,15 @@ struct Held {
 }
 
 impl Held {
-    /// Returns the number of indices of keys, from which a plan is made. In a rotating cache, some indices between the
-    /// sink tokens and the window have no key.
+    /// Returns the number of key indices that the plan has for the sequence. In a rotating cache, some indices between
+    /// those of the sink tokens and those of the window have no key.
     fn kv_len(&self) -> usize {
         if self.len <= self.ring.sink_tokens { self.len } else { self.ring.kept + self.len - self.ring.first }
     }
 
-    /// Returns the ranges of indices that have a key, each with the position of its first key: the sink tokens, and the
-    /// window of the last tokens.
+    /// Returns the ranges of key indices that have a key: the range of the sink tokens, then the range of the window
+    /// (the last tokens). Each entry is `(range of indices, position in the sequence of the first key)`. Empty ranges
+    /// are left out.
     fn runs(&self) -> Vec<(Range<u32>, i64)> {
         let Held { len, first, ring } = *self;
         let index = |position: usize| (ring.kept + position - ring.first) as u32;
@@ -72,14 +73,16 @@ impl Held {
 }
 
 impl StepPlan {
-    /// Returns the plan for attention. The batch rows of the plan are the sequences. The queries are the new tokens
-    /// (their maximum number over the sequences), and the keys are the keys that the step reads from the cache.
+    /// Returns the plan for attention. The batch rows of the plan are the sequences. The number of queries of the plan
+    /// is the maximum number of new tokens over the sequences. The keys of the plan are those that the step reads from
+    /// the cache.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Returns the position of key `key` of a sequence, or a negative number if the sequence has no such key. `key` is
-    /// the index that biases and cell-by-cell masks use.
+    /// Returns the position in the sequence of the key with index `key` in the plan, or a negative number if the
+    /// sequence has no such key. Arrays, for example of biases, have the entry of a key at its index in the plan, not
+    /// at its position.
     pub fn key_position(&self, sequence: usize, key: usize) -> i64 {
         self.plan.key_position(sequence, key)
     }
@@ -88,8 +91,9 @@ impl StepPlan {
 impl<T: Element> KvCache<T> {
     /// Plans a step in which the last `new` tokens of every sequence are queries of `heads` heads.
     ///
-    /// `facts` describe the current state of the sequences: documents and levels of all tokens so far, and the lengths
-    /// of padded rows. The cache itself gives the positions of keys.
+    /// `facts` are the data to which `mask` is bound. They describe the current state of the sequences: documents and
+    /// clearance levels of all tokens so far, and the lengths of padded rows. The cache itself gives the positions of
+    /// keys.
     ///
     /// ```
     /// use noren::{Facts, KvCache, KvShape, Mask, Options, View};
@@ -127,11 +131,12 @@ impl<T: Element> KvCache<T> {
         self.plan_within(mask, facts, heads, Queries::Ragged(cu_seqlens.to_vec()), &Budget::unlimited())
     }
 
-    /// Plans a step as [`plan`](Self::plan) and [`plan_ragged`](Self::plan_ragged) do, within a budget. The watch function
-    /// of the budget can cancel.
+    /// Plans a step as [`plan`](Self::plan) and [`plan_ragged`](Self::plan_ragged) do, with limits on the work of
+    /// planning. The watch function of `budget` is called during planning and can cancel the planning.
     ///
     /// # Errors
-    /// Returns the errors of [`plan`](Self::plan), and an error if the budget is spent or its function cancels.
+    /// Returns the errors of [`plan`](Self::plan), and an error if planning exceeds `budget` or if the watch function
+    /// cancels.
     pub fn plan_within(
         &self,
         mask: &Mask,
@@ -166,9 +171,9 @@ impl<T: Element> KvCache<T> {
         Ok(StepPlan { plan, new, held })
     }
 
-    /// Returns the mask of a step with at most `new` queries in each sequence. If a step of a rotating cache has
-    /// several queries, the memory may contain keys that are older than the window of the last queries. The returned
-    /// mask hides these keys.
+    /// Returns the mask of a step with at most `new` queries in each sequence. In a rotating cache, the window of a
+    /// query is the last tokens up to the query. The keys of the step include the window of its first query, and the
+    /// returned mask hides from each later query the keys before its own window.
     fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
@@ -180,8 +185,8 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns the facts of a step. If the numbers of queries differ between sequences, these numbers are added to
-    /// `facts`.
+    /// Returns the facts (data to which the mask is bound) of a step. Adds the numbers of queries in `new` to `facts`
+    /// if they are given for each sequence, `facts` has no query lengths, and the padding is on the right.
     fn counted<'a>(&self, facts: &'a Facts, new: &Queries) -> Cow<'a, Facts> {
         match new {
             Queries::Ragged(starts) if !facts.has_query_lengths() && facts.padding_side() == Side::Right => {
@@ -192,7 +197,7 @@ impl<T: Element> KvCache<T> {
         }
     }
 
-    /// Returns the keys that the queries of the last `new` tokens of sequence `b` may read. Returns an error if some of
+    /// Returns the keys of sequence `b` that the queries of its last `new` tokens may read. Returns an error if some of
     /// these keys are overwritten.
     fn held(&self, b: usize, new: usize) -> Result<Held, Error> {
         let sequence = &self.sequences[b];
@@ -216,8 +221,8 @@ impl<T: Element> KvCache<T> {
         Ok(Held { len, first, ring })
     }
 
-    /// Runs [`plan`](Self::plan) without facts, then [`attention`](Self::attention). `q` is `[sequences, heads, new,
-    /// head_dim]`.
+    /// Runs [`plan`](Self::plan) without facts (data that some masks need, such as documents), then
+    /// [`attention`](Self::attention). `q` is `[sequences, heads, new, head_dim]`.
     ///
     /// # Errors
     /// Returns the errors of [`plan`](Self::plan) and [`attention`](Self::attention).
@@ -230,8 +235,8 @@ impl<T: Element> KvCache<T> {
     /// head_dim]` for a ragged plan.
     ///
     /// # Errors
-    /// Returns an error if the plan was made for another state of the cache, if the queries have another shape, or if
-    /// an option is out of range.
+    /// Returns an error if the plan was made for a cache of another form or with other numbers of tokens, or if `q` has
+    /// another shape. Returns an error if an option is invalid, or not supported with a cache, such as dropout.
     pub fn attention(&self, q: View<'_, T>, plan: &StepPlan, options: &Options<'_>) -> Result<Attention<T>, Error> {
         let shape = self.check_step(&q, plan, options)?;
         let rows = shape[..3].iter().product::<usize>();
@@ -266,9 +271,10 @@ impl<T: Element> KvCache<T> {
             ("sequences", step.held.len(), self.sequences.len()),
         ] {
             if made != here {
-                let problem =
-                    format!("the plan was made for a cache with {made} {what}, but this cache has {here} {what}");
-                return refuse(format!("{problem}: make the plan with this cache"));
+                return refuse(format!(
+                    "the plan was made for a cache with {made} {what}, but this cache has {here} {what}: make the plan \
+                     with this cache"
+                ));
             }
         }
         let made: Vec<usize> = step.held.iter().map(|held| held.len).collect();
@@ -294,12 +300,14 @@ impl<T: Element> KvCache<T> {
             }
         };
         if q.shape() != expected {
-            let expected = format!("the plan and the cache require the shape {what} = {expected:?} for the queries");
+            let expected = format!(
+                "the queries of this plan and cache have the shape {what} = {expected:?}: give queries of this shape"
+            );
             return Err(Error::Shape { name: "q", given: q.shape().to_vec(), expected });
         }
         options.check(shape)?;
         if let Some(dropout) = options.dropout {
-            let problem = "attention with a cache does not support dropout: omit the option".to_owned();
+            let problem = "attention with a cache does not support dropout: omit the option `dropout`".to_owned();
             return Err(Error::Option { name: "dropout", given: dropout.probability.to_string(), problem });
         }
         if let Some(isa) = options.isa.filter(|isa| *isa != self.isa) {

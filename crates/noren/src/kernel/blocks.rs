@@ -5,20 +5,21 @@ use noren_mask::{Kind, PatternPlan, TileSpan};
 use std::ops::Range;
 
 /// A block of keys that a tile reads: up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins
-/// at a lane group.
+/// with the first key of a lane group (consecutive keys that the kernels read together).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyBlock {
     /// The range of keys. It may contain keys, also at its ends, that no query may read.
     pub(crate) keys: Range<usize>,
-    /// The lane groups that hold the keys of the block.
+    /// The lane groups (consecutive keys that the kernels read together) that contain the keys of the block.
     pub(crate) groups: Range<usize>,
     pub(crate) cells: Cells,
 }
 
-/// The cells of a block of keys that are allowed.
+/// The allowed cells of a block of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cells {
-    /// All cells are allowed, including the cells up to the end of the last lane group.
+    /// All cells of the block are allowed. Such a block consists of whole lane groups (consecutive keys that the
+    /// kernels read together).
     Full,
     /// All rows read the same keys: those whose bits are set. Bit 0 is the first key of the block.
     Uniform(u64),
@@ -26,7 +27,8 @@ pub(crate) enum Cells {
     Mixed,
 }
 
-/// An iterator over the key blocks of a tile's spans, in ascending order and inside `key_range`.
+/// An iterator over the blocks of keys in the spans of a tile (ranges of keys that the tile reads). The blocks are in
+/// ascending order and inside `key_range`.
 #[derive(Clone)]
 pub(crate) struct KeyBlocks<'a> {
     pub(crate) spans: &'a [TileSpan],
@@ -34,7 +36,8 @@ pub(crate) struct KeyBlocks<'a> {
     pub(crate) lanes: usize,
     /// The maximum number of keys in a block whose cells are all allowed.
     pub(crate) widest: usize,
-    /// The distance, in keys, between borders that no block of keys crosses: a multiple of `lanes`.
+    /// No block crosses a multiple of this number of keys. The number is a multiple of `lanes`, or `usize::MAX` if
+    /// there is no such border.
     pub(crate) page: usize,
     /// The first key that is in no block yet.
     pub(crate) next: usize,
@@ -80,8 +83,8 @@ impl Iterator for KeyBlocks<'_> {
     }
 }
 
-/// Returns a mask word of a block with keys `start..end`, in which the bits of keys `from..to` are set. Bit 0 is key
-/// `start`.
+/// Returns a mask word for the block of the keys `start..end`, in which the bits of the keys `from..to` are set. Bit 0
+/// is the key `start`.
 fn bits(from: usize, to: usize, start: usize, end: usize) -> u64 {
     let (from, to) = (from.clamp(start, end) - start, to.clamp(start, end) - start);
     let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };

@@ -14,8 +14,8 @@ use std::ops::Range;
 /// Queries, keys and values have the type `dtype`. The number is the mean over both matrix products: the cells whose
 /// scores are computed, and the cells whose weights are multiplied by values.
 ///
-/// The number is at least the number of allowed cells, because a kernel computes several rows and several lanes
-/// together. It may be smaller than the number of cells in the tiles of the plan
+/// The number is equal to or larger than the number of allowed cells: a kernel computes several rows and lanes
+/// together, some of them for hidden cells. It may be smaller than the number of cells in the tiles of the plan
 /// ([`Stats::computed`](noren_mask::Stats::computed)), because a kernel omits keys that no row of a register tile
 /// reads.
 ///
@@ -35,7 +35,7 @@ pub fn computed_cells(plan: &Plan, isa: Isa, dtype: Dtype) -> u64 {
 
 struct Count<'a> {
     plan: &'a Plan,
-    /// Whether queries, keys and values are `bf16`, so that a path may multiply pairs of them.
+    /// Whether queries, keys and values are `bf16`. A processor path may then multiply pairs of numbers.
     pairs: bool,
     cells: &'a mut u64,
 }
@@ -53,8 +53,8 @@ impl Task for Count<'_> {
     }
 }
 
-/// Returns the number of cells that `job` computes, added over both matrix products. `key_range` contains all keys that
-/// the job reads.
+/// Returns the number of cells that the forward pass computes for `job` (query rows that one thread computes): the sum
+/// of the numbers of both matrix products. `key_range` contains all keys that the job reads.
 fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: &Job) -> u64 {
     let pattern = &plan.patterns()[job.pattern];
     let lanes = group::<S, P>();

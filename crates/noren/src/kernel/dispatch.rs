@@ -1,23 +1,23 @@
-//! [`Task`]: work that is generic over the processor path, and [`Isa::run`]. Only this function turns an ISA, which is
-//! known at run time, into the type of a processor path.
+//! [`Task`]: work that is generic over the processor path. [`Isa::run`] runs a task; it is the only function that turns
+//! an ISA, a value at run time, into the type of a processor path.
 
 use super::simd::{Simd, portable::Portable};
 use crate::Isa;
 
 /// Work that is generic over the processor path.
 pub(crate) trait Task {
-    /// Returns whether the work multiplies `bf16` values. Some processors have a separate path for products of pairs of
-    /// `bf16`.
+    /// Returns whether the work multiplies `bf16` values, so that it can use the separate processor path for pairs of
+    /// `bf16`, if the processor has one.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     fn pairs(&self) -> bool;
 
-    /// Runs the work on the processor path of the token `simd`.
+    /// Runs the work on a processor path. The token `simd` proves that the processor has the instructions of the path.
     fn run<S: Simd>(self, simd: S);
 }
 
 impl Isa {
-    /// Runs `task` on this ISA, or on the portable path if the processor does not have this ISA. No other function
-    /// chooses a path.
+    /// Runs `task` on this ISA, or on the portable processor path if the processor does not have this ISA. No other
+    /// function chooses a processor path.
     pub(crate) fn run<T: Task>(self, task: T) {
         #[cfg(target_arch = "x86_64")]
         {

@@ -5,19 +5,20 @@ use super::simd::Simd;
 use crate::Dropout;
 use noren_mask::{Order, philox};
 
-/// The number of Philox counters that are computed together: enough to fill the integer vectors of every path.
+/// The number of Philox counters that are computed together: enough to fill the integer vectors of every processor
+/// path.
 const COUNTERS: usize = 16;
 
-/// The number of keys whose random numbers `COUNTERS` Philox counters give: four for each counter.
+/// The number of keys that get their random numbers from `COUNTERS` Philox counters: four keys for each counter.
 const KEYS: usize = 4 * COUNTERS;
 
 impl Dropout {
-    /// Applies dropout to the weights of the row of `at`. The first weight is that of the key of `at`. Dropped weights
+    /// Applies dropout to the weights of the row of `at`. The first weight belongs to the key of `at`. Dropped weights
     /// become 0, and kept weights are multiplied by the factor `1 / (1 - probability)`. `order` is the plan's order of
     /// keys, or `None` if keys are not reordered.
     ///
-    /// Without `order`, the first key must be a multiple of `LANES`, and therefore of the four keys of a Philox
-    /// counter.
+    /// Without `order`, the index of the first key must be a multiple of `LANES`. It is then also a multiple of 4, so
+    /// that the four keys of each Philox counter stay together.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, order: Option<&Order>, weights: &mut [S::V]) {
         let (threshold, factor) = (self.threshold(), self.factor());
@@ -42,8 +43,9 @@ impl Dropout {
         }
     }
 
-    /// Writes the dropout factors of the cells of row `at` to `factors`, in the plan's order of keys. In this order,
-    /// neighbouring keys do not share a Philox counter. Entries after the last key are unchanged.
+    /// Writes the dropout factors of the row of `at`, from the key of `at` on, to `factors`, in the plan's order of
+    /// keys. Each factor is computed alone, because neighbouring keys in this order do not share a Philox counter.
+    /// Entries after the last key are unchanged.
     fn factors_in_order(&self, at: Place, order: &Order, factors: &mut [f32]) {
         for (factor, place) in factors.iter_mut().zip(at.key as u32..order.len()) {
             let keeps = self.keeps([at.batch, at.head, at.row, order.origin(place) as usize]);

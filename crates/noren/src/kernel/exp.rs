@@ -2,11 +2,12 @@
 
 use super::simd::Simd;
 
-/// The initial value of a row's running maximum, an integer. A score below this value gets the weight 0.
+/// The initial value of a row's running maximum of scores; like every running maximum, it is an integer. A score below
+/// this value gets the weight 0.
 pub(crate) const NOTHING: f32 = -1e38;
 
-/// Coefficients of a polynomial for `(2^f - 1) / f` with `f` in -0.5..=0.5, lowest power first. The maximum relative
-/// error of `2^f` is 9.2e-8 before rounding, the minimum for polynomials of this degree.
+/// Coefficients of a polynomial for `(2^f - 1) / f` with `f` in -0.5..=0.5, lowest power first. Before rounding, the
+/// maximum relative error of `2^f` is 9.2e-8. No polynomial of this degree has a smaller maximum error.
 #[allow(clippy::approx_constant)] // The first coefficient is near ln 2, but not equal.
 const POWER: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_336, 0.009_671_513, 0.001_326_472_7];
 
@@ -41,8 +42,8 @@ pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
     }
 }
 
-/// Replaces each of the `N` vectors `x` by `2^(x - m)`. Each step is computed for all vectors before the next step. The
-/// processor then has independent operations to start while it waits for the results of the step before.
+/// Replaces each of the `N` vectors `x` by `2^(x - m)`. Each step of the computation is done for all vectors before the
+/// next step. While the processor waits for the result of one vector, it can compute the other vectors.
 #[inline(always)]
 fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
     let (mut n, mut f, mut sum) = (*x, *x, *x);
@@ -60,7 +61,8 @@ fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
     }
 }
 
-/// Returns `tanh(x)` with a relative error of about 5e-7, from `e^(2x) - 1` computed without cancellation.
+/// Returns `tanh(x)` with a relative error of about 5e-7. The function uses `e^(2x) - 1`, which it computes without
+/// cancellation near 0.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
     // tanh rounds to 1 well below |x| = 20. With this order of operands, NaN stays NaN.
@@ -81,7 +83,8 @@ mod tests {
     use super::super::simd::{Simd, floats, floats_mut, zeroed};
     use super::*;
 
-    /// Returns `2^(x - m)` of each value on a path. Values after the last whole vector are left out.
+    /// Returns `2^(x - m)` for each value of `x`, computed on a processor path. Values after the last whole vector are
+    /// left out.
     fn powers<S: Simd>(s: S, x: &[f32], m: f32) -> Vec<f32> {
         let mut vectors = zeroed::<S::V>(x.len() / S::LANES);
         floats_mut(&mut vectors).copy_from_slice(&x[..x.len() / S::LANES * S::LANES]);

@@ -1,9 +1,10 @@
 //! The division of a forward pass into jobs for several threads.
 //!
-//! Work is a list of jobs (each a tile of rows of one key-value head), in groups that read the keys of one key-value
-//! head. Within a group, the most expensive job is first. Each thread takes the next entry of the list. The first
-//! thread that reaches a *pack* entry packs the keys of a group; if a job needs them earlier, the job packs them.
-//! Packed keys are freed after the last job of their group.
+//! The work is a list of entries. Most entries are jobs: a job is some query rows of one or more heads that share a
+//! key-value head. Jobs that read the keys of the same key-value head in the same order form a group. Within a group,
+//! the most expensive job is first. Each thread takes the next entry of the list. The thread that takes a *pack* entry
+//! packs the keys of a group (copies them into the layout of the kernels). If a job needs the keys earlier, the thread
+//! of the job packs them. The memory of packed keys is free for another group after the last job of their group.
 
 use super::dispatch::Task;
 use super::pack::{Head, Packed, Refill, Source};
@@ -21,46 +22,50 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The constant part of the cost of each job, in cells: the work for queries, sums and mask bits.
+/// The part of a job's cost that does not depend on its size: the work for queries, sums and mask bits. A job is query
+/// rows that one thread computes. The unit is the cost of one cell.
 const JOB_OVERHEAD: u64 = 2048;
 
-/// The minimum number of query rows that read a value, on average, for which values are copied to memory that is
+/// The minimum number of query rows that read each value, on average, for which values are copied to memory that is
 /// aligned to vectors.
 const WORTH_ALIGNING: u64 = 512;
 
-/// The maximum number of keys in mixed spans of a tile for which heads share the tile's mask bits. With more keys, the
-/// shared bits would take more memory than the saved time is worth.
+/// The maximum number of keys in mixed spans (ranges with allowed and hidden cells) of a tile up to which heads share
+/// the tile's mask bits. With more keys, the saved time is not worth the memory for the shared bits.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// The jobs that read the keys of one key-value head in the same order.
+/// The jobs (units of work, each for one thread) that read the keys of one key-value head in the same order.
 struct Group {
     batch: usize,
     kv_head: usize,
-    /// The index of a pattern in the plan that has the order of keys of this group.
+    /// The index in the plan of a pattern (allowed cells that some heads share). The jobs of the group read keys in the
+    /// order of this pattern.
     pattern: usize,
     /// A range that contains all keys that the jobs of the group may read.
     key_range: Range<usize>,
     jobs: Range<usize>,
-    /// The cost of the group's jobs, as a number of cells.
+    /// The cost of all jobs of the group. The unit is the cost of one cell.
     cost: u64,
 }
 
-/// All jobs of a forward pass, in groups that read the keys of one key-value head.
+/// All jobs (units of work, each for one thread) of a forward pass, in groups that read the keys of one key-value head.
 pub(crate) struct Jobs {
     groups: Vec<Group>,
     jobs: Vec<Job>,
     cost: u64,
-    /// The number of entries in [`Context::bits`].
+    /// The number of entries in [`Context::bits`], the mask bits that several jobs share.
     pub(crate) shared_bits: usize,
 }
 
 impl Jobs {
-    /// Divides a plan into jobs. Every query row of every head is in exactly one job.
+    /// Divides a plan into jobs (units of work, each for one thread). Every query row of every head is in exactly one
+    /// job.
     pub(crate) fn new(plan: &Plan) -> Jobs {
         Self::of_rows(plan, |_| usize::MAX)
     }
 
-    /// Divides a plan into jobs that contain only the first `rows(b)` query rows of each batch row `b`.
+    /// Divides a plan into jobs (units of work, each for one thread) that contain only the first `rows(b)` query rows
+    /// of each batch row `b`.
     pub(crate) fn of_rows(plan: &Plan, rows: impl Fn(usize) -> usize) -> Jobs {
         let shape = plan.shape();
         plan.patterns().iter().for_each(|pattern| assert_covers(pattern, shape.q_len()));
@@ -106,12 +111,13 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Returns the cost of all jobs, as a number of cells.
+    /// Returns the cost of all jobs. The unit is the cost of one cell.
     pub(crate) fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Returns each job with the range of keys that the jobs of its group may read.
+    /// Returns each job as `(range of keys, job)`. The range contains all keys that the jobs of the same group may
+    /// read.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Range<usize>, &Job)> {
         self.groups
             .iter()
@@ -119,8 +125,8 @@ impl Jobs {
     }
 }
 
-/// Panics unless the tiles of `pattern` cover the places `0..q_len` in order, and the plan's order of queries gives
-/// each query row one place. Several threads write outputs, so no row may be in two tiles.
+/// Panics if the tiles of `pattern` do not cover the places `0..q_len` in order, or if a query row does not have
+/// exactly one of these places. Several threads write outputs at the same time, so no row may be in two tiles.
 fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     let mut next = 0;
     for tile in (0..pattern.tile_count()).map(|i| pattern.tile(i)) {
@@ -145,7 +151,7 @@ fn assert_covers(pattern: &PatternPlan, q_len: usize) {
     }
 }
 
-/// Returns runs of neighbouring heads that have the same pattern, as `(index of the pattern, heads)`.
+/// Returns runs of neighbouring heads that have the same pattern (the same cells), as `(index of the pattern, heads)`.
 fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for head in heads {
@@ -158,9 +164,9 @@ fn runs(plan: &Plan, batch: usize, heads: Range<usize>) -> Vec<(usize, Range<usi
     runs
 }
 
-/// Adds jobs to `into`, as `(cost in cells, job)`: those of the pattern with the index `pattern`, for heads `heads` and
-/// query rows before `limit`. A tile with more than `ROWS` rows becomes several jobs; several heads of a small tile
-/// become one job.
+/// Adds the jobs (query rows that one thread computes) of one pattern to `into`, as `(cost in cells, job)`. `plan` is
+/// the pattern with the index `pattern`. The jobs have the heads `heads` and the query rows before `limit`. A tile with
+/// more than `ROWS` rows becomes several jobs; several heads of a small tile become one job.
 fn cut(
     plan: &PatternPlan,
     pattern: usize,
@@ -195,8 +201,8 @@ fn cut(
 }
 
 /// The indices of the entries of [`Context::bits`], the mask bits that jobs of different heads share. The keys of the
-/// map are `(pattern, rows, number of heads)`. The number of heads is included because jobs of few rows may divide the
-/// same keys into other blocks.
+/// map are `(index of the pattern, rows, number of heads)`. The number of heads is included because a job with fewer
+/// rows over all heads may divide the same keys into other blocks.
 #[derive(Default)]
 struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
@@ -215,13 +221,13 @@ enum Step {
     Job { group: usize, job: usize },
 }
 
-/// A forward pass: all its jobs, to run on at most `threads` threads.
+/// A forward pass: inputs, outputs, and the jobs, which at most `threads` threads compute.
 pub(crate) struct Forward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) jobs: &'a Jobs,
     pub(crate) keys: Keys<'a>,
     pub(crate) threads: usize,
-    /// The signal by which the caller cancels the computation.
+    /// The signal with which the caller can cancel the computation.
     pub(crate) cancel: &'a Cancel<'a>,
 }
 
@@ -231,11 +237,11 @@ pub(crate) enum Keys<'a> {
         k: Rows<'a>,
         v: Rows<'a>,
     },
-    /// Keys and values of a cache: the entry of each batch row and key-value head, in the order `[batch, kv_heads]`.
+    /// Keys and values of a cache: one entry for each batch row and key-value head, in the order `[batch, kv_heads]`.
     Stored(Vec<StoredHead<'a>>),
 }
 
-/// The packed keys and values of a group of jobs, stored while jobs of the group need them.
+/// The packed keys and values of a group of jobs, stored until the last job of the group has finished.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
     jobs_left: AtomicUsize,
@@ -247,7 +253,7 @@ struct Queue<S: Simd, P> {
     next: AtomicUsize,
     /// The packed keys and values of each group of jobs.
     shared: Vec<Shared<S, P>>,
-    /// The memory of packed keys and values of finished groups, to be used again.
+    /// The memory of packed keys and values of finished groups of jobs. Other groups use this memory again.
     spare: Mutex<Vec<Packed<S, P>>>,
 }
 
@@ -289,7 +295,7 @@ impl<'a> Forward<'a> {
     }
 
     /// Returns the list of work: the jobs of one group after another. The entry that packs the keys of a group is
-    /// `ahead` groups before the jobs of the group.
+    /// `ahead` groups before the jobs of the group, or at the start of the list.
     fn steps(&self, ahead: usize) -> Vec<Step> {
         let groups = &self.jobs.groups;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + groups.len());
@@ -303,7 +309,8 @@ impl<'a> Forward<'a> {
         steps
     }
 
-    /// Runs one thread, which takes entries of the list of work until none is left.
+    /// Runs on each thread: takes entries of the list of work and computes them, until no entry is left or the call is
+    /// cancelled.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
         while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
@@ -337,7 +344,8 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Returns the kernel that computes job `job` of the group with the index `group`.
+    /// Returns the kernel that computes the job with the index `job`, which belongs to the group with the index
+    /// `group`.
     fn tile<'b, S: Simd, P: Product>(
         &'b self,
         group: usize,
@@ -360,8 +368,9 @@ impl<'a> Forward<'a> {
         Scratch::new(rows, head_dim, P::words(head_dim), v_dim.next_multiple_of(S::LANES))
     }
 
-    /// Returns whether several threads share each tile instead of taking one tile each. Threads share tiles if the keys
-    /// are in a cache, each tile has few rows, and there are so few tiles that some threads would have no work.
+    /// Returns whether all threads together compute each job, instead of one job for each thread. Returns true if the
+    /// keys are in a cache, each job has few rows, and the number of jobs is so small that some threads would have no
+    /// work at times.
     fn share_tiles(&self, threads: usize) -> bool {
         let jobs = &self.jobs.jobs;
         matches!(self.keys, Keys::Stored(_))
@@ -371,7 +380,7 @@ impl<'a> Forward<'a> {
             && jobs.iter().all(|job| job.heads.len() * job.rows.len() <= split::MOST_ROWS)
     }
 
-    /// Runs one job after another. All threads together compute each job.
+    /// Computes all jobs, with the keys of each job divided among threads.
     fn split<S: Simd, P: Product>(&self, s: S, threads: usize) {
         let groups = self.jobs.groups.iter().enumerate();
         let jobs: Vec<(usize, usize)> =
@@ -418,8 +427,8 @@ impl<'a> Forward<'a> {
         Head { k, v, batch, head: kv_head, order, align_values }
     }
 
-    /// Returns the packed keys and values of the group with the index `group`. Packs them first if no thread has done
-    /// so.
+    /// Returns the packed keys and values of the group with the index `group`. Packs them first if no thread has packed
+    /// them.
     fn packed<S: Simd, P: Product>(
         &self,
         s: S,
@@ -451,8 +460,8 @@ fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Syn
     rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
 }
 
-/// Locks a mutex, even if another thread panicked while it held the lock. The panic of that thread already reaches the
-/// caller of the crate.
+/// Locks a mutex, even if another thread panicked while it held the lock. The caller of the crate gets the panic of the
+/// other thread in any case.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

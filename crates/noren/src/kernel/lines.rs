@@ -3,7 +3,7 @@
 use super::simd::{Lanes, try_zeroed};
 use crate::Element;
 
-/// A number of 32 bits.
+/// A unit of the memory: one number of 32 bits.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 struct Word(f32);
@@ -11,15 +11,16 @@ struct Word(f32);
 // SAFETY: the type is one `f32`.
 unsafe impl Lanes for Word {}
 
-/// Memory aligned to cache lines, and therefore to the vectors of every path. All values are zero at first.
+/// Memory aligned to cache lines, and therefore to the vectors of every processor path. All values are zero at first.
 ///
-/// The memory is allocated with the alignment of a word, and the lines begin at the first boundary in it. The system hands
-/// out zeroed memory of this alignment without touching it, so memory that no token was written to takes no space.
+/// The memory is allocated with the alignment of a word, and the first line begins at the first boundary of cache lines
+/// in it. With this alignment, the allocator gets zeroed memory from the system without writing to it. Therefore memory
+/// in which no token was stored takes no physical memory.
 pub(crate) struct Lines {
     words: Vec<Word>,
-    /// The index of the first word of the first line.
+    /// The index in `words` of the first word of the first cache line.
     start: usize,
-    /// The number of words in all lines.
+    /// The number of words of 32 bits in all cache lines.
     len: usize,
 }
 
@@ -27,7 +28,7 @@ impl Lines {
     /// The number of bytes in a cache line.
     pub(crate) const LINE: usize = 64;
 
-    /// Allocates `len` lines of zeros. Returns `None` if there is not enough memory.
+    /// Allocates memory for `len` cache lines, filled with zeros. Returns `None` if there is not enough memory.
     pub(crate) fn zeroed(len: usize) -> Option<Lines> {
         let len = len.checked_mul(Self::LINE / size_of::<Word>())?;
         let words: Vec<Word> = try_zeroed(len.checked_add(Self::LINE / size_of::<Word>())?)?;

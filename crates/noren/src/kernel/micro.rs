@@ -2,8 +2,8 @@
 //! values.
 //!
 //! Both products keep `R x N` accumulators (rows x vectors) in registers and add one *word* at a time in ascending
-//! order. The bits of a result therefore do not depend on the tile or on the other rows in it. A [`Product`] defines
-//! the word: one `f32`, or a pair of `bf16`.
+//! order. The bits of a result therefore do not depend on the size of the register tile or on the other rows in the
+//! tile. A [`Product`] defines what a word is: one `f32`, or a pair of `bf16`.
 
 use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut};
 use half::{bf16, f16};
@@ -27,8 +27,8 @@ pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
     }
 }
 
-/// Calls the function `$f::<S, P, R, N>`, in which the constants `R` and `N` have the values of the arguments `$rows`
-/// and `$vectors`. The largest `R` and `N` are those of the path's register tile.
+/// Calls the function `$f::<S, P, R, N>`. The constants `R` and `N` have the values of the arguments `$rows` and
+/// `$vectors`, which are at most the rows and vectors of the processor path's register tile.
 macro_rules! by_tile {
     ($s:ty, $p:ty, $rows:expr, $vectors:expr, $f:ident($($arg:expr),*)) => {
         match ($rows, $vectors) {
@@ -59,8 +59,9 @@ pub(super) use by_tile;
 
 /// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
-/// `q` is `[rows][words]` words, and `k` is `[groups][words]` vectors, where `words` words hold `head_dim` values.
-/// `scores` has `WIDE / LANES` vectors for each row; the first `groups` of them are written.
+/// `q` is `[rows][words]` words, and `k` is `[groups][words]` vectors; `words` is the number of words that hold
+/// `head_dim` values. `scores` has `WIDE / LANES` vectors for each row, and the first `groups` vectors of each row are
+/// written.
 #[inline(always)]
 pub(crate) fn scores<S: Simd, P: Product>(
     s: S,
@@ -135,8 +136,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Adds weighted values to `acc`, as [`accumulate`] does, for one query row and only the keys whose bits in `allowed`
-/// are set. Values of other keys may be infinite or NaN and are not used.
+/// Adds weighted values to `acc`, as [`accumulate`] does, but for one query row and only for the keys whose bits in
+/// `allowed` are set. The values of other keys are not used; they may be infinite or NaN.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -166,8 +167,8 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
 
 /// Adds values, multiplied by their weights, to the accumulators of `rows` queries.
 ///
-/// `weights` has `WIDE` words for each query. Row `j` of `values`, with `v_width` words, is multiplied by word `j` of
-/// the weights, for each `j` in `words`. `acc` has `v_width / LANES` vectors for each query.
+/// `weights` has `WIDE` words for each query. For each `j` in `words`, row `j` of `values` (`v_width` words) is
+/// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
@@ -181,8 +182,8 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
 }
 
-/// Adds weighted values to `acc`, as [`accumulate`] does, but only for a range of columns: the vectors `columns` of
-/// each row. `acc` has all `v_width / LANES` vectors for each row.
+/// Adds weighted values to `acc`, as [`accumulate`] does, but only in the columns `columns`, a range of vectors of each
+/// row. `acc` has all `v_width / LANES` vectors for each row.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
@@ -271,8 +272,9 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words of values that are added before the next columns are processed. Twice this number of words fits
-/// in the nearest cache.
+/// The number of words (each one number, or a pair of `bf16` numbers) of values that are processed at a time: all
+/// columns of some rows are added before the next rows are read. The first-level cache has space for twice this number
+/// of words, because the next rows are prefetched at the same time.
 const NEAR: usize = 1 << 11;
 
 /// Calls the function `$f::<S, P, T, R, N>`, in which the constant `R` has the value of the argument `$rows`. `N`, the
@@ -298,17 +300,18 @@ macro_rules! by_rows {
     };
 }
 
-/// Keys or values that one register tile reads from main memory, in the number type of the cache: those of a block, and
-/// those that follow the block.
+/// Keys or values that one register tile reads directly from the memory of a key-value cache, in the number type of
+/// this memory: the numbers of a block, and the numbers after the block.
 #[derive(Clone, Copy)]
 pub(crate) enum Far<'a> {
-    /// Words of `f32`, or pairs of `bf16`.
+    /// Words, each of which is one `f32` number or a pair of `bf16` numbers.
     Words(Stretch<'a, f32>),
     Bf16(Stretch<'a, bf16>),
     F16(Stretch<'a, f16>),
 }
 
-/// Keys or values of a block, and those that follow the block, as numbers of one type.
+/// The keys or values of a block (`now`), and the keys or values after the block in memory (`next`), as numbers of one
+/// type.
 #[derive(Clone, Copy)]
 pub(crate) struct Stretch<'a, T> {
     pub(crate) now: &'a [T],
@@ -318,8 +321,8 @@ pub(crate) struct Stretch<'a, T> {
 
 impl Far<'_> {
     /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out.
-    /// During the computation, the keys of the next register tile are prefetched, or, after the last register tile of
-    /// the block, the keys that follow the block.
+    /// During the computation, the keys of the next register tile are prefetched. For the last register tile of the
+    /// block, these are the keys after the block.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `scores`
     pub(crate) fn scores<S: Simd, P: Product>(
@@ -346,7 +349,7 @@ impl Far<'_> {
     }
 
     /// Computes the same sums as [`accumulate_columns`], for one register tile. A few keys are added at a time, while
-    /// the values of the next keys are prefetched, or, after the last keys of the block, the values that follow the
+    /// the values of the next keys are prefetched. For the last keys of the block, these are the values after the
     /// block.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`

@@ -1,15 +1,16 @@
 //! The memory layout of keys and values for the kernels.
 //!
-//! Keys are transposed in *lane groups*. A lane group is a run of [`group`] keys: `LANES` keys, or `2 * LANES` keys if
-//! a word is a pair of values. The first group begins at the first key of the sequence. A lane group is stored as
-//! `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane groups
-//! do not depend on tiles, so the bits of a score do not depend on tiles either.
+//! Keys are transposed in *lane groups*. A lane group is [`group`] consecutive keys: `LANES` keys, or `2 * LANES` keys
+//! if a word is a pair of values. The first lane group begins at the first key of the sequence. A lane group is stored
+//! as `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane
+//! groups do not depend on tiles, so the bits of a score do not depend on tiles either.
 //!
 //! Values are stored as rows of words. A row holds the values of `TERMS` keys: one key, or two keys if a word is a
-//! pair. If the given rows are contiguous and fill whole vectors, values are used in place; otherwise they are copied.
+//! pair. If the values in the caller's array are `f32` in contiguous rows that fill whole vectors, the values are used
+//! in place; otherwise they are copied.
 //!
-//! If a plan reorders keys, the number of a key in this module is the place of the key in the plan's order. Packing
-//! copies the keys in this order.
+//! If a plan reorders keys, packing copies the keys in the plan's order. The index of a key in this module is then its
+//! place in this order.
 
 use super::micro::{BLOCK, Far, WIDE};
 use super::rows::Rows;
@@ -29,7 +30,7 @@ pub(crate) struct Head<'a> {
     pub(crate) v: Rows<'a>,
     pub(crate) batch: usize,
     pub(crate) head: usize,
-    /// The plan's order of keys and values; `None` if it is the order of the arrays.
+    /// The order in which the plan reads keys and values; `None` if the plan does not reorder them.
     pub(crate) order: Option<&'a Order>,
     /// Whether values that are not aligned to vectors are copied. Copying is faster if many rows read the values.
     pub(crate) align_values: bool,
@@ -47,31 +48,34 @@ pub(crate) enum Source<'a, 'b, S: Simd, P> {
 
 /// Keys and values of one batch row and key-value head, packed once for all jobs that read them.
 pub(crate) struct Packed<S: Simd, P> {
-    /// The first lane group that `keys` holds.
+    /// The index of the first lane group (consecutive keys that the kernels read together) in `keys`.
     first_group: usize,
-    /// The keys, `[lane groups][TERMS][words]` vectors with one key in each lane.
+    /// The keys, `[lane groups][TERMS][words]` vectors with one key in each lane. `TERMS` is the number of values in a
+    /// word: 1, or 2 for pairs of bf16 values.
     keys: Vec<S::V>,
     /// The values, `[lane groups * LANES][v_width]` words; `None` if the values are used in place.
     values: Option<Vec<S::V>>,
-    /// For each block of `BLOCK` keys, counted from the first lane group, whether it holds an infinite or NaN value.
+    /// For each `BLOCK` keys, from the first packed key on, whether one of their values is infinite or NaN.
     non_finite: Vec<bool>,
     product: PhantomData<P>,
 }
 
 /// The keys and values of one block of keys, in the form in which a tile reads them.
 pub(crate) struct Block<'a, S: Simd> {
-    /// The keys, `[lane groups][TERMS][words]` vectors; empty if `far` has the keys as numbers of 16 bits.
+    /// The keys, `[lane groups][TERMS][words]` vectors; empty if `far` holds the keys as 16-bit numbers.
     pub(crate) keys: &'a [S::V],
     /// The values, `[keys / TERMS][v_width]` words, from the first key of the block on. The slice may end at the last
-    /// key of the sequence, before the end of the block. It is empty if `far` has the values as numbers of 16 bits.
+    /// key of the sequence, before the end of the block. The slice is empty if `far` holds the values as 16-bit
+    /// numbers.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
-    /// The keys and values in main memory, `[keys, values]`, if they are in a cache; `None` if they are in arrays.
+    /// The keys and values in the memory of a key-value cache, `[keys, values]`; `None` if keys and values are in
+    /// arrays.
     pub(crate) far: Option<[Far<'a>; 2]>,
 }
 
-/// Scratch memory for one block of keys and values that is packed when a tile reads it.
+/// Scratch memory for one block of keys and values. A tile packs the block into this memory before it reads the block.
 pub(crate) struct BlockScratch<S: Simd> {
     keys: Vec<S::V>,
     values: Vec<S::V>,
@@ -82,7 +86,7 @@ impl<'a> Head<'a> {
         self.k.shape()[3]
     }
 
-    /// Returns the index `[batch, head, key]` in the arrays of the key at place `key` of the plan's order.
+    /// Returns the index `[batch, head, key]`, in the arrays, of the key at the place `key` of the plan's order.
     #[inline(always)]
     fn at(&self, key: usize) -> [usize; 3] {
         let key = self.order.map_or(key, |order| order.origin(key as u32) as usize);
@@ -94,32 +98,34 @@ impl<'a> Head<'a> {
         self.order.map_or(self.k.shape()[2], |order| order.len() as usize)
     }
 
-    /// Returns the number of words that hold one key or one query.
+    /// Returns the number of words (each one `f32` number or a pair of `bf16` numbers) that hold one key or one query.
     pub(crate) fn words<P: Product>(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// Returns the number of words in a row of values: `v_dim` rounded up to whole vectors.
+    /// Returns the number of words (each one `f32` number or a pair of `bf16` numbers) in a row of values: `v_dim`
+    /// rounded up to whole vectors.
     pub(crate) fn v_width<S: Simd>(&self) -> usize {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
-    /// Returns the keys of lane groups `groups`, up to the last key of the sequence.
+    /// Returns the range of keys in the lane groups `groups`, up to the last key of the sequence. A lane group is
+    /// consecutive keys that the kernels read together.
     fn keys_of<S: Simd, P: Product>(&self, groups: &Range<usize>) -> Range<usize> {
         groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.kv_len())
     }
 
-    /// Returns the values from key `first` on in place, or `None` if the kernel needs a copy. Values are used in place
-    /// if they are `f32` in contiguous rows that fill whole vectors. If `align_values` is true, they must also be
-    /// aligned to vectors, because a vector across two cache lines costs two loads.
+    /// Returns the values from the key `first` on, without a copy, or `None` if the kernel needs a copy. Values are
+    /// used in place if they are `f32` in contiguous rows that fill whole vectors. If `align_values` is true, they must
+    /// also be aligned to vectors, because loading a vector across two cache lines takes two accesses.
     fn values_in_place<S: Simd, P: Product>(&self, first: usize) -> Option<&'a [f32]> {
         let fits = P::TERMS == 1 && self.order.is_none() && self.v.shape()[3].is_multiple_of(S::LANES);
         let values = fits.then(|| self.v.dense_rows(self.batch, self.head, first)).flatten();
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
-    /// Transposes the keys of lane groups `groups` into `into`, with one key in each lane. Lanes after the last key
-    /// become 0.
+    /// Transposes the keys of the lane groups `groups` (consecutive keys that the kernels read together) into `into`,
+    /// with one key in each lane. Lanes after the last key become 0.
     #[inline(always)]
     fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
         let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
@@ -154,7 +160,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Copies the values of `keys` into rows of `v_width` words in `into`. Words after `v_dim` in a row stay unchanged.
+    /// Copies the values of `keys` into rows of `v_width` words (each one `f32` number or a pair of `bf16` numbers) in
+    /// `into`. Words after `v_dim` in a row stay unchanged.
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
@@ -180,8 +187,8 @@ impl<S: Simd, P: Product> Packed<S, P> {
         Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
     }
 
-    /// Packs the keys and values of the lane groups that contain the keys `key_range`. Uses the memory of the keys and
-    /// values that were packed before.
+    /// Packs the keys and values of the lane groups that contain the keys `key_range`. Overwrites the keys and values
+    /// that were packed before, and uses their memory again.
     #[inline(always)]
     pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
         self.first_group = key_range.start / group::<S, P>();
@@ -204,7 +211,8 @@ impl<S: Simd, P: Product> Packed<S, P> {
         };
     }
 
-    /// Returns lane groups `groups`, at most `WIDE` keys, as a block.
+    /// Returns the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) as a
+    /// block. The lane groups have at most `WIDE` keys.
     #[inline(always)]
     pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let vectors = P::TERMS * head.words::<P>();
@@ -228,7 +236,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
 }
 
 impl<S: Simd> BlockScratch<S> {
-    /// Allocates memory for one block of keys of `words` words and values of `v_width` words.
+    /// Allocates memory for one block. A key has `words` words, and a value has `v_width` words.
     pub(crate) fn new(words: usize, v_width: usize) -> Self {
         BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
     }
@@ -244,7 +252,8 @@ impl<S: Simd> BlockScratch<S> {
         (&mut self.keys, floats_mut(&mut self.values))
     }
 
-    /// Packs lane groups `groups`, at most `WIDE` keys, into this memory and returns them as a block.
+    /// Packs the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) into
+    /// this memory, and returns them as a block. The lane groups have at most `WIDE` keys.
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
@@ -277,8 +286,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the distance, in keys, between borders that a block of keys should not cross. `few` is true if the rows
-    /// of the tile fit in one register tile.
+    /// Returns a number of keys whose multiples a block of keys should not cross, or `usize::MAX` if there is no such
+    /// border. `few` is true if the rows of the tile fit in one register tile.
     pub(crate) fn page(&self, few: bool) -> usize {
         match self {
             Source::Given(..) => usize::MAX,
@@ -294,20 +303,21 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns the number of words that hold one key or one query.
+    /// Returns the number of words (each one `f32` number or a pair of `bf16` numbers) that hold one key or one query.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         P::words(self.head_dim())
     }
 
-    /// Returns the number of words in a row of values: `v_dim` rounded up to whole vectors.
+    /// Returns the number of words (each one `f32` number or a pair of `bf16` numbers) in a row of values: `v_dim`
+    /// rounded up to whole vectors.
     #[inline(always)]
     pub(crate) fn v_width(&self) -> usize {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns lane groups `groups`, at most `WIDE` keys, as a block. If the lane groups are not packed yet, packs them
-    /// into `scratch`.
+    /// Returns the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) as a
+    /// block. The groups have at most `WIDE` keys. If the lane groups are not packed yet, packs them into `scratch`.
     #[inline(always)]
     pub(crate) fn block<'c>(
         &'c self,
@@ -331,8 +341,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 }
 
 impl<S: Simd, P: Product> Source<'_, '_, S, P> {
-    /// Returns only the keys of the block that [`block`](Self::block) returns. The second result has the keys in main
-    /// memory if they are in a cache.
+    /// Returns only the keys of the block that [`block`](Self::block) returns, as `(keys, keys in the memory of a
+    /// cache)`. The second result is `None` if the keys are not in a key-value cache.
     #[inline(always)]
     pub(crate) fn keys<'c>(
         &'c self,
@@ -350,9 +360,9 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         }
     }
 
-    /// Returns three parts of the block that [`block`](Self::block) returns: the values, whether a value may be
-    /// infinite or NaN, and the values in main memory if they are in a cache. Columns outside `columns`, counted in
-    /// vectors, may hold any numbers.
+    /// Returns three parts of the block that [`block`](Self::block) returns: `(values, whether a value may be infinite
+    /// or NaN, values in the memory of a cache)`. The third result is `None` if the values are not in a key-value
+    /// cache. `columns` is a range of vectors of each row; other columns may hold any numbers.
     #[inline(always)]
     pub(crate) fn values<'c>(
         &'c self,
@@ -375,8 +385,8 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     }
 }
 
-/// The packing of [`BlockScratch::block`], compiled once for each processor path and kind of product (`f32` or pairs of
-/// `bf16`) instead of at each call site.
+/// The packing of [`BlockScratch::block`] as a kernel, which is compiled once for each processor path and kind of
+/// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
@@ -420,8 +430,8 @@ impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     }
 }
 
-/// Resizes `vectors` to `len` vectors. Old contents may remain. Packing overwrites them, except the words after the
-/// last number of a row, which are always zero.
+/// Resizes `vectors` to `len` vectors. Old contents may remain, because packing overwrites them. Packing does not write
+/// the words after the last number of a row, which are always 0.
 fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     if len <= vectors.len() {
         vectors.truncate(len);
@@ -430,8 +440,7 @@ fn resize<V: Lanes>(vectors: &mut Vec<V>, len: usize) {
     }
 }
 
-/// Returns, for each block of `BLOCK` keys, whether a value of these keys is infinite or NaN. The values are rows of
-/// `width` words.
+/// Returns, for each `BLOCK` keys, whether one of their values is infinite or NaN. `values` has rows of `width` words.
 #[inline(always)]
 fn non_finite_blocks<P: Product>(values: &[f32], width: usize) -> Vec<bool> {
     let blocks = values.chunks(BLOCK / P::TERMS * width);

@@ -1,7 +1,7 @@
-//! Arrays of any element type as the kernels use them: rows that are read as `f32`, and rows that are written from
-//! `f32`.
+//! Arrays of any element type for the kernels, which compute in `f32`: rows that are read as `f32` ([`Rows`]), and rows
+//! to which `f32` values are written ([`SharedRows`]).
 //!
-//! The element type is checked once for each row, so each kernel is compiled once for all types.
+//! The element type is checked at run time, once for each row. Therefore a kernel is not compiled again for each type.
 
 use super::simd::Simd;
 use crate::dtype::{Values, ValuesMut};
@@ -64,7 +64,8 @@ macro_rules! by_type {
                 }
             }
 
-            /// Copies values `from..from + into.len()` of the row at `[batch, head, row]` to `into`.
+            /// Copies the values with the indices `from..from + into.len()` of the row `at`, `[batch, head, row]`, to
+            /// `into`.
             #[inline(always)]
             pub(crate) fn copy_row(&self, at: [usize; 3], from: usize, into: &mut [f32]) {
                 match self {
@@ -105,8 +106,8 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// Threads that write at the same time must write different rows, also through other `SharedRows` of the same
-            /// array ([`narrow`](Self::narrow)).
+            /// Threads that write at the same time must write different rows, also through other `SharedRows` of the
+            /// same array ([`narrow`](Self::narrow)).
             pub(crate) unsafe fn write(&self, at: [usize; 3], values: &[f32]) {
                 match self.data {
                     // SAFETY: pointer and layout come from one view. The caller guarantees that no other thread uses
@@ -119,8 +120,8 @@ macro_rules! by_type {
             ///
             /// # Safety
             ///
-            /// No other thread may [`write`](Self::write) this row at the same time, also not through other `SharedRows`
-            /// of the same array.
+            /// No other thread may [`write`](Self::write) this row at the same time, also not through other
+            /// `SharedRows` of the same array.
             pub(crate) unsafe fn read(&self, at: [usize; 3], values: &mut [f32]) {
                 match self.data {
                     // SAFETY: see `write`.
@@ -146,7 +147,8 @@ impl SharedRows<'_> {
 }
 
 impl<'a> Rows<'a> {
-    /// Returns the row at `[batch, head, row]` in place, or `None` if its values are not adjacent `f32`.
+    /// Returns the row `at`, `[batch, head, row]`, without a copy, or `None` if the values of the row are not `f32` or
+    /// not adjacent.
     #[inline(always)]
     pub(crate) fn row(&self, at: [usize; 3]) -> Option<&'a [f32]> {
         match self {
@@ -155,8 +157,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns all rows of batch row `b` and head `h` from row `first` on in place, or `None` if they are not
-    /// contiguous `f32`.
+    /// Returns all rows of batch row `b` and head `h` from row `first` on, without a copy, or `None` if these rows are
+    /// not `f32` or not contiguous.
     #[inline(always)]
     pub(crate) fn dense_rows(&self, b: usize, h: usize, first: usize) -> Option<&'a [f32]> {
         match self {
@@ -200,7 +202,7 @@ unsafe fn write<T: Element>(data: *mut T, layout: &Layout, at: [usize; 3], value
 ///
 /// # Safety
 ///
-/// The conditions are those of [`write`], with one exception: several threads may read the same row at the same time.
+/// The conditions of [`write`] hold, with one exception: several threads may read the same row at the same time.
 #[inline(always)]
 unsafe fn read<T: Element>(data: *const T, layout: &Layout, at: [usize; 3], values: &mut [f32]) {
     let Layout { shape, strides, .. } = *layout;

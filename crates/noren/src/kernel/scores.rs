@@ -1,6 +1,6 @@
 //! Score modifiers, which change scores between the query-key product and the softmax: softcap, bias, soft weights.
 //!
-//! Scores are in base 2: scores in natural units, as the caller gives them, times `log2(e)`.
+//! Scores are in base 2: a score here is the score in natural units (those of the caller's options) times `log2(e)`.
 
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
@@ -13,8 +13,8 @@ use std::f32::consts::LOG2_E;
 /// The score modifiers of a call, broadcast to `[batch, heads, q_len, kv_len]`.
 pub(crate) struct Modifiers<'a> {
     plan: &'a Plan,
-    /// The factor by which queries are multiplied before their products with keys: scale times `log2(e)`, or, with a
-    /// softcap, scale divided by the softcap.
+    /// The factor by which queries are multiplied before their products with keys. Without a softcap, it is the scale
+    /// times `log2(e)`; with a softcap, it is the scale divided by the softcap.
     pub(crate) query_factor: f32,
     /// The softcap for scores in base 2: the given softcap times `log2(e)`.
     pub(crate) softcap: Option<f32>,
@@ -30,7 +30,7 @@ enum Term<'a> {
     Alibi(&'a [f32]),
 }
 
-/// The place of some cells: one query row, and the first key of a block of keys.
+/// The place of some cells in the scores: one query row, and the first key of a block of keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
@@ -81,8 +81,8 @@ impl<'a> Modifiers<'a> {
         self.soft.is_some()
     }
 
-    /// Returns the mask bits `bits` without those of cells whose soft weight is below `LEAST_WEIGHT`: these cells are
-    /// not allowed. `bits` has one bit for each of the `keys` keys of a block.
+    /// Returns the mask bits `bits` with the bits of those cells set to 0 whose soft weight is below `LEAST_WEIGHT`,
+    /// because such cells are not allowed. `bits` has one bit for each of the `keys` keys of a block.
     pub(crate) fn clear_zero_weights(&self, at: Place, keys: usize, bits: u64) -> u64 {
         let Some(soft) = &self.soft else { return bits };
         let mut weights = [0.0; BLOCK];
@@ -93,7 +93,7 @@ impl<'a> Modifiers<'a> {
             .fold(bits, |bits, (i, w)| if *w < LEAST_WEIGHT as f32 { bits & !(1 << i) } else { bits })
     }
 
-    /// Applies softcap and bias to the scores of row `at`, for the first `keys` keys of a block.
+    /// Applies softcap and bias to the scores of the row of `at`, for `keys` keys from the key of `at` on.
     #[inline(always)]
     pub(crate) fn apply<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         if let Some(cap) = self.softcap {
@@ -104,7 +104,8 @@ impl<'a> Modifiers<'a> {
         self.add_bias(s, at, keys, scores);
     }
 
-    /// Adds the biases to the scores of row `at`, for the first `keys` keys of a block.
+    /// Adds the biases to scores of one query row. `at` is the place of the first score (its batch row, head, query and
+    /// key); the scores are those of this key and the keys after it, `keys` in all.
     #[inline(always)]
     pub(crate) fn add_bias<S: Simd>(&self, s: S, at: Place, keys: usize, scores: &mut [S::V]) {
         let scores = &mut scores[..keys.div_ceil(S::LANES)];
@@ -122,8 +123,8 @@ impl<'a> Modifiers<'a> {
         self.bias.len()
     }
 
-    /// Writes the values of the bias with the index `term` for row `at` to `values`, and returns a factor. The bias of
-    /// a score is the value times this factor, in natural units.
+    /// Writes the values of the bias with the index `term` to `values`, for the row of `at` from the key of `at` on,
+    /// and returns a factor. The bias of a score, in natural units, is its value times this factor.
     #[inline(always)]
     pub(crate) fn bias_values(&self, term: usize, at: Place, values: &mut [f32]) -> f32 {
         match &self.bias[term] {
@@ -174,7 +175,8 @@ impl<'a> Modifiers<'a> {
         self.plan.patterns()[self.plan.pattern_of(at.batch, at.head)].key_order()
     }
 
-    /// Copies the values that row `at` of `view` has for the keys of a block to `into`, in the plan's order of keys.
+    /// Copies values of `view` to `into`, in the plan's order of keys: those of the row of `at`, from the key of `at`
+    /// on.
     fn copy_keys(&self, view: &View<'_>, at: Place, into: &mut [f32]) {
         match self.order(at) {
             None => view.copy_row([at.batch, at.head, at.row], at.key, into),
@@ -186,7 +188,8 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Returns, for each key from place `at.key` on, the position of the key minus the position of the query.
+    /// Returns, for each key from the place `at.key` in the plan's order on, the position of the key minus the position
+    /// of the query.
     pub(crate) fn distances(&self, at: Place) -> impl Iterator<Item = i64> + '_ {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
@@ -196,9 +199,10 @@ impl<'a> Modifiers<'a> {
 
 /// Returns the denominator of a row: the sum of all lanes of `sums`.
 ///
-/// Lane `i` holds the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the lanes. First,
-/// lanes that are half of `LANES` apart are added, then a quarter, and so on. A rotation only swaps the operands of
-/// these additions. The sum therefore has the same bits wherever the row's keys begin.
+/// Lane `i` holds the sum of the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the
+/// lanes. The first step adds lanes with the distance `LANES / 2`, the next step lanes with the distance `LANES / 4`,
+/// and so on. A rotation only swaps the operands of these additions. Therefore the bits of the total do not depend on
+/// the index of the row's first key.
 pub(crate) fn total<S: Simd>(sums: &S::V) -> f32 {
     let mut lanes = [0.0; BLOCK];
     lanes[..S::LANES].copy_from_slice(floats(std::slice::from_ref(sums)));

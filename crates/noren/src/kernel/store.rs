@@ -1,14 +1,15 @@
 //! Memory of a key-value cache, in which keys and values stay packed between calls.
 //!
 //! Memory consists of *pages*, each for a fixed number of keys. A page has one region for each key-value head. A region
-//! holds keys in lane groups, in the layout of [`pack`](super::pack), followed by values in rows. A sequence has a list
-//! of pages and a [`Ring`], which gives the slot of each key. A kernel requests lane groups by the *index* of their
-//! keys. It receives them in ascending order of positions, although they may be in any order in memory.
+//! holds keys in lane groups (consecutive keys that fill whole vectors), in the layout of [`pack`](super::pack),
+//! followed by values in rows. A sequence has a list of pages, and a [`Ring`], which maps the *index* of each key to
+//! its slot (place for one key in the pages). A kernel requests lane groups by these indices. Positions ascend with the
+//! index, although the keys may be in any order in memory.
 //!
-//! `f32` values are read in place, and so are `bf16` values on paths that multiply pairs. Other 16-bit values keep
-//! their type in memory. If one register tile reads a block, they are widened as they are read. If several register
-//! tiles read it, the block is converted to `f32` in a buffer that stays in the nearest cache. Each byte is read once
-//! from main memory.
+//! Words of 32 bits (`f32` numbers, or pairs of `bf16` on paths that multiply pairs) are read in place. Other numbers
+//! have 16 bits and keep their type in memory. If one register tile reads a block, the tile converts the 16-bit numbers
+//! to `f32` as it reads them. If several register tiles read a block, the block is converted once, into a buffer that
+//! stays in the first-level cache. In both cases, each byte is read once from main memory.
 
 use super::dispatch::Task;
 use super::lines::Lines;
@@ -25,20 +26,22 @@ use std::ops::Range;
 pub(crate) struct Packing {
     pub(crate) head_dim: usize,
     pub(crate) v_dim: usize,
-    /// The number of lanes of a vector, each of which holds one key.
+    /// The number of lanes of a vector. Each lane holds one key.
     pub(crate) lanes: usize,
-    /// The number of values in a word: 1, or 2 if a word is a pair of `bf16`.
+    /// The number of values in a word, the unit in which keys and values are stored: 1, or 2 if a word is a pair of
+    /// `bf16`.
     terms: usize,
-    /// The number of words that hold one key.
+    /// The number of words (each one number, or a pair of `bf16` numbers) that hold one key.
     words: usize,
-    /// The number of words in a row of values: `v_dim` rounded up to whole vectors.
+    /// The number of words (each one number, or a pair of `bf16` numbers) in a row of values: `v_dim` rounded up to
+    /// whole vectors.
     v_width: usize,
-    /// The number of bytes of a word in memory.
+    /// The number of bytes of a word (one number, or a pair of `bf16` numbers) in memory.
     word_bytes: usize,
 }
 
-/// A task that finds the number of lanes of a processor path, and the number of values in its words. It writes both to
-/// `sizes`, in this order.
+/// A task that writes two numbers of a processor path to `sizes`: the number of lanes of a vector, and the number of
+/// values in a word.
 struct Probe<'a> {
     dtype: Dtype,
     sizes: &'a mut (usize, usize),
@@ -70,7 +73,8 @@ impl Packing {
         }
     }
 
-    /// Returns the number of keys in a lane group.
+    /// Returns the number of keys in a lane group: consecutive keys that the kernels read together, one or two keys for
+    /// each lane.
     pub(crate) fn group(&self) -> usize {
         self.lanes * self.terms
     }
@@ -86,11 +90,11 @@ impl Packing {
 
 /// The mapping from the keys of a sequence to slots of its pages.
 ///
-/// A key at a position before `sink_tokens` is in the slot with the number of its position. Other keys are in a ring of
-/// `len` slots that begins at slot `kept`: the key at position `p` is in slot `kept + p % len`. A kernel sees keys by
-/// *index*: the first `kept` indices are the slots before the ring, and index `kept` is the key at position `first`.
-/// All fields except `sink_tokens` are multiples of the number of keys in a lane group, so the lane of a key depends
-/// only on its position. A sequence that keeps all its keys has an endless ring and no sink tokens.
+/// The key at a position `p < sink_tokens` is in slot `p`. Other keys are in a ring of `len` slots that begins at slot
+/// `kept`: the key at position `p` is in slot `kept + p % len`. A kernel reads keys by *index*: an index below `kept`
+/// is the slot with this number, and the index `kept + i` is the key at position `first + i`. All fields except
+/// `sink_tokens` are multiples of the number of keys in a lane group, so the lane of a key depends only on its
+/// position. A sequence that keeps all its keys has no sink tokens and a ring without end: `len` is `usize::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ring {
     pub(crate) sink_tokens: usize,
@@ -102,8 +106,8 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) const ENDLESS: Ring = Ring { sink_tokens: 0, kept: 0, first: 0, len: usize::MAX };
 
-    /// Returns the slot of the key at index `index`. The second result is how many indices, from `index` on, have
-    /// consecutive slots in memory.
+    /// Returns two numbers: the slot of the key at index `index`, and the number of indices from `index` on that have
+    /// consecutive slots.
     #[inline]
     fn slot(&self, index: usize) -> (usize, usize) {
         match index.checked_sub(self.kept) {
@@ -112,8 +116,8 @@ impl Ring {
         }
     }
 
-    /// Returns the slot of the key at position `position`. The second result is how many positions, from `position` on,
-    /// have consecutive slots in memory.
+    /// Returns two numbers: the slot of the key at position `position`, and the number of positions from `position` on
+    /// that have consecutive slots.
     fn place(&self, position: usize) -> (usize, usize) {
         if position < self.sink_tokens { (position, self.sink_tokens - position) } else { self.in_ring(position) }
     }
@@ -132,11 +136,11 @@ pub(crate) struct Store {
     pub(crate) kv_heads: usize,
     /// The number of keys for which a page has space.
     page: usize,
-    /// The number of bytes of the keys and of the values of one key-value head in a page, `[keys, values]`. In memory,
-    /// the values follow the keys.
+    /// The number of bytes that one key-value head takes in a page, `[keys, values]`. In memory, the values follow the
+    /// keys.
     region: [usize; 2],
     lines: Lines,
-    /// For each run of `lanes` keys of one key-value head in a page, whether the values of these keys include an
+    /// For each `lanes` consecutive keys of a key-value head in a page, whether the values of these keys contain an
     /// infinite or NaN number.
     non_finite: Vec<bool>,
 }
@@ -144,9 +148,11 @@ pub(crate) struct Store {
 /// The way in which a tile reads a block of keys and values.
 #[derive(Clone, Copy)]
 pub(crate) struct Reads {
-    /// Whether one register tile reads the whole block. Numbers of 16 bits are then widened as they are read.
+    /// Whether one register tile reads the whole block. If true, the tile converts 16-bit numbers to `f32` as it reads
+    /// them.
     pub(crate) once: bool,
-    /// Whether some cells of the block are hidden. Values that are infinite or NaN are then read one cell at a time.
+    /// Whether some cells of the block may be hidden. If also a value is infinite or NaN, the values are multiplied one
+    /// cell at a time, without the hidden cells.
     pub(crate) masked: bool,
 }
 
@@ -178,7 +184,7 @@ impl Store {
         let Some((lines, region)) = lines.zip(region) else {
             return Err(Error::Option {
                 name: "the cache",
-                given: format!("{pages} pages of {page} keys for {kv_heads} heads"),
+                given: format!("{pages} pages of memory, each for {page} keys of {kv_heads} key-value heads"),
                 problem: "there is not enough memory: give a smaller capacity or fewer blocks".to_owned(),
             });
         };
@@ -186,7 +192,7 @@ impl Store {
         Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
     }
 
-    /// Fills the whole memory with NaN, as if tokens with such content had been in every slot.
+    /// Fills the whole memory with NaN, as if every slot had held a token of NaN values.
     #[cfg(test)]
     pub(crate) fn poison(&mut self) {
         self.lines.values_mut::<f32>().fill(f32::from_bits(u32::MAX));
@@ -198,21 +204,23 @@ impl Store {
         size_of_val(self.lines.values::<f32>())
     }
 
-    /// Returns where the memory of key-value head `head` in page `page` begins: its byte offset, and the index of its
-    /// first entry in `non_finite`.
+    /// Returns the start of the data of key-value head `head` in page `page`, as `(byte offset in the memory, index of
+    /// the first entry in non_finite)`.
     fn region(&self, page: u32, head: usize) -> (usize, usize) {
         let region = page as usize * self.kv_heads + head;
         (region * (self.region[0] + self.region[1]), region * (self.page / self.packing.lanes))
     }
 
-    /// Copies words of the memory to `into`, beginning with word `first`. Values of 16 bits are converted to `f32`.
+    /// Copies words (each one number, or a pair of `bf16` numbers) of the memory, from the word with the index `first`
+    /// on, to `into`. 16-bit numbers are converted to `f32`.
     #[inline(always)]
     fn widen<S: Simd>(&self, s: S, first: usize, into: &mut [f32]) {
         s.run(Widen { store: self, first, into });
     }
 
-    /// Writes keys and values to the cache. They are read from batch row `batch` and rows `tokens` of `k` and `v`. The
-    /// first of these tokens gets the position `position`. `pages` must have a slot for each position.
+    /// Writes the keys and values in batch row `batch` and rows `tokens` of `k` and `v` to the cache. The first token
+    /// gets the position `position`. `pages` and `ring` belong to the sequence; `pages` must have a slot for each
+    /// position.
     pub(crate) fn write<T: Element>(
         &mut self,
         pages: &[u32],
@@ -237,8 +245,9 @@ impl Store {
         }
     }
 
-    /// Moves keys and values within a sequence: those at position `from[i]` to position `to + i`. The positions `from` must
-    /// ascend from `to` or later, and they and the positions from `to` on must have slots of their own.
+    /// Moves keys and values within a sequence: the key and value at position `from[i]` move to position `to + i`.
+    /// `from` must ascend, and its first position must be `to` or later. All positions from `to` to the last position
+    /// in `from` must have different slots.
     pub(crate) fn gather<T: Element>(&mut self, pages: &[u32], ring: Ring, from: &[usize], to: usize) {
         let Packing { head_dim, v_dim, .. } = self.packing;
         let (mut k, mut v) = (vec![T::from_f32(0.0); head_dim], vec![T::from_f32(0.0); v_dim]);
@@ -252,14 +261,14 @@ impl Store {
                 self.read((from_page, head), from_slot, [&mut k, &mut v]);
                 let view = |row| {
                     View::strided(row, [1, 1, 1, row.len()], [0, 0, 0, 1], 0)
-                        .expect("a slice always has the elements of a view of its own length")
+                        .expect("the values of one row always form a valid view of one row")
                 };
                 self.write_run((page, head), slot, [&view(&k), &view(&v)], [0, 0], 0..1);
             }
         }
     }
 
-    /// Reads one key and its value into `[k, v]`.
+    /// Reads the key in slot `slot` of a region, and its value, into `[k, v]`. `region` is `(page, key-value head)`.
     fn read<T: Element>(&self, region: (u32, usize), slot: usize, [k, v]: [&mut [T]; 2]) {
         let Packing { lanes, terms, words, v_width, word_bytes, .. } = self.packing;
         let start = self.region(region.0, region.1).0;
@@ -282,7 +291,8 @@ impl Store {
         }
     }
 
-    /// Writes rows `tokens` of `[k, v]`, in the batch row and head `at`, to slots from `slot` on of a region.
+    /// Writes keys and values to consecutive slots of a region, from slot `slot` on. `region` is `(page, key-value
+    /// head)`. The keys and values are the rows `tokens` of `k` and `v` in `at`, `[batch row, head]`.
     fn write_run<T: Element>(
         &mut self,
         region: (u32, usize),
@@ -354,8 +364,8 @@ impl<S: Simd> Kernel<S> for Widen<'_> {
     }
 }
 
-/// Converts the numbers `from` to `f32` and writes them to `into`. Both slices must hold the same number of whole
-/// vectors.
+/// Converts the numbers `from` to `f32` and writes them to `into`. Both slices must have the same length, a multiple of
+/// the number of lanes.
 #[inline(always)]
 fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
     assert!(from.len() == into.len() && from.len().is_multiple_of(S::LANES));
@@ -365,8 +375,8 @@ fn widen<S: Simd, T: Number>(s: S, from: &[T], into: &mut [f32]) {
 }
 
 impl<'a> StoredHead<'a> {
-    /// Returns the page and the slot in the page of the key at `index`, and how many keys, from there on, are
-    /// consecutive in memory. The page is `None` after the last page.
+    /// Returns the page of the key at `index`, the slot of the key in the page, and the number of keys from `index` on
+    /// that are consecutive in memory. The page is `None` if `index` is after the last page.
     #[inline]
     fn locate(&self, index: usize) -> (Option<u32>, usize, usize) {
         let (slot, follow) = self.ring.slot(index);
@@ -374,11 +384,11 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
-    /// Returns the distance, in keys, between borders that a block of keys should not cross. Blocks are read in place
-    /// if words have 4 bytes, or if `few` is true (one register tile reads them). The distance is then the number of
-    /// keys in a page, so that each block is contiguous. Blocks from pages with fewer keys than a block are copied: the
-    /// distance is then `BLOCK` if words have 2 bytes and `few` is true. Otherwise, there are no borders
-    /// (`usize::MAX`).
+    /// Returns a number of keys whose multiples a block of keys should not cross, or `usize::MAX` if there is no such
+    /// border. `few` is true if one register tile reads the block. A block can be read in place if words have 4 bytes,
+    /// or if `few` is true. The result is then the number of keys in a page, so that the block is contiguous. If a page
+    /// is smaller than a block or not a multiple of a lane group, blocks are copied: the result is `BLOCK` for words of
+    /// 2 bytes if `few` is true, and otherwise `usize::MAX`.
     pub(crate) fn page(&self, few: bool) -> usize {
         let Store { page, packing, .. } = *self.store;
         let large = page >= BLOCK && page.is_multiple_of(packing.group());
@@ -390,8 +400,8 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, or `None` if they are not
-    /// contiguous.
+    /// Returns the keys and values at the indices `keys`, as `[keys, values]`, without a copy, or `None` if they are
+    /// not contiguous in memory.
     #[inline(always)]
     fn in_place<T: Element>(&self, keys: Range<usize>) -> Option<[&'a [T]; 2]> {
         let store = self.store;
@@ -405,9 +415,9 @@ impl<'a> StoredHead<'a> {
         Some([&memory[key..][..keys.len() * words], &memory[value..][..keys.len() / terms * v_width]])
     }
 
-    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, or `None` if they are not
-    /// contiguous. The field `next` of both has the keys or values that follow, at most one block; it is empty if these
-    /// are not contiguous.
+    /// Returns the keys and values at the indices `keys`, as `[keys, values]`, without a copy, or `None` if they are
+    /// not contiguous in memory. The field `next` of both has the keys or values at the next indices, at most one
+    /// block, if they are contiguous; otherwise `next` is empty.
     #[inline(always)]
     fn stretches<T: Element>(&self, keys: Range<usize>) -> Option<[Stretch<'a, T>; 2]> {
         let now = self.in_place(keys.clone())?;
@@ -418,8 +428,9 @@ impl<'a> StoredHead<'a> {
         Some(std::array::from_fn(|i| Stretch { now: now[i], next: next[i] }))
     }
 
-    /// Returns the keys and values at indices `keys` in place, as `[keys, values]`, if they are stored as numbers of 16
-    /// bits. Returns `None` if words have 4 bytes or the keys are not contiguous.
+    /// Returns the keys and values at the indices `keys`, as `[keys, values]`, without a copy, if they are stored as
+    /// single 16-bit numbers. Returns `None` if they are stored as `f32` or as pairs of `bf16`, or if they are not
+    /// contiguous in memory.
     #[inline(always)]
     fn halves(&self, keys: Range<usize>) -> Option<[Far<'a>; 2]> {
         match self.store.dtype {
@@ -429,8 +440,9 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the keys of lane groups `groups`, at most one block, in place or copied to `space`. The second result
-    /// has the keys in main memory. If one register tile reads keys of 16 bits in place, the first result is empty.
+    /// Returns the keys of the lane groups `groups` (consecutive keys that the kernels read together), at most one
+    /// block, as `(keys, keys as stored)`. The first result is in the cache or a copy in `space`. It is empty if one
+    /// register tile reads 16-bit keys directly from the cache; only the second result then has the keys.
     #[inline(always)]
     pub(crate) fn keys<'b, S: Simd, P: Product>(
         &self,
@@ -446,7 +458,7 @@ impl<'a> StoredHead<'a> {
         let Packing { words, word_bytes, .. } = store.packing;
         assert!(
             store.packing.group() == group::<S, P>(),
-            "the keys of the cache are packed for another processor path"
+            "the layout in which the cache stores keys must be that of the processor path that reads them"
         );
         let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
         let start = |page| store.region(page, self.head).0 / word_bytes;
@@ -473,10 +485,10 @@ impl<'a> StoredHead<'a> {
         (space, Far::Words(Stretch { now: floats(space), next: &[] }))
     }
 
-    /// Returns the values of lane groups `groups`, at most one block, in place or copied to `space`. A copy has only
-    /// columns `columns`, counted in vectors. The second result is whether a value may be infinite or NaN. The third
-    /// result has the values in main memory. If one register tile reads values of 16 bits in place, the first result is
-    /// empty.
+    /// Returns the values of the lane groups `groups` (consecutive keys that the kernels read together), at most one
+    /// block, as `(values, whether a value may be infinite or NaN, values as stored)`. The first result is in the cache
+    /// or a copy in `space`. It is empty if one register tile reads 16-bit values directly from the cache; only the
+    /// third result then has the values. A copy has only the columns `columns`, a range of vectors of each row.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,

@@ -1,18 +1,19 @@
 //! The forward pass of one tile. The algorithm is written once for every processor path.
 //!
-//! A tile is a few dozen query rows of one or more heads that read the same keys. Keys come in blocks of 64. For each
-//! block, the scores of all rows are computed and turned into weights, and the weighted values are added. An *online*
-//! softmax (Milakov and Gimelshein 2018; Dao et al. 2022) never holds more than one block of scores.
+//! A tile is a few dozen query rows of one or more heads that read the same keys. Keys are read in blocks of at most 64
+//! keys, or 128 keys if all cells are allowed. For each block, the scores of all rows are computed and turned into
+//! weights, and the weighted values are added: an *online* softmax (Milakov and Gimelshein 2018; Dao et al. 2022).
 //!
-//! Because of three choices, every bit of a row's result depends only on the keys and values that the row may read:
+//! Three properties of the algorithm ensure that every bit of a row's result depends only on the keys and values that
+//! the row may read:
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
-//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the place of a
-//!   key in this order modulo `LANES` is its lane. A tree of additions adds the lanes, and its result is the same
-//!   if all keys move by the same number of lanes ([`total`]).
-//! * Hidden cells are replaced, not multiplied by 0: their score becomes minus infinity, their weight 0. Where a hidden
-//!   value may be infinite or NaN, the cell is skipped.
+//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the lane of a
+//!   key is its place in this order modulo `LANES`. A tree of additions adds the lanes ([`total`]). The result of the
+//!   tree is the same if all keys move by the same number of lanes.
+//! * The scores of hidden cells are replaced by minus infinity, so that their weights are 0, whatever the scores were.
+//!   If a hidden value may be infinite or NaN, the product of weight and value is left out.
 
 pub(crate) mod split;
 
@@ -28,34 +29,36 @@ use noren_mask::Plan;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// The maximum number of rows in a job, a multiple of the rows of every path's register tile. With so many rows, a
-/// block of keys that is loaded from a distant cache is used often.
+/// The maximum number of query rows in a job (the unit of work of one thread): a multiple of the rows of a register
+/// tile on every processor path. With so many rows, a block of keys is used many times after it is loaded from a
+/// distant cache.
 pub(crate) const ROWS: usize = 96;
 
-/// The number of rows in a phase: rows whose scores are all computed before their weights. Scores, keys and values of
-/// these rows together fit in the nearest cache.
+/// The number of rows in a phase: the scores of all these rows and a block of keys are computed before the weights. The
+/// scores, and the keys and values of the block, fit in the first-level cache together.
 const PHASE: usize = 24;
 
-/// The distance, in query rows, between the row that is copied and the row that is prefetched at the same time.
+/// The number of query rows between the row that is being copied and the row that is prefetched meanwhile.
 const AHEAD: usize = 8;
 
-/// The data that all jobs of a forward pass share.
+/// The data that all jobs (units of work, each for one thread) of a forward pass share.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
-    /// The first row of each batch row in the arrays of queries and outputs, if these arrays hold all batch rows one
-    /// after another along the row axis; otherwise `None`.
+    /// The index of the first row of each batch row, if the arrays of queries and outputs hold the rows of all batch
+    /// rows one after another (ragged queries); otherwise `None`.
     pub(crate) starts: Option<&'a [usize]>,
     pub(crate) modifiers: Modifiers<'a>,
-    /// Mask bits of mixed blocks that several jobs share. The first job that needs an entry computes it. [`Job::bits`]
-    /// is the index of a job's entry.
+    /// Mask bits that several jobs share, for mixed blocks (blocks with allowed and hidden cells). The first job that
+    /// needs an entry computes it. [`Job::bits`] is the index of a job's entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
 
 impl Context<'_> {
-    /// Returns the index `[batch, head, row]` in the arrays of the query at `at`, and of its output.
+    /// Returns the index `[batch, head, row]` of the query of `at` in the array of queries. The output of the query has
+    /// the same index in the array of outputs.
     #[inline(always)]
     fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
@@ -65,8 +68,9 @@ impl Context<'_> {
     }
 }
 
-/// The work that a thread takes at a time: the query rows at places `rows` of heads `heads`. These heads have the same
-/// pattern and key-value head. Places are indices in the plan's order of queries.
+/// A unit of work for one thread: the query rows at the places `rows`, for each of the heads `heads`. A place is an
+/// index in the plan's order of queries. The heads have the same pattern (set of allowed cells) and the same key-value
+/// head.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) batch: usize,
@@ -79,36 +83,34 @@ pub(crate) struct Job {
     pub(crate) bits: Option<usize>,
 }
 
-/// The memory of one thread, used for one job after another.
+/// The memory of one thread, used for one job (unit of work) after another.
 pub(crate) struct Scratch<S: Simd> {
-    /// The query rows of the job, in the plan's order of queries.
+    /// The query rows of the current job (unit of work), in the plan's order of queries.
     rows: Vec<usize>,
-    /// Queries, `[rows][words]`: multiplied by `query_factor` if words are `f32`, unchanged if words are pairs of
-    /// `bf16`.
+    /// Queries, `[rows][words]`. If words are `f32`, the queries are multiplied by `query_factor`; pairs of `bf16` are
+    /// not.
     queries: Vec<f32>,
     /// A buffer for one query before the query is copied to `queries`.
     query: Vec<f32>,
-    /// First the scores, later the weights, of a phase (rows whose scores are computed together), `[PHASE][WIDE]`.
-    /// Weights as pairs of `bf16` take the first half of a row.
+    /// First the scores, then the weights, of a phase, `[PHASE][WIDE]`. Pairs of `bf16` take the first half of a row.
     scores: Vec<S::V>,
     /// For each row, the sum of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
-    /// For each row, the sum of weights, one sum in each lane of a vector.
+    /// For each row, the sum of weights as a vector: lane `i` has the sum over the keys of lane `i`.
     sums: Vec<S::V>,
-    /// For each row, the sum of the weights after they are rounded to pairs of `bf16`, one sum in each lane of a
-    /// vector.
+    /// For each row, the sum of the weights that are rounded to `bf16`, as a vector like those in `sums`.
     rounded: Vec<S::V>,
     /// The running maximum of each row's scores, rounded up to an integer; `NOTHING` at first.
     maxima: Vec<f32>,
-    /// The mask bits of a block, one word for each row.
+    /// The mask bits of the current block of keys, one word for each row. Bit 0 is the first key of the block.
     words: Vec<u64>,
     block: BlockScratch<S>,
     line: Vec<S::V>,
 }
 
 impl<S: Simd> Scratch<S> {
-    /// Allocates memory for `rows` queries of `head_dim` values, which `words` words hold, and for outputs of `v_width`
-    /// words.
+    /// Allocates memory for `rows` query rows. A query has `head_dim` numbers, stored in `words` words, and an output
+    /// has `v_width` words. A word is one `f32` number or a pair of `bf16` numbers.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         let width = v_width / S::LANES;
         Scratch {
@@ -127,7 +129,7 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A job with its inputs, outputs and scratch memory.
+/// A job (query rows that one thread computes) with its inputs, outputs and scratch memory.
 pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) context: &'a Context<'b>,
     pub(crate) job: &'a Job,
@@ -137,7 +139,7 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) scratch: &'a mut Scratch<S>,
 }
 
-/// The sums of a query row over the blocks of keys that were added so far.
+/// The running maximum and sums of a query row over the blocks of keys that were added so far.
 struct RowState<'a, S: Simd> {
     maximum: &'a mut f32,
     sum: &'a mut S::V,
@@ -145,8 +147,8 @@ struct RowState<'a, S: Simd> {
     acc: &'a mut [S::V],
 }
 
-/// Returns the range from the first to the last key that a row reads, as indices in a block of keys. `words` has the
-/// mask bits of each row for the block.
+/// Returns the smallest range of keys of a block that contains every key that at least one row reads. The first key of
+/// the block has the index 0. `words` has the mask bits of each row for the block.
 #[inline(always)]
 pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -155,8 +157,8 @@ pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
     }
 }
 
-/// Computes `to = from * factor`. This is a loop, because `for_each` of an iterator is compiled separately, without the
-/// path's vectors.
+/// Computes `to = from * factor`. The function uses a `for` loop, because a closure in `for_each` is compiled
+/// separately, without the vector instructions of the processor path.
 #[inline(always)]
 fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
     for (to, x) in to.iter_mut().zip(from) {
@@ -165,8 +167,9 @@ fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
 }
 
 impl<S: Simd> RowState<'_, S> {
-    /// Hides the cells whose bits in the mask word `word` are not set; `None` hides no cell. Then raises the row's
-    /// running maximum to the largest score, rounded up to an integer.
+    /// Sets the scores of hidden cells to minus infinity: cells whose bit in the mask word `word` is not set (`None`:
+    /// no cell is hidden). Then raises the row's running maximum to the largest score, rounded up to an integer, if
+    /// this is larger.
     #[inline(always)]
     fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -194,7 +197,8 @@ impl<S: Simd> RowState<'_, S> {
     }
 
     /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
-    /// `None` if all cells are allowed. The function is inlined once for each usual number of lane groups.
+    /// `None` if all cells are allowed. The caller has one inlined copy of the function for each usual number of
+    /// vectors in `scores`.
     #[inline(always)]
     fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
         self.rise(s, word, scores);
@@ -269,7 +273,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.job.heads.len() * self.job.rows.len()
     }
 
-    /// Returns the batch row, head and query row of row `r` of the job, with the key `key`.
+    /// Returns the place of the cell of row `r` of the job and key `key`. The rows of the job are all rows of its first
+    /// head, then all rows of its second head, and so on.
     #[inline(always)]
     fn place(&self, r: usize, key: usize) -> Place {
         let Job { batch, heads, rows, .. } = self.job;
@@ -283,7 +288,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         s.run(Start(self));
     }
 
-    /// Divides the sums of each row by its denominator, and writes outputs and log-sum-exps.
+    /// Divides the weighted values of each row by the denominator of the row, and writes outputs and log-sum-exps.
     #[inline(always)]
     fn finish(&mut self, s: S) {
         s.run(Finish(self));
@@ -326,7 +331,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.maxima[..rows].fill(NOTHING);
     }
 
-    /// Returns the mask bits of all mixed blocks of keys of the tile, one block after another.
+    /// Returns the mask bits of all mixed blocks (blocks of keys with allowed and hidden cells) in `blocks`, one block
+    /// after another, with one word for each row of one head.
     #[cold]
     fn all_words(&self, blocks: KeyBlocks<'_>) -> Box<[u64]> {
         let mut words = Vec::new();
@@ -339,9 +345,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         words.into()
     }
 
-    /// Writes the mask bits of a block to `words`, one word for each row. Returns false if every cell of the block is
-    /// allowed. `known` has the mask bits of the block if they were computed before, for all heads that share them;
-    /// otherwise it is `None`.
+    /// Writes the mask bits of a block to `words` of the scratch memory, one word for each row, and returns true. If
+    /// every cell of the block is allowed, returns false without writing. `known` has the mask bits of the block for
+    /// the rows of one head if they are already computed; otherwise it is `None`.
     #[inline(always)]
     fn mask(&mut self, block: &KeyBlock, known: Option<&[u64]>) -> bool {
         let KeyBlock { keys, cells, .. } = block;
@@ -375,8 +381,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         masked
     }
 
-    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block if they were computed
-    /// before, for all heads that share them; otherwise it is `None`.
+    /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block for the rows of one head if
+    /// they are already computed; otherwise it is `None`.
     #[inline(always)]
     fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
         let masked = self.mask(block, known);
@@ -393,8 +399,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.block = scratch;
     }
 
-    /// Clears the mask bits of cells whose soft weight is 0: these cells are not allowed. The block of the cells begins
-    /// at key `key` and has `keys` keys.
+    /// Sets the mask bits of cells to 0 whose soft weight is below 2^-100, because such cells are not allowed. The
+    /// current block begins at key `key` and has `keys` keys.
     fn clear_zero_weights(&mut self, key: usize, keys: usize) {
         if self.context.modifiers.soften() {
             for r in 0..self.row_count() {
@@ -405,7 +411,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     }
 
     /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
-    /// block begins at key `key` and has `groups` lane groups. `masked` is true if some cells of the block are hidden.
+    /// block begins at key `key` and has `groups` lane groups (consecutive keys that the kernels read together).
+    /// `masked` is true if some cells of the block may be hidden.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
@@ -466,10 +473,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         }
     }
 
-    /// Applies softcap and bias to the scores of row `r` and lane groups `groups` of a block, before cells are hidden.
-    /// If words are pairs of `bf16`, multiplies the scores by `query_factor` first. The scores of the row begin at
-    /// vector `at`, and the block begins at key `key`. Returns the number of keys from the block's first key to the end
-    /// of these groups.
+    /// Applies softcap and bias to the scores of row `r` in the lane groups `groups` of a block (consecutive keys that
+    /// the kernels read together). Scores of hidden cells are not replaced yet. If words are pairs of `bf16`, first
+    /// multiplies the scores by `query_factor`. The scores of the row begin at vector `at` of `scores`, and the block
+    /// begins at key `key`. Returns the number of keys from the first key of the block to the last key of `groups`.
     #[inline(always)]
     fn modify(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>) -> usize {
         let per_row = WIDE / S::LANES;
@@ -486,9 +493,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` and lane groups `groups` of a block into weights, and adds the weights to the row's
-    /// sum. The scores of the row begin at vector `at`, and the block begins at key `key`. `masked` is true if some
-    /// cells of the block are hidden.
+    /// Turns the scores of row `r` in the lane groups `groups` of a block (consecutive keys that the kernels read
+    /// together) into weights, and adds the weights to the row's sum. The scores of the row begin at vector `at` of
+    /// `scores`, and the block begins at key `key`. `masked` is true if some cells of the block may be hidden.
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
@@ -522,7 +529,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 ($($len:literal)*) => {
                     match scores.len() {
                         $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the arm of the match on the length has an array type of this length"));
+                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has exactly the length of the array type"));
                         })*
                         _ => row.weigh(s, word, scores),
                     }

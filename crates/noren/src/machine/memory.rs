@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::OnceLock;
 
-/// The sizes in bytes of each level of memory that a processor reads from.
+/// The sizes in bytes of the levels of memory from which a processor reads: three caches and main memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
     /// The size of the first-level data cache of one core, in bytes.
@@ -17,9 +17,9 @@ pub struct Memory {
     pub available: usize,
 }
 
-/// Returns the sizes that the system reports. A size that is not reported gets a usual value: 32 KiB for the
-/// first-level cache, 1 MiB for the second, 16 MiB for the third, and 4 GiB for main memory. The sizes are read once
-/// per process.
+/// Returns the sizes that the system reports. If a size is not reported, a usual value is returned instead: 32 KiB for
+/// the first-level cache, 1 MiB for the second-level cache, 16 MiB for the third-level cache, and 4 GiB for free main
+/// memory. The sizes are read once per process.
 pub fn memory() -> Memory {
     static MEMORY: OnceLock<Memory> = OnceLock::new();
     *MEMORY.get_or_init(|| Memory {
@@ -31,13 +31,14 @@ pub fn memory() -> Memory {
 }
 
 impl Memory {
-    /// The minimum number of bytes with which main memory is measured. The measurement reads four times the third-level
-    /// cache if this is more, but never more than a quarter of the free memory.
+    /// The usual number of bytes that a measurement of main memory reads. If four times the size of the third-level
+    /// cache is more, the measurement reads so many bytes instead, but never more than a quarter of the free memory.
     const BEYOND: usize = 1 << 30;
 
-    /// Returns the numbers of bytes with which reads are measured, as `(name, bytes)`, smallest first. The bytes that
-    /// `threads` threads read together fit well into one level of memory: `L1`, `L2`, `L3` or `DRAM`. A level is
-    /// omitted if its number is not larger than that of the previous level.
+    /// Returns one number of bytes for a measurement of reads in each level of memory, as `(name of the level, bytes)`,
+    /// smallest first. The names are `L1`, `L2`, `L3` and `DRAM`. `threads` threads read so many bytes together, and
+    /// these bytes fit well into the level. A level is omitted if its number is not larger than that of the previous
+    /// level.
     pub fn sizes(&self, threads: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let threads = threads.max(1);
         // The first-level cache also holds some other data, and the shared cache is also used by other programs.
@@ -52,7 +53,7 @@ impl Memory {
     }
 }
 
-/// Returns the size in bytes of the cache of level `level` (1, 2 or 3) for data on the first processor. Returns `None`
+/// Returns the size in bytes of the data cache of level `level` (1, 2 or 3) of the first processor core. Returns `None`
 /// if the system does not report it.
 fn cache(level: u32) -> Option<usize> {
     (0..8).find_map(|index| {
@@ -65,7 +66,8 @@ fn cache(level: u32) -> Option<usize> {
     })
 }
 
-/// Returns the number of bytes that a text such as `48K` or `32M` names.
+/// Returns the number of bytes for a text such as `48K` (KiB) or `32M` (MiB); `None` for other texts, 0, or numbers
+/// that are too large.
 fn kib(text: &str) -> Option<usize> {
     let (digits, shift) = match text.strip_suffix('K') {
         Some(digits) => (digits, 10),

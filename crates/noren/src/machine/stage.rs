@@ -1,20 +1,21 @@
-//! Measurements in which several threads do the same work at the same time, in timed rounds.
+//! Measurements of a rate: several threads do the same work at the same time, in timed rounds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of rounds of a measurement; the work is timed once in each round. There are fewer rounds, but at
-/// least `LEAST_ROUNDS`, if one repetition of the work takes longer than the total time divided by `ROUNDS`.
+/// The maximum number of rounds of a measurement. In each round, each thread times some repetitions of the work. If one
+/// repetition takes longer than the total time divided by `ROUNDS`, there are fewer rounds, but at least
+/// `LEAST_ROUNDS`.
 const ROUNDS: usize = 12;
 const LEAST_ROUNDS: usize = 3;
 
 /// A measured rate: the number of units (operations, values or bytes) per second, of all threads together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rate {
-    /// The median over the rounds, in units per second.
+    /// The median rate over the timed rounds, in units (operations, values or bytes) per second.
     pub median: f64,
-    /// The rate of the fastest round, in units per second.
+    /// The rate of the fastest timed round, in units (operations, values or bytes) per second.
     pub best: f64,
 }
 
@@ -22,7 +23,7 @@ pub struct Rate {
 pub(super) struct Stage {
     barrier: Barrier,
     time: Duration,
-    /// The number of times that a thread repeats the measured work in one round.
+    /// The number of times that each thread repeats the measured work in one round.
     repetitions: AtomicUsize,
     rounds: AtomicUsize,
     /// For each round, the sum of the rates of all threads, in units per second.
@@ -49,9 +50,9 @@ pub(super) fn measure(threads: usize, time: Duration, part: impl Fn(&Stage) + Sy
 }
 
 impl Stage {
-    /// Measures on this thread how fast `work(n)` repeats an operation `n` times, and adds the rate to those of the
-    /// other threads. One operation counts as `units` units (operations, values or bytes). All threads begin each round
-    /// together.
+    /// Measures, on the calling thread, how fast `work` repeats the measured work, and adds the rate of each round to
+    /// the rates of the other threads. `work(n)` does the measured work `n` times; doing it once counts as `units`
+    /// units (operations, values or bytes). All threads begin each round together.
     pub(super) fn turns(&self, units: f64, mut work: impl FnMut(usize)) {
         work(1);
         // All threads find the number of repetitions at the same time, because they slow each other down. The result of
@@ -79,8 +80,8 @@ impl Stage {
     }
 }
 
-/// Returns how many repetitions of `work` fit into `time`, at least 1, and the seconds of one repetition. `work(n)`
-/// repeats an operation `n` times.
+/// Returns `(number of repetitions that fit into time, seconds of one repetition)`. The number is at least 1. `work(n)`
+/// does the measured work `n` times.
 fn fit(time: Duration, work: &mut impl FnMut(usize)) -> (usize, f64) {
     let mut repetitions = 1;
     loop {

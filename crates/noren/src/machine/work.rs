@@ -11,8 +11,8 @@ use std::hint::black_box;
 const VALUES: usize = 2048;
 /// The number of scores in a row of the probe `SoftmaxRow`.
 const ROW: usize = 256;
-/// The maximum number of chains. A chain is a sum in a register to which products are added one after another; the
-/// chains are independent of each other.
+/// The maximum number of chains. A chain is a sum in a register to which products are added one after another;
+/// different chains are independent of each other.
 const MOST_CHAINS: usize = 24;
 
 /// The work of the probe `Fma`: multiplications and additions, `a * x + y`, with all operands in registers.
@@ -31,8 +31,9 @@ impl Task for Fma<'_> {
     }
 }
 
-/// Returns the number of chains (independent sums in registers): as many as the kernels use, but at least six. Six
-/// chains are enough that the processor does not wait for the result of a multiplication and addition.
+/// Returns the number of chains (independent sums in registers): as many as the register tile of the kernels has, but
+/// at least six. With six chains, the processor does not have to wait for the result of the previous multiplication and
+/// addition.
 const fn chains<S: Simd>() -> usize {
     let chains = S::ROWS * S::VECTORS;
     assert!(chains <= MOST_CHAINS);
@@ -210,7 +211,7 @@ impl Task for Read<'_> {
     }
 }
 
-/// The number of vectors that `ReadRounds` reads and adds in one iteration of its loop.
+/// The number of vectors that the probe `Read` reads and adds in one iteration of its loop.
 const STREAM: usize = 8;
 
 struct ReadRounds<'a, V> {

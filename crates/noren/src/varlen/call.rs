@@ -9,10 +9,11 @@ use noren_mask::{Facts, Mask, Shape, Spec, atoms};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Attention over a batch of sequences: the sequences, and the arguments of flash-attention's varlen function.
+/// The arguments of a call that computes attention over a batch of sequences: the sequences, and the arguments of
+/// flash-attention's varlen function.
 ///
-/// [The module](crate::varlen) has examples and a table of differences. The order of operations on scores is: scale, softcap, ALiBi,
-/// mask, softmax with sinks.
+/// [The module](crate::varlen) has examples and a table of differences from flash-attention. The order of operations on
+/// scores is: scale, softcap, ALiBi, mask, softmax with sinks.
 #[derive(Clone, Debug)]
 pub struct Varlen<'a> {
     pub(super) sequences: Sequences,
@@ -32,15 +33,17 @@ pub struct Varlen<'a> {
 /// The result of [`Varlen::forward`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct VarlenOutput<T = f32> {
-    /// The output, contiguous: `[tokens, heads, v_dim]` for packed sequences, `[batch, heads, q_len, v_dim]` for padded ones. The
-    /// output of a query that reads no key, or belongs to no sequence, is 0.
+    /// The output, contiguous: `[tokens, heads, v_dim]` for packed sequences, `[batch, heads, q_len, v_dim]` for padded
+    /// sequences. The output of a query that reads no key or belongs to no sequence is 0.
     pub out: Vec<T>,
     /// The natural logarithm of each row's softmax denominator, contiguous: `[heads, tokens]` for packed sequences,
-    /// `[batch, heads, q_len]` for padded ones. Minus infinity for a query that reads no key, or belongs to no sequence.
+    /// `[batch, heads, q_len]` for padded sequences. Minus infinity for a query that reads no key or belongs to no
+    /// sequence.
     pub lse: Vec<f32>,
 }
 
-/// One limit of a window, in tokens: -1 or `None` for no limit. Made from an integer or from an `Option` of an integer.
+/// One limit of a window, as a number of tokens. An integer or an `Option` of an integer is converted to this type; -1
+/// and `None` mean no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowLimit(Option<i64>);
 
@@ -65,7 +68,7 @@ macro_rules! window_limits {
 
 window_limits!(i32 i64 u32 usize);
 
-/// The arguments. Each method returns the call with one argument set.
+/// The constructor, and setters: each setter sets one argument and returns the call.
 impl<'a> Varlen<'a> {
     /// Returns a call over `sequences` in which each query reads all keys of its sequence.
     pub fn new(sequences: Sequences) -> Self {
@@ -85,21 +88,21 @@ impl<'a> Varlen<'a> {
         }
     }
 
-    /// Sets the factor of `q . k` [default: `1 / sqrt(head_dim)`].
+    /// Sets the factor by which the dot products `q . k` are multiplied [default: `1 / sqrt(head_dim)`].
     pub fn softmax_scale(mut self, scale: impl Into<Option<f32>>) -> Self {
         self.softmax_scale = scale.into();
         self
     }
 
-    /// Sets whether queries read only keys up to their own position [default: false]. The last query has the position of the last
-    /// key. If true, the right limit of the window is 0.
+    /// Sets whether queries read only keys up to their own position [default: false]. The last query of a sequence has
+    /// the position of its last key. `true` overrides the right limit of the window with 0.
     pub fn causal(mut self, causal: bool) -> Self {
         self.causal = causal;
         self
     }
 
-    /// Sets the window: a query at position `i` reads the keys `i - left..=i + right` of its sequence. The last query has the
-    /// position of the last key. -1 or `None` is no limit [default: -1, -1].
+    /// Sets the window: a query at position `i` reads the keys at the positions `i - left..=i + right` of its sequence.
+    /// The last query of a sequence has the position of its last key. -1 or `None` means no limit [default: -1, -1].
     pub fn window_size(mut self, left: impl Into<WindowLimit>, right: impl Into<WindowLimit>) -> Self {
         self.window_size = [left.into().0, right.into().0];
         self
@@ -111,24 +114,26 @@ impl<'a> Varlen<'a> {
         self
     }
 
-    /// Sets the slopes of ALiBi, `[heads]` or `[sequences, heads]`: `-slope * |i - j|` is added to the score of the query at position
-    /// `i` and the key at position `j`.
+    /// Sets the slopes of ALiBi, `[heads]` or `[sequences, heads]`: `-slope * |i - j|` is added to the score of the
+    /// query at position `i` and the key at position `j`.
     pub fn alibi_slopes(mut self, slopes: impl Into<Option<&'a [f32]>>) -> Self {
         self.alibi_slopes = slopes.into();
         self
     }
 
-    /// Sets the sinks, `[heads]`: a logit for each query head that is added to the denominator of the softmax only.
+    /// Sets the sinks, `[heads]`: one logit for each query head. The exponential of the logit is added only to the
+    /// softmax denominator.
     pub fn sinks(mut self, sinks: impl Into<Option<&'a [f32]>>) -> Self {
         self.sinks = sinks.into();
         self
     }
 
-    /// Sets a mask that also applies, within each sequence: a text, a [`Mask`] or a [`Spec`](crate::Spec) with a softcap or ALiBi.
-    /// Positions count from the first key of the sequence.
+    /// Sets a mask within each sequence, in addition to the causal limit and the window: a text, a [`Mask`] or a
+    /// [`Spec`](crate::Spec) with a softcap or ALiBi. The first key of each sequence has the position 0.
     ///
     /// # Errors
-    /// Returns [`Error::Parse`] if a text is not a valid mask, and [`Error::Option`] for a plan, which has fixed lengths.
+    /// Returns [`Error::Parse`] if a text is not a valid mask, and [`Error::Option`] for a plan, which has fixed
+    /// lengths.
     pub fn mask(mut self, mask: impl IntoMasking<'a>) -> Result<Self, Error> {
         match mask.into_masking()? {
             Masking::Spec(spec) => self.spec = Some(spec),
@@ -136,7 +141,7 @@ impl<'a> Varlen<'a> {
                 return Err(Error::Option {
                     name: "mask",
                     given: "a plan".to_owned(),
-                    problem: "a plan has fixed lengths, and the planner makes one for each sequence: give the mask"
+                    problem: "a plan has fixed lengths, and the planner makes a plan for each sequence: give the mask instead of a plan"
                         .to_owned(),
                 });
             }
@@ -144,7 +149,8 @@ impl<'a> Varlen<'a> {
         Ok(self)
     }
 
-    /// Sets the facts that the mask needs: one entry for each sequence, in order, or one entry for all sequences.
+    /// Sets the facts that the mask needs (data given when a mask is bound: lengths, documents, ...): one entry for
+    /// each sequence, in order, or one entry for all sequences.
     pub fn facts(mut self, facts: impl Into<Vec<Facts>>) -> Self {
         self.facts = facts.into();
         self
@@ -176,7 +182,7 @@ impl<'a> Varlen<'a> {
 
 /// The options and the plan of each sequence, after all checks.
 pub(super) struct Prepared<'a> {
-    /// The options of all sequences (one entry), or of each sequence.
+    /// One entry with the options for all sequences, or one entry for each sequence.
     options: Vec<Options<'a>>,
     /// The plan of each sequence; `None` for a sequence without queries or without keys.
     pub(super) plans: Vec<Option<Arc<Ready>>>,
@@ -200,17 +206,22 @@ impl<'a> Varlen<'a> {
     ) -> Result<Prepared<'a>, Error> {
         let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
         let v_dim = v.shape()[3];
-        for (name, given, expected) in
-            [("k", k.shape(), [batch, kv_heads, kv_len, head_dim]), ("v", v.shape(), [batch, kv_heads, kv_len, v_dim])]
-        {
+        for (name, given, expected, width) in [
+            ("k", k.shape(), [batch, kv_heads, kv_len, head_dim], "head_dim"),
+            ("v", v.shape(), [batch, kv_heads, kv_len, v_dim], "v_dim"),
+        ] {
             if given != expected {
-                let what = "[batch, kv_heads, tokens, head_dim]";
-                let expected = format!("the other arrays require {what} = {expected:?}: give arrays of equal sizes");
+                let expected = format!(
+                    "the shapes of the other arrays require the shape [batch, kv_heads, tokens, {width}] = {expected:?}: give arrays whose sizes fit each other"
+                );
                 return Err(mismatch(name, given.to_vec(), expected));
             }
         }
-        if head_dim > MOST_DIM || v_dim > MOST_DIM {
-            return Err(mismatch("q or v", vec![head_dim, v_dim], "a row has at most 2^24 values".to_owned()));
+        for (name, given) in [("q", q.shape()), ("v", v.shape())] {
+            if given[3] > MOST_DIM {
+                let expected = "the length of the last dimension can be at most 2^24".to_owned();
+                return Err(mismatch(name, given.to_vec(), expected));
+            }
         }
         let shape = Shape::square(1).heads(heads).kv_heads(kv_heads);
         shape.check()?;
@@ -218,12 +229,19 @@ impl<'a> Varlen<'a> {
         let options = self.options(heads)?;
         options.iter().try_for_each(|options| options.check(&shape))?;
         if self.facts.len() > 1 && self.facts.len() != self.sequences.len() {
-            let problem = format!("there are {} sequences: give one entry, or one for each", self.sequences.len());
+            let problem = format!(
+                "there are {} sequences: give one `Facts` (the data that the mask needs) for all sequences, or one for each sequence",
+                self.sequences.len()
+            );
             return Err(Error::Option { name: "facts", given: format!("{} entries", self.facts.len()), problem });
         }
         let elements = [batch, heads, q_len, v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
         if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
-            return Err(mismatch("v", v.shape().to_vec(), "the output would not fit into memory".to_owned()));
+            return Err(mismatch(
+                "v",
+                v.shape().to_vec(),
+                "the output would not fit into memory: give a v with a smaller last dimension".to_owned(),
+            ));
         }
         let mask = self.whole_mask()?;
         let lens = self.sequences.rows.iter().map(|rows| (rows.q.len(), rows.k.len()));
@@ -231,7 +249,8 @@ impl<'a> Varlen<'a> {
         Ok(Prepared { options, plans, shape: [batch, heads, q_len, v_dim] })
     }
 
-    /// Returns the options for all sequences, or one entry for each sequence if the slopes of ALiBi differ.
+    /// Returns one entry with the options for all sequences. If the slopes of ALiBi are given for each sequence,
+    /// returns one entry for each sequence.
     fn options(&self, heads: usize) -> Result<Vec<Options<'a>>, Error> {
         let scores = self.spec.as_ref().map_or(&[][..], |spec| &spec.scores);
         let mut options = Options::new().scale(self.softmax_scale).threads(self.threads).isa(self.isa);
@@ -242,8 +261,8 @@ impl<'a> Varlen<'a> {
                 part: score.to_string(),
                 what: format!("the array `{name}`"),
                 fix:
-                    "sequences have different lengths, so only softcap, alibi and sinks are possible: give sinks with \
-                      Varlen::sinks"
+                    "a call over sequences of different lengths accepts only the score modifiers softcap, alibi and sinks, and \
+                     the array of sinks is given with Varlen::sinks"
                         .to_owned(),
             })
         })?;
@@ -264,7 +283,7 @@ impl<'a> Varlen<'a> {
         }
     }
 
-    /// Returns the mask with the causal limit and the window.
+    /// Returns the complete mask of the call: the cells that the mask, the causal limit and the window all allow.
     fn whole_mask(&self) -> Result<Mask, Error> {
         let [left, right] = self.window_size;
         for limit in [left, right].into_iter().flatten() {

@@ -12,8 +12,9 @@ use crate::{Element, Error, GradientsMut, Inputs, Isa, Outputs, Saved, View, Vie
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The passes. The arrays have four dimensions: `[1, heads, tokens, head_dim]` for packed sequences
-/// ([`packed`](super::packed) makes such a view), `[batch, heads, len, head_dim]` for padded ones.
+/// The methods that compute the forward and the backward pass. The arrays have four dimensions: `[1, heads, tokens,
+/// head_dim]` for packed sequences ([`packed`](super::packed) makes such a view), and `[batch, heads, len, head_dim]`
+/// for padded sequences.
 impl Varlen<'_> {
     /// Computes the attention of all sequences.
     ///
@@ -35,12 +36,12 @@ impl Varlen<'_> {
         Ok(VarlenOutput { out, lse })
     }
 
-    /// Computes the attention of all sequences and writes the outputs to the caller's memory. Every row is written: the output of
-    /// a query that reads no key, or belongs to no sequence, is 0, and its log-sum-exp minus infinity.
+    /// Computes the attention of all sequences and writes the outputs to the caller's memory. Every row is written: for
+    /// a query that reads no key, or belongs to no sequence, the output is 0 and the log-sum-exp is minus infinity.
     ///
     /// # Errors
-    /// Returns an error if arrays, outputs or arguments do not fit each other, if the sequences are not inside the arrays, if the mask
-    /// does not fit a sequence, and [`Error::Cancelled`] if the call was cancelled.
+    /// Returns an error if arrays, outputs or arguments do not fit each other, if the sequences are not inside the
+    /// arrays, or if the mask does not fit a sequence. Returns [`Error::Cancelled`] if the call was cancelled.
     pub fn forward_into<T: Element>(
         &self,
         planner: &Planner,
@@ -82,9 +83,10 @@ impl Varlen<'_> {
     }
 
     /// Computes the gradients of `sum(out * dout)` and writes them to the caller's memory, as
-    /// [`attention_backward_into`](crate::attention_backward_into) does. `saved` has the results of the forward pass: the output and
-    /// its gradient in the layout of the queries, and the log-sum-exps as [`forward_into`](Self::forward_into) writes them. Every
-    /// element is written: the gradients of rows that no query reads, or that belong to no sequence, are 0.
+    /// [`attention_backward_into`](crate::attention_backward_into) does. `saved` has the output of the forward pass,
+    /// the gradient of the output (both in the layout of the queries), and the log-sum-exps as
+    /// [`forward_into`](Self::forward_into) writes them. Every element of the gradients is written. The gradients of
+    /// keys and values that no query reads, and of rows that belong to no sequence, are 0.
     ///
     /// ```
     /// use noren::varlen::{Planner, Sequences, Varlen, packed, packed_mut};
@@ -106,8 +108,8 @@ impl Varlen<'_> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`forward_into`](Self::forward_into), and an error if `saved` or a gradient has a wrong shape, or if the
-    /// gradient of a bias or of soft weights is requested, which a call does not have.
+    /// Returns the errors of [`forward_into`](Self::forward_into), and an error if `saved` or a gradient has a wrong
+    /// shape. Returns an error if the gradient of a bias or of soft weights is requested: a `Varlen` has neither.
     pub fn backward_into<T: Element>(
         &self,
         planner: &Planner,
@@ -181,7 +183,7 @@ impl Varlen<'_> {
 }
 
 impl Prepared<'_> {
-    /// Returns the cost of each sequence, as a number of multiplications.
+    /// Returns the cost of each sequence in multiplications; 0 for a sequence without a plan.
     fn costs<T: Element>(&self, inputs: &Inputs<'_, T>) -> Vec<u64> {
         let head_dim = inputs.q.shape()[3] as u64;
         let cost = |ready: &std::sync::Arc<super::planner::Ready>| ready.jobs.cost().saturating_mul(head_dim);
@@ -190,7 +192,7 @@ impl Prepared<'_> {
 }
 
 impl SequenceRows {
-    /// Returns the part of the arrays that this sequence has.
+    /// Returns views of the rows of one sequence in the arrays `q`, `k` and `v` of the call.
     fn of<'a, T: Element>(&self, Inputs { q, k, v }: &Inputs<'a, T>) -> Inputs<'a, T> {
         let SequenceRows { batch, q: queries, k: keys } = self;
         Inputs {
@@ -201,9 +203,9 @@ impl SequenceRows {
     }
 }
 
-/// Runs `run(i, threads)` for each sequence `i`, on at most `threads` threads in all. `costs` has the number of multiplications of
-/// each sequence. Long sequences are computed one after another, each by all threads; then each thread takes one of the other
-/// sequences after another.
+/// Calls `run(i, n)` for each sequence `i`; `n` is the number of threads that the call may use. All calls together use
+/// at most `threads` threads. `costs` has the number of multiplications of each sequence. First, all threads together
+/// compute the long sequences, one after another. Then each thread computes short sequences alone, one after another.
 fn each(threads: usize, costs: &[u64], run: impl Fn(usize, usize) + Sync) {
     let total = costs.iter().fold(0u64, |total, cost| total.saturating_add(*cost));
     let threads = worth_threads(threads, total);

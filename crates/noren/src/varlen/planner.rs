@@ -1,4 +1,4 @@
-//! [`Planner`]: plans of sequences, kept for lengths that return.
+//! [`Planner`]: plans of sequences, kept for later sequences of the same lengths.
 
 use crate::Error;
 use crate::kernel::forward::Jobs;
@@ -6,9 +6,10 @@ use noren_mask::{Facts, Mask, Plan, Shape};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Plans of sequences by mask, facts, numbers of heads, and lengths. Threads can share a planner.
+/// A store of plans for sequences. The planner looks up a plan by the mask, the facts (data) to which the mask is
+/// bound, the numbers of heads, and the numbers of queries and keys. Threads can share a planner.
 ///
-/// A planner keeps a limited number of plans. When it is full, the plan that was not used for the longest time is removed. A plan
+/// A planner keeps a limited number of plans. When the planner is full, the least recently used plan is removed. A plan
 /// of a window or causal mask takes a few hundred bytes for each 96 queries.
 ///
 /// ```
@@ -25,28 +26,31 @@ pub struct Planner {
 #[derive(Default)]
 struct Kept {
     families: Vec<Family>,
-    /// The number of plans of all families.
+    /// The number of plans in all `families`.
     count: usize,
-    /// The number of lookups so far, by which the time of the last use is measured.
+    /// A counter that rises with each lookup and each new plan. Its value at the last use of a plan shows which plan
+    /// was used least recently.
     clock: u64,
     made: u64,
 }
 
-/// The plans of one mask, for different lengths.
+/// The plans for one mask, the facts to which the mask is bound (data such as document lengths), and the numbers of
+/// heads. The plans of a family differ in the numbers of queries and keys.
 struct Family {
     mask: Mask,
     facts: Option<Facts>,
     heads: usize,
     kv_heads: usize,
-    /// The plans by numbers of queries and keys, each with the time of its last use.
+    /// The plans by `(number of queries, number of keys)`, each with the value of `Kept::clock` at its last use.
     plans: HashMap<(usize, usize), (Arc<Ready>, u64)>,
 }
 
-/// A plan with the work that is derived from it.
+/// A plan, with the jobs (units of work, each for one thread) into which it is divided.
 pub(super) struct Ready {
     pub(super) plan: Plan,
     pub(super) jobs: Jobs,
-    /// The plan without reordering, for the backward pass; `None` if `plan` has no reordering.
+    /// A plan for the backward pass, which keeps queries and keys in the order of the arrays; `None` if `plan` itself
+    /// keeps this order.
     in_place: OnceLock<Option<Plan>>,
 }
 
@@ -66,7 +70,8 @@ impl Ready {
         Ok(Ready { jobs: Jobs::new(&plan), plan, in_place: OnceLock::new() })
     }
 
-    /// Returns the plan without reordering.
+    /// Returns a plan that keeps queries and keys in the order of the arrays (not reordered). The plan is made in the
+    /// first call.
     pub(super) fn in_place(&self) -> &Plan {
         let reordered = self.in_place.get_or_init(|| match self.plan.in_place() {
             std::borrow::Cow::Borrowed(_) => None,
@@ -84,7 +89,7 @@ impl Default for Planner {
 }
 
 impl Planner {
-    /// Returns a planner that keeps at most `capacity` plans. With 0, no plan is kept.
+    /// Returns a planner that stores at most `capacity` plans. If `capacity` is 0, no plan is stored.
     pub fn new(capacity: usize) -> Self {
         Planner { capacity, kept: Mutex::default() }
     }
@@ -104,7 +109,8 @@ impl Planner {
         self.len() == 0
     }
 
-    /// Returns the number of plans that this planner has made so far. The number does not rise in a call for which all plans were kept.
+    /// Returns the number of plans that this planner has made so far. A call for which all plans are already stored
+    /// does not change this number.
     pub fn plans_made(&self) -> u64 {
         self.lock().made
     }
@@ -118,8 +124,9 @@ impl Planner {
         drop(families);
     }
 
-    /// Returns the plan of each sequence, `None` for a sequence without queries or without keys. `lens` has the numbers of
-    /// queries and keys of each sequence; `facts` has one entry for each sequence, one for all sequences, or no entry.
+    /// Returns the plan of each sequence, `None` for a sequence without queries or without keys. `lens` has `(number of
+    /// queries, number of keys)` for each sequence. `facts` are the data to which the mask is bound: one entry for each
+    /// sequence, one entry for all sequences, or no entry.
     pub(super) fn plans(
         &self,
         request: &Request<'_>,
@@ -159,7 +166,7 @@ impl Planner {
         Ok(found)
     }
 
-    /// Keeps a new plan and returns it. Removes other plans if there are too many.
+    /// Stores the new plan `ready` and returns it. If the store is full, first removes the least recently used plans.
     fn keep(
         &self,
         request: &Request<'_>,
@@ -197,7 +204,8 @@ impl Planner {
 }
 
 impl Kept {
-    /// Returns the index of the family of a mask with facts.
+    /// Returns the index in `families` of the family for the mask and the numbers of heads in `request`, and for the
+    /// facts `facts`. Returns `None` if there is no such family.
     fn family(&self, request: &Request<'_>, facts: Option<&Facts>) -> Option<usize> {
         self.families.iter().position(|family| {
             (family.heads, family.kv_heads) == (request.heads, request.kv_heads)
@@ -206,7 +214,8 @@ impl Kept {
         })
     }
 
-    /// Returns a plan of the family with the index `family` and records its use.
+    /// Returns the plan for the lengths `lens`, `(queries, keys)`, of the family with the index `family`, and records
+    /// its use. Returns `None` if there is no such plan.
     fn used(&mut self, family: usize, lens: (usize, usize)) -> Option<Arc<Ready>> {
         self.clock += 1;
         let (ready, used) = self.families[family].plans.get_mut(&lens)?;
@@ -214,7 +223,8 @@ impl Kept {
         Some(ready.clone())
     }
 
-    /// Removes the plan that was not used for the longest time and returns it. Removes its family if no plan of the family is left.
+    /// Removes the least recently used plan and returns it. Also removes the family of this plan if no other plan of
+    /// the family is left. Returns `None` if there is no plan.
     fn remove_oldest(&mut self) -> Option<Arc<Ready>> {
         let all = self.families.iter().enumerate();
         let all = all.flat_map(|(i, family)| family.plans.iter().map(move |(lens, (_, used))| (*used, i, *lens)));
@@ -230,6 +240,6 @@ impl Kept {
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} plans of {} masks", self.count, self.families.len())
+        write!(f, "{} plans for {} masks", self.count, self.families.len())
     }
 }

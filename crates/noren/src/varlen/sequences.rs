@@ -1,4 +1,4 @@
-//! [`Sequences`]: the places of the sequences in the arrays of a call.
+//! [`Sequences`]: the ranges of rows that the sequences have in the arrays of a call.
 
 use crate::{Element, Error, View, ViewMut};
 use std::fmt::Display;
@@ -16,11 +16,11 @@ pub struct Sequences {
 pub(super) enum Form {
     /// All sequences are one after another in batch row 0.
     Packed,
-    /// Each sequence is the beginning of one batch row.
+    /// Each sequence is at the beginning of one batch row.
     Padded,
 }
 
-/// The rows of one sequence.
+/// The batch row of one sequence, with the ranges of its query rows (`q`) and key rows (`k`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SequenceRows {
     pub(super) batch: usize,
@@ -29,22 +29,24 @@ pub(super) struct SequenceRows {
 }
 
 impl Sequences {
-    /// Returns sequences that are packed one after another. Sequence `i` has the queries `cu_seqlens_q[i]..cu_seqlens_q[i + 1]`
-    /// and the keys `cu_seqlens_k[i]..cu_seqlens_k[i + 1]`. A sequence may have no queries, no keys, or neither.
+    /// Returns sequences that are packed one after another. Sequence `i` has the queries
+    /// `cu_seqlens_q[i]..cu_seqlens_q[i + 1]` and the keys `cu_seqlens_k[i]..cu_seqlens_k[i + 1]`. A sequence may be
+    /// without queries, without keys, or without both.
     ///
-    /// The arrays of the call are `[1, heads, tokens, head_dim]`: [`packed`] returns such a view of `[tokens, heads, head_dim]`.
+    /// The arrays of the call are `[1, heads, tokens, head_dim]`: [`packed`] returns such a view of `[tokens, heads,
+    /// head_dim]`.
     ///
     /// ```
     /// use noren::varlen::Sequences;
     /// assert_eq!(Sequences::packed(&[0, 5, 12], &[0, 5, 12])?.len(), 2);
     /// let error = Sequences::packed(&[0, 5, 4], &[0, 5, 12]).unwrap_err().to_string();
-    /// assert!(error.starts_with("cu_seqlens_q is 5, 4 at index 1: the values must not fall"), "{error}");
+    /// assert!(error.starts_with("cu_seqlens_q is 5, 4 at index 1: no value may be smaller"), "{error}");
     /// # Ok::<(), noren::Error>(())
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a list has fewer than 2 values, does not begin at 0, falls, or has a value above 2^31 - 1, or if the lists
-    /// have different lengths.
+    /// Returns an error if a list has fewer than 2 values, does not begin at 0, falls, or has a value above 2^31 - 1,
+    /// or if the lists have different lengths.
     pub fn packed<I: Copy + Display + TryInto<i64>>(cu_seqlens_q: &[I], cu_seqlens_k: &[I]) -> Result<Self, Error> {
         let (q, k) = (cumulative("cu_seqlens_q", cu_seqlens_q)?, cumulative("cu_seqlens_k", cu_seqlens_k)?);
         same_count("cu_seqlens_k", k.len(), "cu_seqlens_q", q.len())?;
@@ -53,8 +55,8 @@ impl Sequences {
         Ok(Sequences { form: Form::Packed, rows: rows.collect() })
     }
 
-    /// Returns sequences of which each is the beginning of one batch row of padded arrays, `[batch, heads, len, head_dim]`. Row `i`
-    /// has `q_lens[i]` queries and `k_lens[i]` keys.
+    /// Returns the sequences of a padded batch, `[batch, heads, len, head_dim]`. Each sequence is at the beginning of
+    /// one batch row: row `i` begins with `q_lens[i]` queries and `k_lens[i]` keys.
     ///
     /// ```
     /// use noren::{Inputs, View, varlen::{Planner, Sequences, Varlen}};
@@ -67,7 +69,8 @@ impl Sequences {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if a length is negative or above 2^31 - 1, if there is no length, or if the lists have different lengths.
+    /// Returns an error if a length is negative or above 2^31 - 1, if there is no length, or if the lists have
+    /// different lengths.
     pub fn padded<I: Copy + Display + TryInto<i64>>(q_lens: &[I], k_lens: &[I]) -> Result<Self, Error> {
         let lengths = |name: &'static str, list: &[I]| -> Result<Vec<usize>, Error> {
             list.iter().map(|len| count(name, *len)).collect()
@@ -87,13 +90,13 @@ impl Sequences {
         self.rows.len()
     }
 
-    /// Returns whether there are no sequences, which is never true: the constructors refuse empty lists.
+    /// Returns whether there are no sequences. The result is always false, because the constructors refuse empty lists.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Returns an error if the arrays do not contain all sequences. The arrays have `batch` batch rows of `q_len` queries and
-    /// `kv_len` keys.
+    /// Returns an error if the arrays do not contain all sequences. The arrays have `batch` batch rows of `q_len`
+    /// queries and `kv_len` keys.
     pub(super) fn check(&self, batch: usize, q_len: usize, kv_len: usize) -> Result<(), Error> {
         let last = |of: fn(&SequenceRows) -> usize| self.rows.iter().map(of).max().unwrap_or(0);
         let (expected, names) = match self.form {
@@ -105,7 +108,7 @@ impl Sequences {
                 Form::Packed => "packed arrays have one batch row: give [1, heads, tokens, head_dim]".to_owned(),
                 Form::Padded => format!("there are {expected} lengths: give one batch row for each length"),
             };
-            return Err(Error::Shape { name: "the batch of q", given: vec![batch], expected });
+            return Err(Error::Shape { name: "q's batch dimension", given: vec![batch], expected });
         }
         for (name, of, last, rows) in
             [(names[0], "q", last(|rows| rows.q.end), q_len), (names[1], "k", last(|rows| rows.k.end), kv_len)]
@@ -119,7 +122,9 @@ impl Sequences {
         Ok(())
     }
 
-    /// Returns, for each batch row, the rows of queries (`q`) or keys that belong to no sequence: those after the last sequence.
+    /// Returns the rows that belong to no sequence, as `(batch row, range of rows after the last sequence)` for each
+    /// batch row. The rows are those of the queries if `q` is true, otherwise those of the keys. Each batch row has
+    /// `len` rows.
     pub(super) fn unused(&self, batch: usize, q: bool, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         (0..batch).map(move |b| {
             let end = |rows: &SequenceRows| if q { rows.q.end } else { rows.k.end };
@@ -132,7 +137,8 @@ impl Sequences {
     }
 }
 
-/// Returns a view `[1, heads, tokens, head_dim]` of the packed array `data`, which is `[tokens, heads, head_dim]`. Nothing is copied.
+/// Returns a view `[1, heads, tokens, head_dim]` of the packed array `data`, which is `[tokens, heads, head_dim]`.
+/// Nothing is copied.
 ///
 /// # Errors
 /// Returns an error if a dimension is 0 or if `data` does not have exactly the values of the shape.
@@ -150,21 +156,24 @@ pub fn packed_mut<T: Element>(data: &mut [T], shape: [usize; 3]) -> Result<ViewM
     ViewMut::strided(data, shape, strides, 0)
 }
 
-/// Returns the shape and the strides of `[1, heads, tokens, width]` for contiguous memory `[tokens, heads, width]` of `len` values.
+/// Returns the shape and the strides of a view `[1, heads, tokens, width]` of contiguous memory `[tokens, heads,
+/// width]`. Returns an error if a dimension is 0 or if `len`, the number of values in the memory, does not fit the
+/// shape.
 fn by_token(len: usize, [tokens, heads, width]: [usize; 3]) -> Result<([usize; 4], [isize; 4]), Error> {
     let given = vec![tokens, heads, width];
     let wrong = |expected: String| Error::Shape { name: "a packed array", given: given.clone(), expected };
     for (name, size) in [("tokens", tokens), ("heads", heads), ("head_dim", width)] {
         if size == 0 {
             return Err(wrong(format!(
-                "{name} is 0: give [tokens, heads, head_dim] with at least 1 for each dimension"
+                "the dimension {name} is 0: give [tokens, heads, head_dim] with at least 1 for each dimension"
             )));
         }
     }
     let count = tokens.checked_mul(heads).and_then(|n| n.checked_mul(width));
     if count != Some(len) {
-        let expected = "[tokens, heads, head_dim] must have exactly as many values";
-        return Err(wrong(format!("the memory has {len} values: {expected}")));
+        return Err(wrong(format!(
+            "the memory has {len} values: give a shape [tokens, heads, head_dim] with exactly as many values"
+        )));
     }
     Ok(([1, heads, tokens, width], [0, width as isize, (heads * width) as isize, 1]))
 }
@@ -174,15 +183,19 @@ fn cumulative<I: Copy + Display + TryInto<i64>>(name: &'static str, list: &[I]) 
     let values = list.iter().map(|value| count(name, *value)).collect::<Result<Vec<_>, _>>()?;
     let [first, _, ..] = values[..] else {
         let given = format!("a list of {} values", values.len());
-        return Err(refuse(name, given, "give 0 and then the end of each sequence, at least 2 values"));
+        return Err(refuse(name, given, "give at least 2 values: 0, and then the end of each sequence"));
     };
     if first != 0 {
-        return Err(refuse(name, format!("{first} at index 0"), "the first sequence begins at 0: put 0 in front"));
+        return Err(refuse(
+            name,
+            format!("{first} at index 0"),
+            "the first sequence begins at 0: insert 0 as the first value",
+        ));
     }
     match values.windows(2).position(|pair| pair[0] > pair[1]) {
         None => Ok(values),
         Some(i) => {
-            let problem = "the values must not fall: give the sum of all lengths up to each sequence";
+            let problem = "no value may be smaller than the value before it: give the sum of the lengths of all sequences up to each end";
             Err(refuse(name, format!("{}, {} at index {i}", values[i], values[i + 1]), problem))
         }
     }

@@ -461,7 +461,7 @@ fn wrong_paths_of_guesses_are_refused() {
     cache.append(x.view(), x.view()).unwrap();
     assert_eq!(
         message(cache.keep(0, 11, &[])),
-        "cache: sequence 0 has 10 tokens, but 11 guesses are given: give at most 10"
+        "cache: `guesses` is 11, but sequence 0 has only 10 tokens: give at most 10"
     );
     assert_eq!(
         message(cache.keep(0, 3, &[1, 3])),
@@ -623,7 +623,7 @@ fn wrong_use_is_refused_by_name() {
     let narrow = Array::random([2, 2, 1, 3], 1);
     assert_eq!(
         message(cache.append(narrow.view(), one.view())),
-        "k has shape [2, 2, 1, 3] but the cache and the new tokens of k require the shape [sequences, kv_heads, new, head_dim] = [2, 2, 1, 4]"
+        "k has shape [2, 2, 1, 3] but the sizes of the cache and the number of new tokens in k require the shape [sequences, kv_heads, new, head_dim] = [2, 2, 1, 4]"
     );
     assert_eq!(
         message(cache.append_ragged(
@@ -631,16 +631,19 @@ fn wrong_use_is_refused_by_name() {
             View::new(&x.data[..80], [1, 2, 10, 4]).unwrap(),
             &[0, 4, 9]
         )),
-        "cache: cu_seqlens are [0, 4, 9]: 10 new tokens are given: the last entry must be equal to this number"
+        "cache: cu_seqlens are [0, 4, 9]: 10 new tokens are given: the last entry of cu_seqlens must be equal to this number"
     );
     assert_eq!(message(cache.truncate(2, 0)), "cache: there is no sequence 2: sequences are numbered from 0 to 1");
-    assert_eq!(message(cache.truncate(1, 11)), "cache: sequence 1 has 10 tokens and cannot be truncated to 11");
+    assert_eq!(
+        message(cache.truncate(1, 11)),
+        "cache: sequence 1 has 10 tokens and cannot be truncated to 11: give at most 10"
+    );
     let plan = cache.plan(&atoms::causal(), &Facts::new(), 4, 1).unwrap();
     let q = Array::random([2, 4, 1, 4], 3);
     assert!(cache.attention(q.view(), &plan, &Options::default()).is_ok());
     assert_eq!(
         message(cache.attention(one.view(), &plan, &Options::default()).map(drop)),
-        "q has shape [2, 2, 1, 4] but the plan and the cache require the shape [sequences, heads, new, head_dim] = [2, 4, 1, 4] for the queries"
+        "q has shape [2, 2, 1, 4] but the queries of this plan and cache have the shape [sequences, heads, new, head_dim] = [2, 4, 1, 4]: give queries of this shape"
     );
     cache.append(one.view(), one.view()).unwrap();
     assert_eq!(

@@ -41,7 +41,7 @@ fn options_that_make_no_sense() {
         (plain().bias(Bias::Alibi(vec![1.0; 3])), "alibi slopes has shape [3] but there are 4"),
         (plain().bias(Bias::Dense(wide.view())), "bias has shape [1, 1, 8, 9] but each dimension"),
         (plain().soft(wide.view()), "soft weights has shape [1, 1, 8, 9] but each dimension"),
-        (plain().bias(Bias::Relative { table: table.view() }), "with an odd last dimension"),
+        (plain().bias(Bias::Relative { table: table.view() }), "must have the shape [1, 4 or 1, 1, 2 * reach + 1]"),
     ] {
         let message = refused(Q, K, K, &options);
         assert!(message.contains(words), "{message:?} should contain {words:?}");

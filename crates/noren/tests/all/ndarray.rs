@@ -62,7 +62,7 @@ fn outputs_may_be_arrays_without_gaps() {
 
     let mut wide = Array4::<f32>::zeros((1, 2, 7, 8));
     let error = attend.forward_into(&x, &x, &x, wide.slice_mut(s![.., .., .., ..4]), None).unwrap_err();
-    assert!(error.to_string().contains("the elements of the array have gaps between them"), "{error}");
+    assert!(error.to_string().contains("the memory of this array has gaps between its elements"), "{error}");
     let mut small = Array4::<f32>::zeros((1, 2, 7, 3));
     assert!(matches!(attend.forward_into(&x, &x, &x, &mut small, None), Err(Error::Shape { name: "out", .. })));
 }
@@ -75,6 +75,11 @@ fn other_shapes_are_refused() {
     assert!(matches!(&error, Error::Shape { given, .. } if given == &[2, 7, 4]), "{error}");
     let empty = Array4::<f32>::zeros((1, 2, 0, 4));
     assert!(matches!(attend(&empty, &x, &x, "causal"), Err(Error::View { .. })));
+    // a broadcast array whose copy would not fit into memory
+    let single = Array4::<f32>::zeros((1, 1, 1, 4));
+    let wide = single.broadcast((1 << 20, 1 << 20, 1 << 12, 4)).unwrap();
+    let error = attend(wide, &x, &x, "causal").unwrap_err().to_string();
+    assert!(error.contains("[1048576, 1048576, 4096, 4]") && error.contains("memory"), "{error}");
     let dynamic = x.clone().into_dyn().into_dimensionality::<Ix4>().unwrap();
     assert!(attend(&dynamic, &x, &x, "causal").is_ok());
 }

@@ -195,28 +195,28 @@ fn what_contradicts_is_refused() {
     for (got, words) in [
         (
             message(Attend::new(&ready).unwrap().facts(Facts::new()).forward(x, x, x)),
-            "facts is given together with a plan: a plan already contains facts",
+            "facts is set: the mask is a plan, which already contains facts",
         ),
         (
             message(Attend::new(&ready).unwrap().query_offset(3).forward(x, x, x)),
-            "query_offset is given together with a plan",
+            "query_offset is set: the mask is a plan",
         ),
         (
             message(attend(x, x, x, plan("causal", &Shape::square(5), &Facts::new()))),
-            "bind the mask to the arrays' sizes",
+            "bind the mask to the sizes of the arrays",
         ),
         (
             message(with("causal + softcap(2)").softcap(3.0).forward(x, x, x)),
-            "score is `softcap(2)`: at most one score of each kind is possible",
+            "score is `softcap(2)`: the mask and the options together have two score modifiers of this kind",
         ),
     ] {
         assert!(got.contains(words), "{got:?} should contain {words:?}");
     }
     let mut cache = KvCache::contiguous(&KvShape::new(1, 8), 16).unwrap();
     let error = Attend::new(&ready).unwrap().decode(&mut cache, x, x, x).unwrap_err().to_string();
-    assert!(error.contains("the cache makes a plan for each step: give the mask instead"), "{error}");
+    assert!(error.contains("makes a plan for each step of the cache: give the mask instead of a plan"), "{error}");
     let error = with("causal").query_offset(3).decode(&mut cache, x, x, x).unwrap_err().to_string();
-    assert!(error.contains("the cache gives the positions of the queries"), "{error}");
+    assert!(error.contains("takes the positions of the queries from the cache"), "{error}");
 }
 
 #[test]

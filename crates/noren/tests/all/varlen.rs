@@ -575,7 +575,10 @@ fn facts_belong_to_sequences() {
     let error = call.clone().forward(&planner, &inputs).unwrap_err();
     assert!(matches!(error, Error::Missing { .. }), "{error}");
     let three = call.facts(vec![Facts::new(); 3]).forward(&planner, &inputs).unwrap_err().to_string();
-    assert_eq!(three, "facts is 3 entries: there are 2 sequences: give one entry, or one for each");
+    assert_eq!(
+        three,
+        "facts is 3 entries: there are 2 sequences: give one `Facts` (the data that the mask needs) for all sequences, or one for each sequence"
+    );
 }
 
 #[test]
@@ -585,7 +588,10 @@ fn wrong_input_is_refused_by_name() {
         let error = result.expect_err(text).to_string();
         assert!(error.contains(text), "`{error}` has no `{text}`");
     };
-    refused(Sequences::packed(&[0, 3, 2], &[0, 3, 3]), "cu_seqlens_q is 3, 2 at index 1: the values must not fall");
+    refused(
+        Sequences::packed(&[0, 3, 2], &[0, 3, 3]),
+        "cu_seqlens_q is 3, 2 at index 1: no value may be smaller than the value before it",
+    );
     refused(Sequences::packed(&[1, 3], &[0, 3]), "cu_seqlens_q is 1 at index 0: the first sequence begins at 0");
     refused(Sequences::packed(&[0, 3], &[0, 1, 3]), "cu_seqlens_k is a list of 3 values: cu_seqlens_q has 2 values");
     refused(Sequences::packed(&[0], &[0]), "cu_seqlens_q is a list of 1 values");
@@ -594,6 +600,8 @@ fn wrong_input_is_refused_by_name() {
     refused(Sequences::packed(&[0u64, 1 << 31], &[0, 3]), "cu_seqlens_q is 2147483648");
     refused(Sequences::packed(&[0, 3], &[0, u64::MAX]), "cu_seqlens_k is 18446744073709551615");
     refused(Sequences::padded(&[-3], &[3]), "q_lens is -3");
+    refused(Sequences::padded(&[3], &[1u64 << 31]), "k_lens is 2147483648");
+    refused(Sequences::padded(&[i64::MIN], &[3]), "q_lens is -9223372036854775808");
     refused(Sequences::padded(&[3, 4], &[3]), "k_lens is a list of 1 values: q_lens has 2 values");
     refused(Sequences::padded::<usize>(&[], &[]), "q_lens is empty");
 
@@ -604,6 +612,7 @@ fn wrong_input_is_refused_by_name() {
         ([4, 4, 0], "head_dim is 0"),
         ([4, 4, 3], "the memory has 32 values"),
         ([usize::MAX, 4, 2], "the memory has 32 values"),
+        ([usize::MAX / 4 + 2, 4, 8], "the memory has 32 values"), // the product would wrap around to 32
     ] {
         let error = packed(&x, shape).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");
@@ -619,9 +628,15 @@ fn wrong_input_is_refused_by_name() {
         (long, inputs(4, 2), "cu_seqlens_k is up to 5: k has only 4 tokens"),
         (two, inputs(4, 2), "there are 2 lengths: give one batch row for each length"),
         (call().window_size(-2, 0), inputs(4, 2), "window_size is -2"),
+        (call().window_size(0, i64::MIN), inputs(4, 2), "window_size is -9223372036854775808"),
+        (call().window_size(usize::MAX, 0usize), inputs(4, 2), "window_size is 9223372036854775807"),
+        (call().window_size(1i64 << 31, 0i64), inputs(4, 2), "window_size is 2147483648"),
         (call().softcap(-1.0), inputs(4, 2), "softcap is -1"),
         (call().softcap(f32::NAN), inputs(4, 2), "softcap is NaN"),
         (call().softmax_scale(f32::INFINITY), inputs(4, 2), "scale is inf"),
+        (call().softmax_scale(f32::NAN), inputs(4, 2), "scale is NaN"),
+        (call().alibi_slopes(&[0.5, f32::NAN, 0.5, 0.5][..]), inputs(4, 2), "NaN"),
+        (call().sinks(&[0.5, f32::NAN, 0.5, 0.5][..]), inputs(4, 2), "NaN"),
         (call().alibi_slopes(&slopes[..]), inputs(4, 2), "alibi_slopes has shape [3] but there are 4 query heads"),
         (call().sinks(&slopes[..]), inputs(4, 2), "sinks has shape [3]"),
         (call().threads(0), inputs(4, 2), "threads is 0"),

@@ -4,12 +4,11 @@ mod model;
 
 use noren_candle::embed::Embedder;
 use noren_embedding_server::client::{self, Response};
-use noren_embedding_server::http::{Answer, MOST_BYTES, MOST_TEXTS, routes};
+use noren_embedding_server::http::{Answer, MOST_BYTES, MOST_TEXTS, listen, routes};
 use noren_embedding_server::measure::{self, Load, text};
 use noren_embedding_server::queue::{Batching, Counts, Limits, Queue};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 const LIMITS: Limits = Limits { batch_tokens: 2048, waiting_tokens: 1 << 20, batching: Batching::Packed };
@@ -24,7 +23,7 @@ struct Server {
 async fn start(limits: Limits) -> Server {
     let embedder = model::embedder();
     let (queue, _) = Queue::start(Arc::clone(&embedder), limits);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let task = tokio::spawn(axum::serve(listener, routes(Arc::clone(&embedder), queue.clone())).into_future());
     Server { embedder, address, queue, task }

@@ -1,8 +1,8 @@
-//! Adapters for other projects: compiled against small copies of their signatures, computed, and shown on `docs/adapters.md`.
+//! Adapters for other projects: compiled against small copies of their signatures, computed, and shown on `docs/adapters.md`. The operator for
+//! ONNX Runtime on that page is `examples/onnxruntime`.
 
 mod fastembed;
 mod mistral;
-mod ort;
 mod tei;
 
 use noren_candle::candle_core::{D, DType, Device, Result, Tensor};
@@ -49,7 +49,7 @@ fn the_page_has_the_code_of_the_adapters() {
         ("tei", include_str!("tei.rs")),
         ("mistral", include_str!("mistral.rs")),
         ("fastembed", include_str!("fastembed.rs")),
-        ("ort", include_str!("ort.rs")),
+        ("onnxruntime", include_str!("../../../../../examples/onnxruntime/src/lib.rs")),
     ] {
         let code = file.split("// begin\n").nth(1).and_then(|rest| rest.split("// end\n").next()).expect("two marks");
         let mark = format!("<!-- {name}.rs -->\n```rust\n");

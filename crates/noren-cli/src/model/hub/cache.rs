@@ -11,8 +11,8 @@ use std::path::{Component, Path, PathBuf};
 pub(super) struct Cache(PathBuf);
 
 impl Cache {
-    /// Returns the cache that other tools also use: `HF_HUB_CACHE`, or `hub` in `HF_HOME`; `None` without a home
-    /// folder.
+    /// Returns the cache that other tools also use: the folder `HF_HUB_CACHE`, or the folder `hub` in `HF_HOME`
+    /// [default: `~/.cache/huggingface`]. Returns `None` if these variables are not set and there is no home folder.
     pub(super) fn find() -> Option<Cache> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = || set("HF_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache/huggingface")));
@@ -48,7 +48,7 @@ impl Repo {
     }
 
     /// Creates the folder `blobs` and returns two paths in `blobs`: the file with the content of this ETag, and the
-    /// file of an unfinished download.
+    /// file that holds the content while the download is unfinished.
     pub(super) fn blob(&self, etag: &str) -> Result<[PathBuf; 2]> {
         let folder = self.0.join("blobs");
         fs::create_dir_all(&folder)?;

@@ -39,7 +39,7 @@ pub(super) struct Hub {
 
 /// The response headers of a file on the hub.
 struct About {
-    /// The ETag of the content, which is the file name of the content in the cache.
+    /// The ETag of the content. The cache stores the content in a file with this name.
     etag: String,
     commit: String,
     bytes: u64,
@@ -58,8 +58,8 @@ impl Hub {
     pub(super) fn files(&self, name: &str) -> Result<Vec<String>> {
         let list =
             self.curl(&format!("/api/models/{name}/revision/main"), &["--silent", "--show-error"], Stdio::piped())?;
-        let list: serde_json::Value =
-            serde_json::from_slice(&list).map_err(|e| format!("the list of files is not valid JSON: {e}"))?;
+        let list: serde_json::Value = serde_json::from_slice(&list)
+            .map_err(|e| format!("the list of the model's files is not valid JSON: {e}"))?;
         let files = list["siblings"]
             .as_array()
             .ok_or("the list of the model's files is not valid: it has no field `siblings`")?;
@@ -124,7 +124,7 @@ impl Hub {
             if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             {
-                return Err(format!("the header {name:?} of the response is not valid"));
+                return Err(format!("the header {name:?} of the response for the file is not valid"));
             }
         }
         let bytes = header("content-range").next_back().and_then(|range| range.rsplit_once('/')?.1.parse().ok());

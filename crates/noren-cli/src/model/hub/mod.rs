@@ -97,7 +97,8 @@ fn cached(cache: &Cache, name: &str) -> Option<PathBuf> {
     config.parent().filter(|_| all).map(Path::to_owned)
 }
 
-/// Returns true for the name of a file that noren reads to load a model. Files in other folders are excluded.
+/// Returns true for the name of a file that noren reads to load a model. Files in subfolders are excluded, except the
+/// configuration of the pooling.
 #[cfg(feature = "hub")]
 fn is_wanted(file: &str) -> bool {
     let known = ["config.json", "tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];

@@ -1,5 +1,4 @@
-"""The audit: tests of a running model by pairs of forward passes. The tests find outputs that depend on inputs that the mask
-hides.
+"""The audit of a model by pairs of forward passes: if a change of hidden inputs changes an output, the model's mask is wrong.
 
 `nr.audit` runs the audit.
 """

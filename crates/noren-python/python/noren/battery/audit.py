@@ -48,32 +48,35 @@ def audit(
 
     `model` is a transformers model, a module, or a function of tokens: `[batch, length]` ids below `vocab`, or `[batch, length,
     width]` floats. Parameters are recognised by name: `attention_mask` (1 = non-padding), `key_padding_mask` (true = padding),
-    `position_ids`, `segment_ids`, `cache` or `past_key_values`. The output is `[batch, length, features]`, `[batch, features]`, or an
-    output of transformers. Wrappers that pass their arguments on (DistributedDataParallel, DataParallel, `forward(**batch)`)
-    are called directly; names and configuration come from the module inside. Code compiled by torch.compile runs uncompiled.
+    `position_ids`, `segment_ids`, `cache` or `past_key_values`. The output is `[batch, length, features]`, `[batch, features]`,
+    or an output of transformers. A wrapper that passes its arguments on (DistributedDataParallel, DataParallel,
+    `forward(**batch)`) is called itself, but parameter names and configuration are those of the module inside. Code compiled by
+    torch.compile runs uncompiled.
 
     `intent` is the mask that the model should have: a mask (`"causal"`, `"sliding(8)"`), one for each layer, `"bidirectional"`,
     `"encoder-decoder"` or an `Intent` [default for transformers models: from the configuration]. `layers` is the number of
-    layers if a single mask is given; masks with windows need it.
+    layers, for a single mask. If this mask has windows, `layers` is required.
 
     Each check compares two passes in the model's dtype, and two passes in float64; the float64 passes separate leaks from
-    rounding. For float64, the module is converted: `model`, or `module` if `model` is a function that calls a module. Without a
-    module, give `exact`, the function in float64. In the model's dtype, a difference is called rounding only below the bound of
-    `noren.battery.Rounding`. Afterwards the weights have the same bits as before. `length` is a number of tokens, 8 or more.
+    rounding. For the float64 passes, the module is converted: `model`, or `module` if `model` is a function that calls a
+    module. If there is no module, give `exact`, the function in float64. In the model's dtype, a difference counts as rounding
+    only if it is below the bound of `noren.battery.Rounding`. After the audit, the weights have the same bits as before.
+    `length` is a number of tokens, 8 or more.
 
     `documents` declares that sequences are packed, and by which arguments (see `Intent.documents`). `step(tokens, state, **the
-    rest)` returns outputs and the next state, for caches that are not those of transformers. `backends` are functions whose
-    outputs must be equal. `training` is true to test in training mode, false for evaluation mode [default: the mode of each
-    module]; dropout is always off. `checks` are names of `noren.battery.BATTERY` [default: all].
+    rest)` returns (outputs, next state); give it for a model with a cache that is not from transformers. `backends` are
+    functions whose outputs must be equal. `training` is true to test in training mode, false for evaluation mode [default: the
+    mode of each module]; dropout is always off. `checks` are names of `noren.battery.BATTERY` [default: all].
 
-    Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model is no error: the report
-    lists it. The report is `ok` if no check failed and every check that applies has a result, and it lists the untested parts.
+    Raises `noren.Error` if the model cannot be called or its intent is not known. A fault of the model raises no error, but is
+    listed in the report. The report is `ok` if no check failed and every check that applies has a result. The report also lists
+    the untested parts.
     """
     began = time.perf_counter()
     if intent is None:
         core = inside(model) if isinstance(model, nn.Module) else model
         if not hasattr(core, "config"):
-            raise Error("the mask that the model should have is not known: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
+            raise Error("the mask that the model should have is unknown: give intent=\"causal\", \"bidirectional\", \"sliding(8)\", ...")
         meant = from_config(core)
     else:
         meant = Intent.of(intent, layers)
@@ -122,8 +125,8 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
 def _lab(
     subject: Subject, intent: Intent, vocab: int | Sequence[int] | None, width: int | None, length: int | None, rng: np.random.Generator
 ) -> Lab:
-    """Returns the state of an audit of the model `subject`: the layers of the model, the length of the test sequence, and the
-    bound of rounding errors. Parts of the intent that the model's inputs cannot express are removed.
+    """Returns the `Lab` of an audit of the model `subject`: the prepared inputs, the layers, the length of the test sequence,
+    and the bound of rounding errors. Parts of the intent that cannot be tested with the model's inputs are removed.
     """
     maker, longest = _maker(subject, vocab, width, rng)
     if subject.hugging_face:
@@ -141,7 +144,7 @@ def _lab(
     if length is None:
         lab.pick_length(longest)
     elif longest is not None and length + 9 > longest:
-        raise Error(f"length={length} with 9 padding tokens exceeds the model's {longest} positions: give a smaller length=")
+        raise Error(f"length={length} is too long: audit adds up to 9 padding tokens, and the model has {longest} positions: give length={longest - 9} or less")
     depth = len(lab.layers) or (lab.depth("main") or 0) + (lab.depth("source") or 0 if intent.source is not None else 0)
     wide = longest_sum(subject.module, lab.length + PADS)
     types = {subject.dtype, *(out.dtype for out in first.values())}
@@ -151,8 +154,8 @@ def _lab(
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
-    """Returns (generator of tokens for the model `subject`, maximum number of positions of the model); the number is None if
-    there is no limit.
+    """Returns (generator of tokens for the model `subject`, maximum number of positions of the model, or None if there is no
+    limit).
     """
     config = getattr(subject.core, "config", None)
     if vocab is None and width is None:
@@ -163,7 +166,7 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
             attention = [m for m in subject.module.modules() if isinstance(m, nn.MultiheadAttention)] if subject.module else []
             embeds = any(isinstance(m, nn.Embedding) for m in subject.module.modules()) if subject.module else False
             if not attention or embeds:
-                raise Error("the type of tokens is not known: give vocab= (the number of token ids) or width= (the number of floats for each token)")
+                raise Error("the type of the model's tokens is unknown: give vocab= (the number of token ids) or width= (the number of floats for each token)")
             width = int(attention[0].embed_dim)
     if vocab is None:
         return Maker(None, width or 0, (), rng), None
@@ -180,7 +183,7 @@ def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | Non
 
 
 def _special(config: Any) -> set[int]:
-    """Returns the ids of special tokens, which are no text."""
+    """Returns the ids of special tokens such as padding or end of text. The audit does not use them as text."""
     found: set[int] = set()
     for name, value in vars(config).items() if config is not None else ():
         if name.endswith(("_token_id", "_token_ids", "_token_index")):
@@ -189,7 +192,8 @@ def _special(config: Any) -> set[int]:
 
 
 def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
-    """Returns `intent`, without padding on the left if the model has learned positions and takes no `position_ids`.
+    """Returns `intent`. If the model has learned positions and accepts no `position_ids`, removes padding on the left from the
+    intent, because such padding moves the positions of tokens.
 
     RoBERTa's models compute positions from the padding id, so `position_ids` is not passed to them.
     """
@@ -205,7 +209,7 @@ def _what_positions_allow(subject: Subject, intent: Intent) -> Intent:
 
 @dataclass
 class _Seen:
-    """A trial with its measurements in the model's dtype and in float64."""
+    """A trial (two passes that are compared) with its measurements in the model's dtype and in float64."""
 
     trial: Trial
     own: Measure | None = None
@@ -216,9 +220,9 @@ class _Seen:
 
 
 KEPT = 6
-"""The maximum number of forward passes whose outputs are cached."""
+"""The maximum number of forward passes whose outputs are kept for reuse."""
 SEARCHES = 3
-"""The maximum number of trials of a check for which the faulty module is searched."""
+"""The maximum number of failed trials of one check for which the audit searches the faulty module."""
 
 
 class _Run:
@@ -295,7 +299,8 @@ class _Run:
             seen.where = first_to_differ(module, trial, lambda call: self._fresh(call, True))
 
     def _pass(self, call: Call, double: bool) -> Output:
-        """Returns the outputs of a pass. The outputs of the last `KEPT` passes are cached, because several trials share passes."""
+        """Returns the outputs of the forward pass `call`, in float64 if `double` is true. The outputs of the last `KEPT` passes
+        are kept, because several trials use the same pass."""
         if id(call) in self._passes:
             kept = self._passes.pop(id(call))
         else:
@@ -312,7 +317,7 @@ class _Run:
         with poisoned(self.subject.module, call, dict(call.poison)) as met:
             out = self.subject.run(call, double)
         if not met:
-            raise Skip("no keys were found: the model does not call scaled_dot_product_attention and has no projection named k_proj, key, k, ...")
+            raise Skip("no keys were found: the model does not call scaled_dot_product_attention and has no projection to keys named k_proj, key, k, ...")
         return out
 
     def _verdict(self, seen: _Seen) -> Outcome:
@@ -326,7 +331,8 @@ class _Run:
 
 
 class Layers:
-    """The test of each layer alone: every token of its input is changed, in the model's dtype and in float64."""
+    """The test of each layer alone. Every token of the layer's input is changed, in the model's dtype and in float64, to find
+    the outputs of the layer that depend on it."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -342,7 +348,7 @@ class Layers:
                     for column in columns(layers, self.call, tokens, lambda call: self.lab.subject.run(call, double)):
                         self.found[double][column.layer.name, column.token] = column
                 except Exception as error:
-                    what = f"the audit disturbed tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
+                    what = f"the audit changed tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
                     self.errors.append(Outcome(what, Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
                     return
 
@@ -352,7 +358,7 @@ class Layers:
         """
         lab = self.lab
         if not lab.layers:
-            skipped["layers"] = Skip("no stack of layers was found with as many layers as the intent has masks")
+            skipped["layers"] = Skip("no stack of layers was found that has as many layers as the intent has masks")
             return []
         found = list(self.errors)
         for layer in lab.layers:
@@ -361,11 +367,11 @@ class Layers:
             if wrong:
                 column, said = wrong[0]
                 count = f" ({len(wrong)} of {len(seen)} tokens)" if len(wrong) > 1 else ""
-                what = f"the audit disturbed token {column.token} of the input of `{layer.name}`"
+                what = f"the audit changed token {column.token} of the input of `{layer.name}`"
                 found.append(Outcome(what, Verdict.FAIL, said + count, changed=(column.token,)))
             elif seen:
-                what = f"the audit disturbed each of {len(seen)} tokens of the input of `{layer.name}`"
-                found.append(Outcome(what, Verdict.PASS, "the layer reads what the intent declares"))
+                what = f"the audit changed each of {len(seen)} tokens of the input of `{layer.name}`"
+                found.append(Outcome(what, Verdict.PASS, "the layer reads exactly the tokens that the intent's mask allows"))
         if not lab.shows("main", lab.length):
             said = f"the tested length {lab.length} is too short to show the effect of a declared window: give a larger length="
             found.append(Outcome("windows", Verdict.INCONCLUSIVE, said))

@@ -1,4 +1,4 @@
-"""The catalogue of checks, shared by Rust and Python: `noren_flow::audit`."""
+"""The catalogue of the audit's checks. The catalogue is defined in Rust (`noren_flow::audit`), and Python reads it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _CATALOGUE: dict[str, Any] = json.loads(audit_catalogue())
 PADS: int = _CATALOGUE["pads"]
 """The number of padding tokens that checks add at one end of a sequence."""
 LENGTHS: tuple[int, ...] = tuple(_CATALOGUE["lengths"])
-"""The possible lengths of the test sequence, in ascending order. `Lab.pick_length` takes the first length that shows the effect
-of all windows."""
+"""The possible lengths of the test sequence, in ascending order. `Lab.pick_length` takes the shortest length at which the
+windows of all layers hide tokens from outputs."""
 ROWS: int = _CATALOGUE["rows"]
-"""The number of batch rows of a pass in which each row tests another token or another length."""
+"""The number of batch rows of a forward pass in which each batch row tests another token or another length."""
 MOST: float = _CATALOGUE["most"]
-"""A difference of this size or more, as a fraction of the largest output, is never called rounding."""
+"""The limit from which a difference never counts as rounding, as a fraction of the largest output."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A check of the catalogue, with its texts."""
+    """A check in the catalogue of the audit, with the texts that reports show."""
 
     name: str
     title: str
@@ -34,8 +34,8 @@ class Entry:
     likely: str
 
     def sentence(self, *about: object, which: int = 0) -> str:
-        """Returns the sentence with index `which` about a failure of this check. Each `{}` of the sentence is replaced by the
-        next value of `about`.
+        """Returns the sentence `broken[which]`, which describes a failure of this check. The first `{}` in the sentence is
+        replaced by the first value of `about`, and so on.
         """
         return self.broken[which].format(*about)
 
@@ -44,13 +44,13 @@ CHECKS: dict[str, Entry] = {form["name"]: Entry(**form) for form in _CATALOGUE["
 
 
 class Change(NamedTuple):
-    """Tokens that are changed in one of two passes, and the outputs that are compared."""
+    """The tokens that differ between two forward passes, and the outputs of these passes that are compared."""
 
     what: str
     broken: str
     tokens: list[int]
     one_by_one: bool
-    """True if each token is changed in a row of its own; false if all are changed in one row."""
+    """True if each token is changed in a separate batch row; false if all tokens are changed in one row."""
     compared: list[tuple[int, int]]
     """The compared outputs, each as (row, position)."""
     moves: bool
@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
 
 class Skip(Exception):
-    """The check does not apply; the message is the reason."""
+    """Raised by a check that does not apply to the model. The message is the reason."""
 
 
 def changes(check: str, reach: Bits, direct: Bits) -> list[Change]:

@@ -1,4 +1,5 @@
-"""The checks of the audit: each check makes pairs of calls, and lists the outputs that must be equal or must differ.
+"""The checks of the audit: each check makes pairs of calls of the model, and lists the outputs that must be equal or must
+differ between both calls.
 
 A check is a function of the `Lab` that yields trials. A check raises `Skip` if the check does not apply to the model, and
 `Unclear` if the check applies but cannot be run.
@@ -37,8 +38,8 @@ def prefix(lab: Lab) -> Trials:
 
 
 def window(lab: Lab) -> Trials:
-    """Changes the beginning of a sequence. Outputs so late that the windows of all layers together do not reach this beginning
-    must not change.
+    """Changes the beginning of a sequence. Outputs must not change if this beginning is too far away to influence them through
+    the windows of all layers.
     """
     try:
         yield from _changed(lab, "window")
@@ -49,12 +50,12 @@ def window(lab: Lab) -> Trials:
             unknown = "the reach of a window depends on the number of layers, which is not known: give layers="
             raise Unclear(unknown) from None
         if lab.hides_the_past() and not lab.layers:
-            raise Unclear(f"{reason}, and no layers were found that could be tested one by one") from None
+            raise Unclear(f"{reason}, and the layers could not be tested one by one, because no layers were found") from None
         raise
 
 
 def liveness(lab: Lab) -> Trials:
-    """Changes one token. Every output that may read this token in every layer must change."""
+    """Changes one token. Every output whose query may read this token in every layer must change."""
     call = lab.call()
     try:
         yield from _changed(lab, "liveness")
@@ -70,12 +71,12 @@ def liveness(lab: Lab) -> Trials:
 
 
 def padding_right(lab: Lab) -> Trials:
-    """Appends padding of several ids; outputs of non-padding tokens must not change."""
+    """Appends padding to a sequence, with several different padding ids. The outputs of non-padding tokens must not change."""
     yield from _padding(lab, "right")
 
 
 def padding_left(lab: Lab) -> Trials:
-    """Prepends padding of several ids; outputs of non-padding tokens must not change."""
+    """Inserts padding before a sequence, with several different padding ids. The outputs of non-padding tokens must not change."""
     yield from _padding(lab, "left")
 
 
@@ -118,8 +119,8 @@ def _name(lab: Lab, kind: int) -> str:
 
 
 def mask_liveness(lab: Lab) -> Trials:
-    """Runs a sequence with a mask that hides tokens, and with a mask of ones, which hides none. If outputs do not differ, the
-    model ignores the mask.
+    """Runs a sequence with a mask that hides tokens, and with a mask of ones, which hides none. The outputs must differ; if
+    they do not, the model ignores the mask.
     """
     names, side = lab.subject.arguments, lab.side()
     call, broken = lab.call(), CHECKS["mask_liveness"].sentence
@@ -128,9 +129,9 @@ def mask_liveness(lab: Lab) -> Trials:
         kind = lab.maker.kinds() - 1
         if side is None or (side == "right" and not lab.ahead()):
             gone = (lab.length // 2,)
-            main, way = hidden(call.main, gone), f"token {gone[0]} is hidden by the mask"
+            main, way = hidden(call.main, gone), f"the mask hides token {gone[0]}"
         else:
-            main, way = padded(call.main, side, lab.maker.padding(kind, 1, PADS)), f"{PADS} padding tokens are hidden by the mask on the {side}"
+            main, way = padded(call.main, side, lab.maker.padding(kind, 1, PADS)), f"the mask hides {PADS} padding tokens on the {side}"
         real = main.real[0].numpy()
         rows = np.flatnonzero(lab.direct("main", main.length)[:, ~real].any(1) & real)
         if len(rows):
@@ -142,14 +143,14 @@ def mask_liveness(lab: Lab) -> Trials:
         done = True
         base = replace(call, source=padded(call.source, "right", lab.maker.padding(0, 1, PADS)))
         cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-        said = f"{PADS} padding tokens behind the encoder's sequence are hidden by the mask; in the second pass, the mask hides no token"
+        said = f"the mask hides {PADS} padding tokens behind the encoder's sequence; in the second pass, the mask hides no token"
         yield Trial(said, base, replace(base, all_real=True), cells, broken("the encoder's mask"), True)
     if not done:
-        raise Skip("the model takes no attention mask" if not names.masked else "no output reads a token that could be masked")
+        raise Skip("the model takes no attention mask" if not names.masked else "no output reads a token that the check could mask")
 
 
 def redaction(lab: Lab) -> Trials:
-    """Masks tokens out and changes their content; outputs of all other tokens must not change."""
+    """Hides tokens by the mask and changes their content; outputs of all other tokens must not change."""
     names, call = lab.subject.arguments, lab.call()
     if not names.masked and not names.source_masked:
         raise Skip("the model takes no attention mask")
@@ -170,7 +171,8 @@ def redaction(lab: Lab) -> Trials:
 
 
 def weak_fill(lab: Lab) -> Trials:
-    """Makes hidden keys very large, so that their scores are in the millions.
+    """Makes hidden keys very large, so that their scores are in the millions. Outputs from which these keys are
+    hidden must not change.
 
     A mask value near 0, such as -1e4, does not hide such keys.
     """
@@ -210,7 +212,7 @@ def documents(lab: Lab) -> Trials:
     ways = [wanted] if isinstance(wanted, str) else [way for way in PACKINGS if _takes(lab, way)]
     unknown = [way for way in ways if way not in PACKINGS]
     if unknown:
-        raise Unclear(f"documents={unknown[0]!r} is not known: give True or one of {', '.join(PACKINGS)}")
+        raise Unclear(f"documents={unknown[0]!r} is unknown: give True or one of {', '.join(PACKINGS)}")
     if not ways:
         raise Unclear("the model takes neither segment_ids nor position_ids, so the audit cannot mark the documents of a row")
     first = lab.length // 3
@@ -225,13 +227,13 @@ def documents(lab: Lab) -> Trials:
     before, after = tuple(range(first)), tuple(range(first, lab.length))
     for way in ways:
         base = replace(packed, packing=way)
-        broken = CHECKS["documents"].sentence(f"if the documents are given by {_said(way)}, ")
+        broken = CHECKS["documents"].sentence(f"with documents given by {_said(way)}, one document")
         for changed, rest in ((before, after), (after, before)):
             other = base.with_tokens(lab.maker.changed(base.main.tokens, changed))
             said = f"the audit changed document {1 if changed is before else 2} (the documents are given by {_said(way)})"
             yield Trial(said, base, other, {"main": Cells.same([0], rest)}, broken, changed=changed)
         cells = {"main": Cells.shifted([0], range(second), [0], first)}
-        yield Trial(f"the second document alone, and packed behind the first document (the documents are given by {_said(way)})", alone, base, cells, broken)
+        yield Trial(f"the audit compares the second document alone with the same document packed behind the first one (the documents are given by {_said(way)})", alone, base, cells, broken)
 
 
 def _takes(lab: Lab, way: str) -> bool:
@@ -245,28 +247,29 @@ def _takes(lab: Lab, way: str) -> bool:
 
 def _said(way: str) -> str:
     return {
-        "position_ids": "position_ids without attention_mask and with use_cache=False",
+        "position_ids": "position_ids without attention_mask, and with use_cache=False",
         "position_ids+attention_mask": "position_ids with an attention_mask of ones",
         "position_ids+cache": "position_ids with the model's default value of use_cache",
     }.get(way, way)
 
 
 def cache(lab: Lab) -> Trials:
-    """Runs most tokens in one pass and the last 5 one by one, with a cache; outputs must equal those of a single pass."""
-    yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "with a cache: all tokens except the last 5 in one pass, then the last 5 tokens one by one")
+    """Runs most tokens in one pass and the last 5 one by one, with a cache; the outputs must equal the outputs of a single pass
+    without a cache."""
+    yield from _cached(lab, (lab.length - 5, 1, 1, 1, 1, 1), "with a cache, all tokens except the last 5 are computed in one pass, then the last 5 one by one")
 
 
 def chunks(lab: Lab) -> Trials:
-    """Runs a sequence in chunks with a cache; outputs must equal those of a single pass."""
+    """Runs a sequence in chunks with a cache; the outputs must equal the outputs of a single pass without a cache."""
     third = lab.length // 3
-    yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"with a cache: four chunks of {third} tokens, 3 tokens, {third} tokens and the remaining tokens")
+    yield from _cached(lab, (third, 3, third, lab.length - 2 * third - 3), f"with a cache, the sequence is computed in four chunks: {third} tokens, 3 tokens, {third} tokens and the remaining tokens")
 
 
 def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
     if not lab.subject.caches:
         raise Skip("the model has no known cache (the parameter cache or past_key_values): give step= for a cache of another kind")
     if lab.ahead():
-        raise Skip("the outputs read later tokens, so the outputs cannot be computed step by step")
+        raise Skip("the outputs depend on later tokens, so they cannot be computed step by step with a cache")
     broken = CHECKS["cache"].sentence()
     call = lab.call()
     everywhere = {"main": Cells.same([0], range(lab.length))}
@@ -304,7 +307,7 @@ class Test:
     title: str
     trials: Callable[[Lab], Trials] | None
     likely: str
-    """The usual cause of a failure, as a text that names the classes of mistakes of `noren.check`."""
+    """The usual cause of a failure, as a text. The text names classes of mistakes in `noren.check_classes()`."""
 
 
 _TRIALS: dict[str, Callable[[Lab], Trials] | None] = {

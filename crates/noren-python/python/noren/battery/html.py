@@ -1,4 +1,4 @@
-"""The report as a self-contained HTML page."""
+"""Writes the report of an audit as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ font-weight:500}.strip{white-space:pre;overflow-x:auto;line-height:1.25;letter-s
 
 
 def page(report: dict[str, Any]) -> str:
-    """Returns the page for the dictionary of `Report.to_dict`; failed checks are expanded."""
+    """Returns the HTML page of a report. `report` is the result of `Report.to_dict`. The sections of failed checks are
+    expanded."""
     title = f"noren audit of {report['model']}"
     order = ("fail", "inconclusive", "pass", "not applicable")
     checks = sorted(report["checks"], key=lambda check: order.index(check["verdict"]))
@@ -70,7 +71,7 @@ def _trial(trial: dict[str, Any]) -> str:
 
 
 def _strips(check: dict[str, Any]) -> str:
-    """Draws the changed inputs and the changed outputs of the first failed trial that has changed inputs and changed outputs."""
+    """Returns HTML that draws the changed inputs and the changed outputs, for the first failed trial of `check` that has both."""
     for trial in check["trials"]:
         if trial["verdict"] == "fail" and "moved" in trial:
             top = max(*trial["moved"], *trial["changed"]) + 1

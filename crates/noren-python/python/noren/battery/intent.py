@@ -22,9 +22,9 @@ class Intent:
 
     For a transformers model, `nr.audit` reads the intent from the configuration.
 
-    A mask defines the tokens that a layer may read. All layers together define the tokens that an output may depend on. With
-    `heads` above 1, a layer may read a token if one of its heads may. The audit then does not find a head that reads a token that
-    only another head may read.
+    The mask of a layer defines the tokens that each query of the layer may read. The masks of all layers together define the
+    tokens on which an output may depend. In a layer with several heads, the audit allows a token if the mask of at least one
+    head allows it. The audit therefore does not find a head that reads a token which only another head may read.
     """
 
     layers: tuple[Mask, ...]
@@ -34,11 +34,12 @@ class Intent:
     decoder's masks."""
     heads: int = 1
     padding: Sides = "both"
-    """The sides on which padding must not change the outputs of tokens."""
+    """The ends of a sequence at which padding may be added without changing the outputs of the other tokens."""
     pooled: Sides = "both"
-    """The sides on which padding must not change pooled outputs. A pooled output has one row for a whole sequence.
+    """The ends of a sequence at which padding may be added without changing pooled outputs. A pooled output is one vector for a
+    whole sequence.
 
-    If the first token's output is the summary of the sequence, padding on the left is not possible."""
+    For a model that uses the first token's output as the pooled output, padding on the left is not possible."""
     documents: bool | str = False
     """False: sequences are not packed. A text names the arguments that define the documents: `position_ids`,
     `position_ids+attention_mask`, `position_ids+cache`, `segment_ids`. True tests all of these that the model accepts."""
@@ -50,8 +51,8 @@ class Intent:
         """Returns the intent for a mask of all layers, for a list with one mask for each layer, or for the text `bidirectional`
         or `encoder-decoder`.
 
-        `layers` is the number of layers. Masks with windows need this number, because an output can depend on more tokens with
-        each layer.
+        `layers` is the number of layers. For masks with windows, this number is required, because each layer increases the
+        number of tokens on which an output can depend.
         """
         if isinstance(mask, Intent):
             return replace(mask, **more)
@@ -69,9 +70,10 @@ class Intent:
         return Intent(tuple(full() if m == "bidirectional" else Mask(m) for m in mask), depth=len(mask), **more)
 
     def masks(self, stream: str, depth: int | None = None) -> tuple[Mask, ...]:
-        """Returns the masks of a stream, one for each layer. `stream` is `main`, or `source` for the encoder.
+        """Returns the masks of the layers that compute the sequence `stream`, one for each layer. `stream` is `source` for the
+        sequence of an encoder, otherwise `main`.
 
-        If one mask applies to all layers and `depth`, the number of layers, is None, returns this mask alone.
+        `depth` is the number of layers. If it is None and one mask applies to all layers, returns a tuple with this mask only.
         """
         masks = self.source if stream == "source" else self.layers
         if masks is None:
@@ -79,23 +81,24 @@ class Intent:
         return masks * depth if len(masks) == 1 and depth is not None else masks
 
     def known_depth(self, stream: str) -> int | None:
-        """Returns the number of layers of a stream, `main` or `source` (the encoder); None if the intent does not give this
-        number.
+        """Returns the number of layers that compute the sequence `stream`, which is `main` or `source` (the encoder's); None if
+        the intent does not define this number.
         """
         masks = self.masks(stream)
         return len(masks) if len(masks) > 1 else self.depth if stream == "main" else None
 
     def cells(self, stream: str, layer: int, length: int, depth: int | None = None) -> Bits:
-        """Returns booleans `[query, key]` for layer `layer` of the stream `main` or `source` (the encoder): true if at least one
-        head may read the key. `depth` is the number of layers.
+        """Returns booleans `[query, key]` of the layer with index `layer`, from 0: true if the query may read the key in at
+        least one head. `stream` is the sequence, `main` or `source` (the encoder's); `depth` is the number of layers.
         """
         return _cells(self.masks(stream, depth)[layer].at_layer(layer), length, self.heads)
 
     def reach(self, stream: str, length: int, depth: int | None = None) -> Bits:
-        """Returns booleans `[output, input]` for `length` tokens of the stream `main` or `source` (the encoder): true if the
-        output may depend on the input, over all layers and through the residual connections.
+        """Returns booleans `[output, input]` for `length` tokens: true if the output may depend on the input, over all layers
+        and through the residual connections. `stream` is the sequence, `main` or `source` (the encoder's).
 
-        If the number of layers is not known (a single mask and no `depth`), the result holds for any number of layers.
+        If the number of layers is not known (a single mask and no `depth`), an entry is true if the output may depend on the
+        input with some number of layers.
         """
         depth = self.known_depth(stream) if depth is None else depth
         masks = self.masks(stream, depth)
@@ -138,7 +141,7 @@ def _say(masks: tuple[Mask, ...]) -> str:
 def from_config(model: Any, documents: bool | str = False) -> Intent:
     """Returns the intent of a transformers model from its configuration and attention modules.
 
-    `documents` is as in `Intent.documents`.
+    `documents` has the meaning of `Intent.documents`.
     """
     config = model.config
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config

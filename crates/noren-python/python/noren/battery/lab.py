@@ -1,4 +1,4 @@
-"""The inputs of the checks: tokens, padding, lengths and the layers of a model."""
+"""The inputs of the checks of an audit: tokens, padding and sequence lengths, and the layers of the tested model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "query_key"}
-"""Usual names of the modules that project to keys."""
+"""Usual names of the modules that compute the keys of attention."""
 
 
 class Unclear(Exception):
-    """The check applies but cannot be run; the message is the reason."""
+    """Raised by a check that applies to the model but cannot be run; the message is the reason."""
 
 
 @dataclass
@@ -33,10 +33,11 @@ class Maker:
     """A generator of random tokens and of padding tokens."""
 
     vocab: Sequence[int] | None
-    """The ids to draw from, without special tokens; None if tokens are rows of floats."""
+    """The token ids from which random tokens are drawn, without special tokens; None if the model takes vectors of floats as
+    tokens."""
     width: int
     pads: tuple[int, ...]
-    """The token ids that are used as padding; checks test one id after another."""
+    """The token ids to use as padding. The checks of padding are repeated with each of these ids."""
     rng: np.random.Generator
 
     def tokens(self, batch: int, length: int) -> Tensor:
@@ -45,7 +46,8 @@ class Maker:
         return torch.as_tensor(np.asarray(self.vocab)[self.rng.integers(len(self.vocab), size=(batch, length))])
 
     def changed(self, tokens: Tensor, at: Sequence[int]) -> Tensor:
-        """Returns a copy of `tokens` with other tokens at the positions `at`."""
+        """Returns a copy of `tokens` (`[batch, length]`), with a different random token at each of the positions `at` in every
+        row."""
         out = tokens.clone()
         fresh = self.tokens(tokens.shape[0], len(at))
         if self.vocab is not None:
@@ -58,8 +60,8 @@ class Maker:
         return out
 
     def padding(self, turn: int, batch: int, count: int) -> Tensor:
-        """Returns padding tokens `[batch, count]`. `turn` selects the id: `pads[0]`, `pads[1]`, ... If tokens are rows of
-        floats, 0 selects zeros and any other number selects random floats.
+        """Returns padding tokens `[batch, count]`, all with the id `pads[turn % len(pads)]`. If tokens are vectors of floats,
+        `turn` 0 gives zeros and any other `turn` gives random floats.
         """
         if self.vocab is None:
             return self.tokens(batch, count) * (0.0 if turn == 0 else 10.0)
@@ -70,13 +72,14 @@ class Maker:
 
 
 def plain(tokens: Tensor) -> Stream:
-    """Returns a stream of `tokens` without padding."""
+    """Returns a `Stream` (sequences of one batch) with `tokens`, without padding."""
     batch, length = tokens.shape[:2]
     return Stream(tokens, torch.ones(batch, length, dtype=torch.bool), torch.arange(length).expand(batch, length))
 
 
 def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
-    """Returns a stream with the padding tokens `pads` on the side `side`; positions count only non-padding tokens."""
+    """Returns the sequences of `stream` with the padding tokens `pads` (`[batch, count]`) added on the side `side`: `left` or
+    `right`. The positions of the result count only non-padding tokens, from 0."""
     left = side == "left"
     tokens = torch.cat([pads, stream.tokens] if left else [stream.tokens, pads], 1)
     unreal = torch.zeros(pads.shape[:2], dtype=torch.bool)
@@ -85,7 +88,8 @@ def padded(stream: Stream, side: str, pads: Tensor) -> Stream:
 
 
 def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
-    """Joins sequences of several lengths into one batch, padded on the side `side` to the longest length."""
+    """Joins sequences of several lengths into one batch. Shorter sequences are padded on the side `side` (`left` or `right`) to
+    the length of the longest."""
     longest = max(stream.length for stream in streams)
     rows = [
         padded(stream, side, lab.maker.padding(0, 1, longest - stream.length)) if stream.length < longest else stream
@@ -95,12 +99,14 @@ def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
 
 
 def counted(real: Tensor) -> Tensor:
-    """Returns the positions of tokens, counted over non-padding tokens; padding on the left has position 0."""
+    """Returns the position of each token: the number of non-padding tokens before it in its row. `real` (`[batch, length]`) is
+    false for padding; padding on the left gets position 0."""
     return (real.long().cumsum(1) - 1).clamp(min=0)
 
 
 def hidden(stream: Stream, at: Sequence[int]) -> Stream:
-    """Returns a copy of a stream with the tokens at positions `at` masked out; the other tokens keep their positions."""
+    """Returns a copy of `stream` whose padding mask hides the tokens at the positions `at`, as if they were padding. All tokens
+    keep their positions."""
     real = stream.real.clone()
     real[:, list(at)] = False
     return replace(stream, real=real)
@@ -108,7 +114,7 @@ def hidden(stream: Stream, at: Sequence[int]) -> Stream:
 
 @dataclass
 class Lab:
-    """A model under test, its intent, and the generator of its inputs."""
+    """A model under test, its intent (the attention that it should compute), and the generator of its inputs."""
 
     subject: Subject
     intent: Intent
@@ -119,10 +125,10 @@ class Lab:
 
     @property
     def source_length(self) -> int:
-        """The length of the encoder's sequence.
+        """The length of the encoder's sequences in a test.
 
-        This length differs from the main stream's length, with and without padding, so that the length of a tensor identifies the
-        stream of the tensor.
+        This length differs from the length of the main sequences, with and without padding. So the length of a tensor shows
+        whether the tensor belongs to the encoder.
         """
         return self.length + PADS + 4
 
@@ -130,8 +136,8 @@ class Lab:
         return plain(self.maker.tokens(batch, length or self.length))
 
     def call(self, main: Stream | None = None, source: Stream | None = None) -> Call:
-        """Returns a call of the model with the sequences `main` [default: a new random sequence]. For an encoder-decoder, the
-        encoder's sequences are `source` [default: new random ones].
+        """Returns the inputs of one call of the model: the sequences `main` [default: a new random sequence]. For an
+        encoder-decoder, the encoder's sequences are `source` [default: new random ones].
         """
         main = main or self.sequence()
         if self.intent.source is not None and source is None:
@@ -149,8 +155,8 @@ class Lab:
         return self.intent.reach(stream, length or self.length, self.depth(stream))
 
     def direct(self, stream: str, length: int | None = None) -> Bits:
-        """Returns booleans `[query, key]`: true if every layer allows the query to read the key. If this key changes, the output
-        of the query must change.
+        """Returns booleans `[query, key]`: true if every layer allows the query to read the key. Where an entry is true, the
+        output of the query must change if the token of the key changes.
         """
         length, depth = length or self.length, self.depth(stream)
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
@@ -158,23 +164,25 @@ class Lab:
         return found
 
     def changes(self, check: str, stream: str = "main", length: int | None = None) -> list[Change]:
-        """Returns the changes of tokens that the check named `check` makes in a stream of `length` tokens."""
+        """Returns the changes of tokens that the check named `check` makes in a sequence of `length` tokens [default: the
+        tested length]. `stream` is `main`, or `source` for the encoder's sequence."""
         length = length or self.length
         return changes(check, self.reach(stream, length), self.direct(stream, length))
 
     def hides_the_past(self, stream: str = "main") -> bool:
-        """Whether some layer hides an earlier token at some length, for example by a window."""
+        """Returns true if at least one layer denies at least one query a key before the query, for example because of a window.
+        Sequences up to four times the longest tested length are considered."""
         depth, far = self.depth(stream), 4 * LENGTHS[-1]
         past = np.tri(far, dtype=np.bool_)
         return any((past & ~self.intent.cells(stream, i, far, depth)).any() for i in range(len(self.intent.masks(stream, depth))))
 
     def ahead(self, stream: str = "main") -> bool:
-        """Whether some output may read a later token."""
+        """Returns true if at least one output may depend on a later token."""
         return bool(np.triu(self.reach(stream, 24), 1).any())
 
     def side(self) -> str | None:
-        """Returns the side, `left` or `right`, on which a check adds padding if it uses only one side; None if padding is not
-        possible.
+        """Returns the side (`left` or `right`) of the padding in checks that pad only one side; None if the intent or the model
+        does not allow padding.
 
         The preferred side is the one where an unmasked padding token changes outputs: the right side if outputs may read later
         tokens, else the left side.
@@ -185,15 +193,16 @@ class Lab:
         return next(side for side in order if self.intent.padding in (side, "both"))
 
     def sides(self, side: str) -> None:
-        """Raises `Skip` if the intent does not allow padding on the side `side` (`left` or `right`)."""
+        """Raises `Skip` (which marks the check as not applicable) if the intent does not allow padding on the side `side`:
+        `left` or `right`."""
         if self.intent.padding not in (side, "both"):
-            raise Skip(f"the intent does not allow padding on this side of a sequence: the intent has padding={self.intent.padding!r}")
+            raise Skip(f"the intent excludes padding on this side of a sequence: it has padding={self.intent.padding!r}")
 
     def shows(self, stream: str, length: int) -> bool:
-        """Whether `length` tokens are enough to show every layer's mask: at this length, the mask differs from causal and from
-        full attention.
+        """Returns true if `length` tokens are enough to distinguish the mask of every layer from `causal()` and from `full()`.
 
-        Masks that are `causal()` or `full()` themselves are not compared with themselves.
+        A layer whose mask is `causal()` is compared only with `full()`, and a layer whose mask is `full()` only with
+        `causal()`.
         """
         depth = self.depth(stream)
         for i, mask in enumerate(self.intent.masks(stream, depth)):
@@ -205,8 +214,8 @@ class Lab:
         return True
 
     def pick_length(self, longest: int | None) -> None:
-        """Sets the tested length to the shortest of `LENGTHS` at which every window has an effect. A model with at most `longest`
-        positions limits the length.
+        """Sets the tested length to the shortest of `LENGTHS` at which every window has an effect. The length is lower if the
+        model has at most `longest` positions; None: no maximum.
         """
         limit = longest - PADS - (PADS + 4 if self.intent.source is not None else 0) if longest else LENGTHS[-1]
         if limit < 8:
@@ -217,17 +226,17 @@ class Lab:
                 return
 
     def _bounded(self) -> bool:
-        """Whether every layer has a window, so that outputs of a long sequence cannot depend on its first token."""
+        """Returns true if in every layer a token far after the first one cannot read it, for example because of a window."""
         depth = self.depth("main")
         far = 4 * LENGTHS[-1]
         return not any(self.intent.cells("main", i, far, depth)[-1, 0] for i in range(len(self.intent.masks("main", depth))))
 
 
 def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], Any]) -> list[Layer]:
-    """Returns the layers of each stream of the intent.
+    """Returns the layers that compute the sequences `main` and, if there is an encoder, `source`.
 
-    A stream is `main`, or `source` for an encoder. If a stream has several stacks of layers, the largest stack with the
-    intent's number of layers is returned.
+    A module may have several stacks of layers for one sequence. Then the result has the largest stack; if the intent gives the
+    number of layers, only stacks with this number are considered.
     """
     found: dict[tuple[str, str], list[Layer]] = {}
     for layer in find_layers(module, call, run):
@@ -243,7 +252,8 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
 
 @contextmanager
 def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
-    """Within the `with` block, enlarges the keys at the positions `at` so much that only a mask value of -1e9 or less hides them.
+    """Within the `with` block, enlarges the keys at some positions so much that only a mask value of -1e9 or less hides them.
+    `at` has these positions for each stream (`main`, `source`).
 
     Yields a list that receives, while the model runs, the names of the modules and functions whose keys are enlarged.
     """
@@ -251,10 +261,10 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Returns `keys` in which the keys at the positions `at` are scaled until their largest number is 1e6. `axis` is the
-        axis of positions. `name` is added to the yielded names.
+        """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is 1e6. `axis` is the
+        index of the axis of positions. Adds `name` to the yielded names.
 
-        A second call does not scale these keys further.
+        A second call with the same keys changes nothing.
         """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys

@@ -1,9 +1,9 @@
 """The mask of each single layer, measured by changing one token of that layer's input.
 
-The effect of a change spreads from layer to layer, so the final outputs do not show every fault: a missing window in one layer
-may be within the reach of the other layers, and one layer without a window makes all other windows invisible. Here each layer
-gets the input that it had in the base pass, with one token changed. The output rows that change form one column of the layer's
-mask. One pass measures, for every layer, one column in each batch row.
+The effect of a change spreads from layer to layer, so the final outputs do not show every fault: if one layer lacks its window,
+the tokens that it reads may also be reached through the other layers; and if one layer has no window by design, errors in the
+windows of other layers do not show. Here each layer gets its input from a first pass, with one token changed. The output rows
+that change form one column of the layer's mask. One pass measures, for every layer, one column in each batch row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .trial import LEAK
 
 @dataclass
 class Layer:
-    """A layer of a stack. The input and the output of the layer are `[batch, length, width]`."""
+    """A layer of a stack. Its input and its output have the shape `[batch, length, width]`."""
 
     name: str
     module: nn.Module
@@ -63,17 +63,18 @@ def _through(inputs: list[Tensor], outputs: list[Tensor]) -> bool:
 
 @dataclass
 class Column:
-    """A measurement of one layer: the change of each output after token `token` of the layer's input was changed."""
+    """A measurement of one layer: how much each output of the layer changes if the token with index `token` in its input is
+    changed."""
 
     layer: Layer
     token: int
     gaps: Tensor
-    """`[length]`: the change of each output of the layer, as a fraction of the largest output."""
+    """`[length]`: the change of the output at each position, as a fraction of the layer's largest output."""
 
 
 def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callable[[Call], Any]) -> list[Column]:
     """Changes token `tokens[r]` in batch row `r` of every layer's input. Returns one `Column` for each layer and token: the
-    change of all outputs of the layer.
+    changes of all outputs of the layer in that batch row.
 
     All layers of a stream are measured in one pass.
     """
@@ -115,7 +116,7 @@ def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callabl
 
 
 def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Returns the input of a layer: its first tensor with three axes."""
+    """Returns the input of a layer: the first argument that is a tensor with three axes."""
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor) and value.dim() == 3)
 
 
@@ -125,9 +126,9 @@ def _with_hidden(args: tuple[Any, ...], kwargs: dict[str, Any], value: Tensor) -
 
 
 def against(intent: Intent, column: Column, own: Column | None, depth: int, rounding: Rounding) -> str | None:
-    """Returns a sentence that lists the outputs which contradict the layer's mask: outputs that change although the mask denies
-    the token, and outputs that do not change although the mask allows the token. Returns None if there are no such outputs.
-    `depth` is the number of layers.
+    """Returns a sentence that lists the layer's outputs which contradict its mask: outputs that change although the mask
+    forbids them to read the changed token, and outputs that do not change although the mask allows it. Returns None if no
+    output contradicts the mask. `depth` is the number of layers of the stack.
 
     `column` was measured in float64. `own`, the same measurement in the model's dtype, is used only if float64 shows no fault.
     """
@@ -142,14 +143,17 @@ def against(intent: Intent, column: Column, own: Column | None, depth: int, roun
     if own is not None and not leaks.any() and not deaf.any():
         leaks = (own.gaps > (rounding.bound if rounding.selects else 0.0)) & ~allowed
         deaf = (column.gaps - own.gaps > rounding.bound) & others & (not rounding.selects)
-        only = f" in {rounding.name}, but not in float64,"
+        only = f" in {rounding.name}, but not in float64"
     if not leaks.any() and not deaf.any():
         return None
-    said = f"`{layer.name}`: token {column.token} of the layer's input{only} "
-    parts = [f"reaches {_runs(_at(leaks))}, which may not read this token"] if leaks.any() else []
-    parts += [f"does not reach {_runs(_at(deaf))}, which should read this token"] if deaf.any() else []
+    said: list[str] = []
+    token = column.token
+    if leaks.any():
+        said.append(f"token {token} of the layer's input reaches {_runs(_at(leaks))}, which may not read this token")
+    if deaf.any():
+        said.append(f"token {token} of the layer's input does not reach {_runs(_at(deaf))}, which should read this token")
     mask = intent.masks(layer.stream, depth)[layer.index]
-    return said + " and ".join(parts) + f" (declared: {mask.at_layer(layer.index)})"
+    return f"`{layer.name}`{only}: {', and '.join(said)} (declared: {mask.at_layer(layer.index)})"
 
 
 def _at(rows: Tensor) -> list[int]:
@@ -157,7 +161,7 @@ def _at(rows: Tensor) -> list[int]:
 
 
 def _runs(rows: list[int]) -> str:
-    """Formats rows as half-open ranges: `outputs 3..7, 9` for 3, 4, 5, 6 and 9."""
+    """Formats indices of outputs as ranges without their end: `outputs 3..7, 9` for `rows` 3, 4, 5, 6 and 9."""
     found: list[list[int]] = []
     for row in rows:
         if found and found[-1][1] == row:

@@ -1,4 +1,5 @@
-"""Checks of the batch: the outputs of a sequence must not depend on its batch mates or on its row."""
+"""Checks of the batch: the outputs of a sequence must not depend on the other rows of its batch (batch mates) or on the index
+of its row."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from .subject import Call, Stream
 from .trial import Cells, Trial
 
 ROWS = 4
-"""The number of rows of the tested batches."""
+"""The number of rows in the batches that these checks test."""
 SHORTER = (0, 7, 3, 5)
-"""For each sequence of a tested batch, the number of tokens by which it is shorter than the longest sequence."""
+"""For each of the `ROWS` sequences of a tested batch: the number of tokens by which the sequence is shorter than the longest
+one."""
 BROKEN = CHECKS["batch"].sentence()
 Trials = Iterator[Trial]
 
@@ -23,13 +25,13 @@ Trials = Iterator[Trial]
 def batch(lab: Lab) -> Trials:
     """Compares every row of a batch with the same sequence alone, and with the same row in a batch of other sequences.
 
-    This is tested with sequences of equal length and with sequences of different lengths.
+    The batches have sequences of equal length and, if the model accepts a padding mask, sequences of different lengths.
     """
     alone = [lab.call() for _ in range(ROWS)]
     together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
     for row, call in enumerate(alone):
         cells = _cells(call, row, 0, True)
-        yield Trial(f"a sequence alone, and the same sequence in batch row {row} with other sequences of equal length", call, together, cells, BROKEN)
+        yield Trial(f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch of sequences of equal length", call, together, cells, BROKEN)
     for row in range(ROWS):
         others = replace(together, main=_others(lab, together.main, row))
         if together.source is not None:
@@ -44,8 +46,8 @@ def batch(lab: Lab) -> Trials:
 
 
 def _padded(lab: Lab, alone: list[Call]) -> Trials:
-    """Tests batches of sequences with different lengths, in two orders, so that every batch row is padded in at least one
-    order.
+    """Tests batches of sequences with different lengths. Each batch is tested in two orders of its sequences, so that every
+    batch row contains padding in at least one order.
     """
     if not lab.subject.arguments.masked:
         return
@@ -60,7 +62,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
             together = Call(main, _sources([short[i].source for i in order]))
             for row, i in enumerate(order):
                 shift = SHORTER[i] if side == "left" else 0
-                what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens on the {side}: {SHORTER[i]}"
+                what = f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch, where it has {SHORTER[i]} padding tokens on the {side}"
                 yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
             real = main.real
             tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
@@ -70,7 +72,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
 
 
 def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
-    """Tests batches whose encoder sequences have several lengths."""
+    """Tests batches whose encoder sequences have different lengths."""
     sources = [call.source for call in alone]
     if not lab.subject.arguments.source_masked or any(source is None for source in sources):
         return
@@ -80,13 +82,13 @@ def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
         chosen = [call.source for i in order if (call := short[i]).source is not None]
         together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
         for row, i in enumerate(order):
-            what = f"a sequence alone, and the same sequence in batch row {row} with other sequences, padding tokens of the encoder sequence: {SHORTER[i]}"
+            what = f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch, where the encoder's sequence has {SHORTER[i]} padding tokens"
             yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
 
 
 def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
-    """Returns, by the name of an output, the positions that are compared: those of the sequence alone, and those of the same sequence
-    in row `row` of a batch, where it begins `shift` positions later. If `pooled` is true, pooled outputs are compared too.
+    """Returns the positions to compare, for each output name. A sequence alone is compared with the same sequence in row `row`
+    of a batch, where the sequence begins `shift` positions later. If `pooled` is true, pooled outputs are compared too.
     """
     cells = {"main": Cells.shifted([0], range(call.main.length), [row], shift)}
     if pooled:
@@ -122,5 +124,5 @@ def _cut(stream: Stream, by: int) -> Stream:
 
 
 def _pads(lab: Lab, main: Stream) -> torch.Tensor:
-    """Returns one padding token for each token of `main`, with the id that `Maker.padding` returns for `turn` 1."""
+    """Returns padding tokens in the shape of the tokens of `main`: those that `Maker.padding` returns for `turn` 1."""
     return lab.maker.padding(1, main.batch, main.length)

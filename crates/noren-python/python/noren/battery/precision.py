@@ -1,8 +1,8 @@
 """Runs a model in float64, for any dtype of its weights and for any casts in its code.
 
-In float64, rounding errors are about eight orders of magnitude smaller than in float32; the influence of one token on another
-is not smaller. So a difference that remains in float64 is a leak. Converting the weights is not enough: norms, rotary tables
-and softmax of many models cast to float32 explicitly, so those casts are changed too.
+In float64, rounding errors are about eight orders of magnitude smaller than in float32, but the influence of one token on
+another is as large. So a difference that remains in float64 is a leak. Converting the weights is not enough: norms, rotary
+tables and softmax of many models cast to float32 explicitly, so those casts are changed too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
 
 
 class EverythingDouble(TorchFunctionMode):
-    """A mode in which casts to narrower floats, and new tensors of narrower floats, become float64."""
+    """A mode (for a `with` block) in which new tensors of floats become float64, and casts to narrower floats become casts to
+    float64."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -42,8 +43,8 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
     """Converts weights, buffers and computations of `module` to float64 within the `with` block; afterwards all bits are as
     before.
 
-    The original data is kept and restored, not converted back, so nothing is rounded. The tensor objects stay and only their data
-    is replaced, so functions that refer to the module compute in float64 too.
+    The original data is kept and restored, not converted back, so nothing is rounded. The tensor objects stay the same, with
+    new data, so functions that refer to the module compute in float64 too.
     """
     kept: list[tuple[Tensor, Tensor]] = []
     before = torch.get_default_dtype()
@@ -65,7 +66,8 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
 
 
 class WithoutDropout(TorchFunctionMode):
-    """A mode that turns off dropout in functions: `dropout` and its variants, and `dropout_p` of attention."""
+    """A mode (for a `with` block) that turns off dropout in functions: `dropout` and its variants, and `dropout_p` of
+    attention."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -89,8 +91,8 @@ _DROPOUTS = {
 
 
 class Selections(TorchFunctionMode):
-    """A mode in which `met` becomes true if an operation selects elements by comparison, such as experts by their scores
-    (`topk`, `argmax`, `sort`).
+    """A mode (for a `with` block) whose `met` becomes true if an operation selects elements by comparison, such as experts by
+    their scores (`topk`, `argmax`, `sort`).
     """
 
     def __init__(self) -> None:
@@ -110,12 +112,12 @@ _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, 
 _SELECTIONS |= {torch.kthvalue, Tensor.kthvalue, torch.bucketize, torch.searchsorted, torch.round, Tensor.round}
 _SELECTIONS |= {torch.argmax, Tensor.argmax, torch.argmin, Tensor.argmin, torch.median, Tensor.median, torch.mode, Tensor.mode}
 _EXTREMES = {torch.max, Tensor.max, torch.min, Tensor.min}
-"""Functions that return indices of selected elements only if they are called with a dimension: `x.max(0)` returns indices,
-`x.max()` returns none."""
+"""Functions that return the indices of the extreme elements only if they are called with a dimension: `x.max(0)` returns values
+and indices, `x.max()` returns a value."""
 
 
 def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `max` or `min` is called on a whole tensor, or on two tensors."""
+    """Returns true if `max` or `min` is called without a dimension: on a whole tensor, or on two tensors."""
     return "dim" not in kwargs and (len(args) < 2 or isinstance(args[1], Tensor))
 
 
@@ -123,8 +125,8 @@ def _of_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -> Iterator[None]:
     """Turns off gradients, dropout and compiled code within the `with` block, and sets training or evaluation mode.
 
-    Modes and, in training mode, buffers such as running statistics are restored afterwards. With `own_modes`, each module
-    keeps its own mode, for example frozen norms in a model in training.
+    Afterwards the modes are restored, and in training mode also the buffers, such as running statistics. If `own_modes` is
+    true, `training` is not used: each module keeps its mode, for example frozen norms in a model in training.
     """
     modes = [] if module is None else [(m, m.training) for m in module.modules()]
     training = any(mode for _, mode in modes) if own_modes else training
@@ -146,7 +148,7 @@ def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -
 
 
 def dtype_of(module: nn.Module | None) -> torch.dtype:
-    """Returns the dtype that most weights have; PyTorch's default dtype if the module has no weights."""
+    """Returns the dtype of the largest number of weights of a module; PyTorch's default dtype if the module has no weights."""
     counts: dict[torch.dtype, int] = {}
     for p in () if module is None else module.parameters():
         if p.is_floating_point():
@@ -155,6 +157,6 @@ def dtype_of(module: nn.Module | None) -> torch.dtype:
 
 
 def device_of(module: nn.Module | None) -> torch.device:
-    """Returns the device of the first weight; the CPU if the module has no weights."""
+    """Returns the device of the first weight of a module; the CPU if the module has no weights."""
     first = None if module is None else next(module.parameters(), None)
     return torch.device("cpu") if first is None else first.device

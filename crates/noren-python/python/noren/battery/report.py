@@ -33,12 +33,13 @@ class Check:
 
     @staticmethod
     def of(name: str, test: Test, outcomes: list[Outcome], skipped: Exception | None, seconds: float) -> Check:
-        """Returns the result of a check: the worst of its outcomes, or the reason why there are none."""
+        """Returns the result of a check: the worst verdict of its trials in `outcomes`. If there are none, the result has the
+        reason `skipped`."""
         if skipped is not None or not outcomes:
             from .lab import Unclear
 
             verdict = Verdict.INCONCLUSIVE if isinstance(skipped, Unclear) else Verdict.NOT_APPLICABLE
-            said = str(skipped) if skipped is not None else "this check needs float64: give module="
+            said = str(skipped) if skipped is not None else "this check computes in float64: give the model as module=, so that it can be converted"
             return Check(name, test.title, verdict, said, [], test.likely, seconds)
         worst = min((outcome.verdict for outcome in outcomes), key=_ORDER.index)
         these = [outcome for outcome in outcomes if outcome.verdict is worst]
@@ -52,13 +53,14 @@ class Check:
 
     @property
     def where(self) -> str | None:
-        """The first faulty module, None if none was found."""
+        """The name of the first faulty module in the first failed trial that has one; None if no faulty module was found."""
         return next((outcome.where for outcome in self.failures if outcome.where), None)
 
 
 @dataclass
 class Report:
-    """The report of `nr.audit`. A report is true if it is `ok`: `assert nr.audit(model)` fails with the text of the report."""
+    """The report of `nr.audit`. In a condition, a report is true if it is `ok`, so `assert nr.audit(model)` fails with the text
+    of the report."""
 
     model: str
     dtype: str
@@ -69,18 +71,18 @@ class Report:
     mode: str = "evaluation mode"
     """The mode in which the model was tested, as text: evaluation mode or training mode."""
     rounding: str = ""
-    """A sentence with the bound below which a difference in the model's dtype is called rounding."""
+    """A sentence with the bound of rounding: smaller differences between outputs in the model's dtype are called rounding."""
     not_tested: tuple[str, ...] = ()
     """The parts of the model that the audit did not test, as sentences."""
 
     @property
     def ok(self) -> bool:
-        """Whether at least one check passed, no check failed, and no check that applies is inconclusive."""
+        """Returns true if at least one check passed, no check failed, and no check that applies is inconclusive."""
         return self.verdict == "ok"
 
     @property
     def verdict(self) -> Literal["ok", "incomplete", "failed"]:
-        """`failed` if a check failed, `incomplete` if one is inconclusive or none applies, else `ok`."""
+        """Returns `failed` if a check failed; `incomplete` if a check is inconclusive or no check applies; otherwise `ok`."""
         if self.failures:
             return "failed"
         return "incomplete" if self.unclear or not self.with_verdict(Verdict.PASS) else "ok"
@@ -90,26 +92,27 @@ class Report:
 
     @property
     def failures(self) -> list[Check]:
-        """The checks that failed."""
+        """The results of the checks that failed."""
         return self.with_verdict(Verdict.FAIL)
 
     @property
     def unclear(self) -> list[Check]:
-        """The inconclusive checks."""
+        """The results of the checks that apply to the model but are inconclusive."""
         return self.with_verdict(Verdict.INCONCLUSIVE)
 
     def with_verdict(self, verdict: Verdict) -> list[Check]:
         return [check for check in self.checks if check.verdict is verdict]
 
     def __getitem__(self, name: str) -> Check:
-        """Returns the check with a name. Raises a KeyError for unknown names."""
+        """Returns the check named `name`. Raises a KeyError for unknown names."""
         for check in self.checks:
             if check.name == name:
                 return check
         raise KeyError(f"the report has no check {name!r}: the checks of the report are {', '.join(check.name for check in self.checks)}")
 
     def summary(self) -> str:
-        """Returns the verdict and the number of checks with each result, as one line."""
+        """Returns one line: the verdict of the audit, and how many checks passed, failed, are inconclusive or are not
+        applicable."""
         counts = [(len(self.with_verdict(verdict)), str(verdict)) for verdict in _ORDER]
         return f"{self.verdict}: " + ", ".join(f"{count} {said}" for count, said in counts if count)
 
@@ -127,7 +130,7 @@ class Report:
         return f"<noren audit of {self.model}: {self.summary()}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the whole report as plain values, as in its JSON."""
+        """Returns the whole report as a dictionary of plain values, equal to the content of its JSON file."""
         return {
             "noren": __version__,
             "model": self.model,
@@ -148,11 +151,11 @@ class Report:
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_html(self) -> str:
-        """Returns the report as a self-contained HTML page, light or dark like the reader's system."""
+        """Returns the report as a self-contained HTML page, light or dark as the browser requests."""
         return page(self.to_dict())
 
     def save(self, path: str | Path) -> None:
-        """Writes the report: `.html`, `.json`, or text for any other ending."""
+        """Writes the report to a file: as HTML if the path ends in `.html`, as JSON for `.json`, otherwise as text."""
         path = Path(path)
         made = {".html": self.to_html, ".json": self.to_json}.get(path.suffix, self.__str__)
         path.write_text(made() + "\n", encoding="utf-8")
@@ -164,7 +167,8 @@ class Report:
 
 
 def _apart(outcome: Outcome) -> float:
-    """Returns the difference between passes that must be equal, in the model's dtype; 0.0 for other trials."""
+    """Returns the difference between the outputs of the two passes of a trial, measured in the model's dtype. Returns 0.0 if
+    the passes must differ, or if the difference was not measured both in the model's dtype and in float64."""
     return outcome.own.difference if outcome.own is not None and outcome.double is not None and not outcome.must_move else 0.0
 
 
@@ -204,5 +208,5 @@ def _plain(check: Check) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Returns `value`; None for NaN and infinite numbers, which JSON cannot represent."""
+    """Returns `value`, or None if it is NaN or infinite, which JSON cannot represent."""
     return value if value == value and abs(value) != float("inf") else None

@@ -1,4 +1,4 @@
-"""The bound of rounding: the largest difference between outputs of two passes that rounding alone can cause."""
+"""The bound of rounding: the largest difference that rounding alone can cause between the outputs of two passes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ class Rounding:
     dtype: torch.dtype
     depth: int
     width: int
-    """The number of terms of the longest sum: the largest input of a linear layer, or the number of keys if that is larger."""
+    """The number of terms of the longest sum in the model: the largest number of inputs of a linear layer, or the number of
+    keys if that is larger."""
     selects: bool = False
-    """True if the model selects by comparison (experts, largest scores): rounding may change the selection, so no bound holds."""
+    """True if the model selects elements by comparison (experts, largest scores). Rounding may change such a selection, so
+    differences above `bound` prove no fault."""
 
     @property
     def name(self) -> str:
@@ -27,7 +29,7 @@ class Rounding:
 
     @property
     def bound(self) -> float:
-        """The largest difference that is called rounding, as a fraction of the largest output."""
+        """The largest difference between outputs that is called rounding, as a fraction of the largest output."""
         return audit_rounding(torch.finfo(self.dtype).eps / 2, self.depth, self.width)
 
     def __str__(self) -> str:
@@ -35,7 +37,7 @@ class Rounding:
 
 
 def longest_sum(module: nn.Module | None, keys: int) -> int:
-    """Returns the number of terms of the longest sum in a module, at least `keys`."""
+    """Returns the number of terms of the longest sum in a module, but at least `keys` (the number of keys in attention)."""
     most = keys
     for child in module.modules() if module is not None else ():
         if isinstance(child, nn.Embedding):
@@ -49,6 +51,7 @@ def longest_sum(module: nn.Module | None, keys: int) -> int:
 
 
 def layers_within(module: nn.Module | None) -> int:
-    """Estimates the number of layers of a module whose layers are not found: one for every four modules with weights."""
+    """Estimates the number of layers of a module whose layers cannot be identified: a quarter of the number of modules with
+    weights, at least 1."""
     weighted = 0 if module is None else sum(any(True for _ in child.parameters(recurse=False)) for child in module.modules())
     return max(1, math.ceil(weighted / 4))

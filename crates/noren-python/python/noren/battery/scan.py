@@ -1,4 +1,4 @@
-"""Exhaustive checks: a change of every single token, and sequences of every length up to the tested length."""
+"""Exhaustive checks: change every single token, and run sequences of every length up to the tested length."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ Trials = Iterator[Trial]
 
 
 def turns(length: int) -> list[list[int]]:
-    """Returns all positions in groups of `ROWS`. The first positions fill up the last group: with 4 rows and length 6, the
-    groups are [0, 1, 2, 3] and [4, 5, 0, 1].
+    """Returns all positions of a sequence in groups of `ROWS`; if the last group is incomplete, it is filled with the first
+    positions. With `ROWS` = 4 and length 6, the groups are [0, 1, 2, 3] and [4, 5, 0, 1].
     """
     return [[(start + i) % length for i in range(ROWS)] for start in range(0, length, ROWS)]
 
 
 def repeated(stream: Stream, rows: int) -> Stream:
-    """Repeats a sequence in `rows` rows."""
+    """Returns a batch in which the sequence of `stream` is repeated in `rows` rows."""
     return Stream(*(x.expand(rows, *x.shape[1:]).contiguous() for x in (stream.tokens, stream.real, stream.positions)))
 
 
 def in_every_row(call: Call) -> Call:
-    """Repeats the sequences of a call in `ROWS` rows."""
+    """Returns the call with its one sequence (and its one encoder sequence) repeated in `ROWS` batch rows."""
     return replace(call, main=repeated(call.main, ROWS), source=None if call.source is None else repeated(call.source, ROWS))
 
 
 def reach(lab: Lab) -> Trials:
-    """Changes one token at a time: each row of a pass has a different changed token.
+    """Changes one token at a time. One pass tests several tokens: in each batch row, another token is changed.
 
-    Outputs that may not depend on the token must not change; outputs that read the token directly must change.
+    Outputs that may not depend on the changed token must stay equal; outputs that read it directly must change.
     """
     base = in_every_row(lab.call())
     for name, stream in base.streams().items():
-        whose, one = ("encoder ", "an encoder ") if name == "source" else ("", "a ")
+        whose, one = ("encoder ", "an encoder token") if name == "source" else ("", "a token")
         for change in lab.changes("reach", name, stream.length):
             changed = stream.tokens.clone()
             for row, token in enumerate(change.tokens):
@@ -48,21 +48,22 @@ def reach(lab: Lab) -> Trials:
             cells = {name: Cells.at_places(change.compared)}
             if name == "source" and change.moves:
                 cells["main"] = Cells.where(np.ones((ROWS, base.main.length), dtype=np.bool_))
-            broken = CHECKS["reach"].sentence(one if change.moves else whose, which=int(change.moves))
+            broken = CHECKS["reach"].sentence(one if change.moves else f"{whose}tokens", which=int(change.moves))
             yield Trial(whose + change.what, base, other, cells, broken, change.moves, each=tuple(change.tokens))
 
 
 def lengths(lab: Lab) -> Trials:
     """Runs sequences of every length up to the tested length.
 
-    Each sequence runs alone, as the beginning of the longest sequence, and padded. Its outputs must be equal in all these passes.
+    Each sequence runs alone, as the beginning of the longest sequence (if no output depends on later tokens), and padded (if
+    the model accepts padding). The outputs of the sequence must be equal in all these passes.
     """
     call = lab.call()
     longest = call.main.length
     side = lab.side()
     begins = not lab.ahead()
     if side is None and not begins:
-        raise Skip("the outputs read later tokens and the model takes no mask, so the audit cannot compare sequences of different lengths")
+        raise Skip("the outputs depend on later tokens and the model accepts no mask, so the audit cannot compare sequences of different lengths")
     everything = list(range(1, longest))
     for start in range(0, len(everything), ROWS):
         sizes = everything[start : start + ROWS]
@@ -83,6 +84,6 @@ def lengths(lab: Lab) -> Trials:
 
 
 def _cut(call: Call, n: int) -> Call:
-    """Returns the call with only the first `n` tokens of the main stream."""
+    """Returns the call with its main sequence cut to the first `n` tokens."""
     main = call.main
     return replace(call, main=Stream(main.tokens[:, :n], main.real[:, :n], main.positions[:, :n]))

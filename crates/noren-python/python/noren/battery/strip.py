@@ -1,4 +1,4 @@
-"""Draws positions of a sequence in one line of text."""
+"""Draws the positions of changed inputs or outputs in one line of text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ COLUMNS = 72
 
 
 def strip(positions: Sequence[int], length: int) -> str:
-    """Draws positions as one line of text. If `length` is above `COLUMNS`, each character represents several positions."""
+    """Draws `positions` (from 0) in a sequence of `length` tokens as one line of text. If `length` is above `COLUMNS`, each
+    character represents several positions."""
     columns = min(length, COLUMNS)
     hit = {position * columns // length for position in positions}
     return "".join("■" if i in hit else "·" for i in range(columns))

@@ -26,11 +26,11 @@ class Stream:
     tokens: Tensor
     """Token ids `[batch, length]`, or token vectors `[batch, length, width]` of floats."""
     real: Tensor
-    """`[batch, length]`: false where a token is padding or hidden."""
+    """`[batch, length]`: true for a token that the padding mask allows; false for padding and for hidden tokens."""
     positions: Tensor
-    """`[batch, length]`: the position of each token."""
+    """`[batch, length]`: the position of each token, as given to the model."""
     segments: Tensor | None = None
-    """`[batch, length]`: the number of each token's document, from 1."""
+    """`[batch, length]`: the number of the document of each token; the first document has number 1."""
 
     @property
     def batch(self) -> int:
@@ -47,20 +47,21 @@ class Stream:
 
 @dataclass(frozen=True)
 class Call:
-    """A forward pass over whole sequences, or several passes with a cache."""
+    """The inputs of one forward pass over whole sequences, or of several passes with a cache."""
 
     main: Stream
-    """The sequences whose outputs are compared; in an encoder-decoder, the decoder's."""
+    """The sequences whose outputs are compared. In an encoder-decoder, they are the decoder's input."""
     source: Stream | None = None
     """The encoder's sequences, None without an encoder."""
     splits: tuple[int, ...] = ()
-    """The number of tokens of `main` in each pass with a cache. Empty: all tokens are in one pass, without a cache."""
+    """For passes with a cache, the number of tokens of `main` in each pass. Empty: one pass with all tokens, without a cache."""
     backend: str | None = None
-    """The attention implementation; None: the model's own choice."""
+    """The name of the attention implementation; None: the one that the model has selected."""
     packing: str | None = None
-    """The name of the form in which documents are given to the model, as in `Intent.documents`, such as "position_ids"; None without packed documents."""
+    """The form in which packed documents are given to the model: one of the names in `Intent.documents`, such as
+    "position_ids". None: no packed documents."""
     all_real: bool = False
-    """True to pass an attention mask in which all tokens are non-padding, although some are padding."""
+    """True to give the model an attention mask in which no token is padding, although `main` contains padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For each stream, the positions whose keys are made very large, to test whether the mask hides them."""
 
@@ -83,7 +84,7 @@ SEGMENTS = ("segment_ids", "document_ids", "seq_idx")
 
 @dataclass(frozen=True)
 class Arguments:
-    """The names of the model's parameters for each kind of input; None if the model has no such parameter."""
+    """For each kind of input, the name of the model's parameter; None if the model has no parameter for it."""
 
     tokens: str | None
     keep: str | None
@@ -100,7 +101,7 @@ class Arguments:
     def of(function: Callable[..., Any], encoder_decoder: bool, core: nn.Module | None = None) -> Arguments:
         """Returns the names of the parameters of `function` for each kind of input.
 
-        If the function passes its arguments on, these are the parameters of `core`, the module inside the wrappers.
+        If `function` only passes its arguments on, the names are those of `core`, the module inside the wrappers.
         """
         names = list(parameters(core if core is not None and passes_on(function) else function))
         cache, use_cache = cache_parameter(names), "use_cache" in names
@@ -126,7 +127,7 @@ class Arguments:
 
     @property
     def masked(self) -> bool:
-        """True if the model takes a padding mask for its own tokens, those of the decoder if it also has an encoder."""
+        """True if the model accepts a padding mask for the main sequences: in an encoder-decoder, the decoder's."""
         return self.keep is not None or self.drop is not None
 
     @property
@@ -136,19 +137,20 @@ class Arguments:
 
 @dataclass
 class Subject:
-    """The model under test, with its parameters, callable in its own dtype and in float64."""
+    """The model under test and the names of its parameters; runs the model in its dtype and in float64."""
 
     function: Callable[..., Any]
     module: nn.Module | None
     arguments: Arguments
     hugging_face: bool
     step: Callable[..., Any] | None = None
-    """`step(tokens, state, **the rest) -> (output, state)`, for models whose cache is not a cache of transformers."""
+    """A function that runs one pass with a cache: `step(tokens, state, **other_arguments) -> (output, state)`. Needed if the
+    model's cache is not a cache of transformers."""
     exact: Callable[..., Any] | None = None
     """The model as a function that computes in float64, for models without a module that can be converted."""
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     core: nn.Module | None = None
-    """The module inside wrappers. This module has the names of the arguments and the configuration."""
+    """The module inside wrappers, from which the names of the parameters and the configuration are taken."""
 
     @property
     def name(self) -> str:
@@ -167,7 +169,8 @@ class Subject:
         return self.step is not None or self.arguments.cache is not None
 
     def run(self, call: Call, double: bool = False) -> Output:
-        """Runs a call and returns its outputs. For float64, set `double` and call `run` within `exactly`."""
+        """Runs a call and returns its outputs. For outputs in float64, set `double` and call `run` within `with
+        subject.exactly():`."""
         call = place(call, self.module)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -196,7 +199,7 @@ class Subject:
                 config._experts_implementation = experts  # type: ignore[union-attr]
 
     def backend_names(self) -> list[str]:
-        """Returns the names of the attention implementations to compare; the first one is the reference."""
+        """Returns the names of the attention implementations to compare; the others are compared with the first."""
         if self.backends:
             return list(self.backends)
         if not self.hugging_face:
@@ -232,7 +235,8 @@ class Subject:
             yield function
 
     def _parts(self, function: Callable[..., Any], call: Call, double: bool) -> Iterator[Output]:
-        """Yields the outputs of each call of the function. There is one call, or one call for each entry of `call.splits`."""
+        """Yields the outputs of each call of `function`. There is one call if `call.splits` is empty, otherwise one call for
+        each entry of `call.splits`."""
         if not call.splits:
             out = function(*self._given(call), **self._said(call, 0, call.main.length, None))
             yield self._read(out, call, call.main.length)
@@ -256,22 +260,23 @@ class Subject:
             start = end
 
     def _given(self, call: Call) -> list[Tensor]:
-        """Returns the positional arguments of a whole pass.
+        """Returns the positional arguments of a pass without a cache.
 
-        These are the tokens if the name of the model's parameter for tokens is unknown, otherwise nothing.
+        The list contains the tokens if the name of the model's parameter for tokens is unknown; otherwise the list is empty.
         """
         return [] if self.arguments.tokens is not None else [self._tokens(call.main)]
 
     def _tokens(self, stream: Stream) -> Tensor:
-        """Returns the tokens of a stream: ids unchanged, vectors of floats converted to the model's dtype."""
+        """Returns the tokens of `stream` as they are given to the model: ids unchanged, vectors of floats converted to the
+        model's dtype."""
         if not stream.tokens.is_floating_point():
             return stream.tokens
         return stream.tokens.to(self.dtype)
 
     def _said(self, call: Call, start: int, end: int, state: Any) -> dict[str, Any]:
-        """Returns the model's keyword arguments for the tokens `start..end` of the main stream.
+        """Returns the model's keyword arguments for the tokens of the main sequences from `start` to before `end`.
 
-        `state` is the cache with the earlier tokens.
+        `state` is the cache that holds the earlier tokens.
         """
         names, main = self.arguments, call.main
         said: dict[str, Any] = {}
@@ -324,7 +329,8 @@ class Subject:
 
 
 def _tensors(out: Any) -> Iterator[Tensor]:
-    """Yields the tensors of an output that hold one row for each token or sequence, the most important first."""
+    """Yields the tensors in a model's result, in the order in which they are considered as outputs: logits, then hidden states,
+    then pooled outputs."""
     if isinstance(out, Tensor):
         yield out
     elif isinstance(out, Mapping):
@@ -345,7 +351,7 @@ def subject_of(
     exact: Callable[..., Any] | None,
     backends: Mapping[str, Callable[..., Any]] | None,
 ) -> Subject:
-    """Returns the subject for a transformers model, a module or a function."""
+    """Returns the model under test as a `Subject`, from a transformers model, a module or a function."""
     if not callable(model):
         raise Error(f"nr.audit was given {type(model).__name__}, which cannot be called: give a module or a function of tokens")
     model = getattr(model, "_orig_mod", model)
@@ -358,7 +364,7 @@ def subject_of(
 
 
 def place(call: Call, module: nn.Module | None) -> Call:
-    """Returns the call with its tensors on the module's device."""
+    """Returns a copy of the call whose tensors are on the device of the module."""
     device = device_of(module)
     if device.type == "cpu":
         return call

@@ -26,18 +26,18 @@ class Record:
 
 @dataclass
 class Recorder:
-    """A recording of one pass: the tensors of every execution of every module. A module may be executed several times in a
-    pass.
+    """A recording of one pass: the inputs and outputs of every execution of every module. A module may be executed several
+    times in a pass.
     """
 
     parts: int = 1
-    """The number of calls of the model in a pass. The outputs of a module in these calls are joined along the sequence."""
+    """The number of calls of the model in the pass. The tensors of a module from these calls are joined along the sequence."""
     runs: dict[str, list[Record]] = field(default_factory=dict)
 
     def records(self) -> list[tuple[str, Record]]:
-        """Returns (key, record) pairs. The key is the module's name and the number of its execution, such as `layers.0#1`, and
-        is equal in both compared passes. If the pass has several calls of the model, their tensors are joined along the
-        sequence.
+        """Returns (key, record) pairs. The key is the module's name and the index of its execution: `layers.0#1` is the second
+        execution. Equal keys identify the same execution in both compared passes. If the pass has several calls of the model,
+        their tensors are joined along the sequence.
         """
         found = []
         for name, runs in self.runs.items():
@@ -61,7 +61,7 @@ def _join(pieces: list[Record]) -> Record:
 
 
 def flat(value: Any) -> Iterator[Tensor]:
-    """Yields the tensors with two or more axes in nested tuples, lists and mappings."""
+    """Yields the tensors with two or more axes in `value`: a tensor, or nested tuples, lists and mappings."""
     if isinstance(value, Tensor):
         if not value.is_nested and value.dim() >= 2:
             yield value
@@ -75,7 +75,7 @@ def flat(value: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
-    """Returns a context that records the inputs and outputs of every module that runs in the `with` block."""
+    """Records, within the `with` block, the inputs and outputs of every module that runs."""
     recorder = Recorder(parts)
 
     def hook(name: str) -> Callable[..., None]:
@@ -94,8 +94,8 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:
-    """Returns the name of the first module whose inputs are equal in both passes of a trial and whose outputs differ, at the
-    places that the trial compares.
+    """Returns the first module with equal inputs in both passes of a trial and different outputs, as text for the report. Only
+    the places that the trial compares count.
 
     Returns None if no such module exists.
     """
@@ -113,23 +113,23 @@ def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any])
         out = _differs(trial, record.outputs, other.outputs)
         if out and not _differs(trial, record.inputs, other.inputs):
             if not record.name:
-                return f"the model's own forward, after the module `{agreed}`" if agreed else "the model's own forward"
+                return f"the code of the model's own forward after the module `{agreed}`" if agreed else "the model's own forward"
             return f"`{record.name}` ({type(record.module).__name__})" + _heads(trial, record, recorders[0], recorders[1])
         agreed = record.name if out is False else agreed
     return None
 
 
 def _differs(trial: Trial, base: list[Tensor], other: list[Tensor]) -> bool | None:
-    """Whether a tensor of `base` differs from the tensor of `other` with the same index, at the places that the trial compares.
-    None if no tensor can be compared.
+    """Compares each tensor of `base` with the tensor of `other` that has the same index in the list. Returns true if they
+    differ at the places that the trial compares, None if no tensors can be compared.
     """
     compared = [gap for a, b in zip(base, other, strict=False) if (gap := _gap(trial, a, b)) is not None]
     return any(gap > LEAK for gap in compared) if compared else None
 
 
 def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
-    """Returns the largest difference of `a` and `b` at the compared places, as a fraction of the largest entry of `a`. Returns
-    None if the tensors belong to no stream (see `_at`).
+    """Returns the largest difference between `a` and `b` at the places that the trial compares, as a fraction of the largest
+    entry of `a` there. Returns None if the shapes do not fit the model's sequences (see `_at`).
     """
     pair = _at(trial, a, b)
     if pair is None or not pair[0].numel():
@@ -140,8 +140,8 @@ def _gap(trial: Trial, a: Tensor, b: Tensor) -> float | None:
 
 
 def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Returns the values of tensor `a` of the first pass and of tensor `b` of the second pass at the places that the trial
-    compares. Returns None if the shapes of the tensors are those of no stream.
+    """`a` is a tensor of the first pass, `b` the corresponding tensor of the second pass. Returns the values of both at the
+    places that the trial compares. Returns None if their shapes do not fit the model's sequences.
 
     Tensors are `[batch, length, ...]`, or `[batch, channels, length]` as in convolutions.
     """
@@ -162,10 +162,11 @@ def _at(trial: Trial, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor] | None:
 
 
 def _heads(trial: Trial, culprit: Record, base: Recorder, other: Recorder) -> str:
-    """Returns the heads that differ between the two passes, as text such as `, head 2 of 8`; an empty text if the heads are not
-    found or if all heads differ.
+    """Returns text such as `, head 2 of 8` with the heads whose values differ between the two passes. The text is empty if no
+    heads are found or if all heads differ.
 
-    `culprit` is the first module with different outputs. Its heads are compared in the input of a linear layer within it.
+    `culprit` is the record of the first module with different outputs. The heads are compared in the input of a linear layer
+    within this module.
     """
     module: Any = culprit.module
     config = getattr(module, "config", None)

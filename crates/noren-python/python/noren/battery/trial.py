@@ -1,4 +1,4 @@
-"""Trials: two forward passes, the outputs that must be equal or must differ, and the verdict."""
+"""Trials of the audit: each compares two forward passes, whose outputs must be equal or must differ, and gives a verdict."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from .rounding import Rounding
 from .subject import Call, Output, Stream
 
 LEAK = 1e-10
-"""The largest difference between float64 passes that is not a leak, as a fraction of the largest output.
+"""The largest difference between float64 passes that does not count as a leak, as a fraction of the largest output.
 
-In float64, rounding stays below 1e-12 in deep models; leaks are far above this limit."""
+The limit is between the two: in float64, rounding stays below 1e-12 even in deep models, and leaks are far above 1e-10."""
 STILL = 1e-14
-"""The largest difference that counts as "unchanged", as a fraction of the largest output.
+"""The largest difference at which an output that must change counts as unchanged, as a fraction of the largest output.
 
-Most kernels add in the same order for equal shapes, so that the difference is zero. This limit is for the other kernels."""
+Most kernels add in the same order for equal shapes, so the difference of unchanged outputs is exactly zero. The limit above
+zero is for the other kernels."""
 RATIO = 8.0
-"""The largest ratio between the rounding errors of two passes at which the difference of the passes is still called rounding."""
+"""The second pass's rounding error may be at most this many times the first pass's; above it, the difference between the passes
+is not called rounding."""
 FEATURES = 64
-"""The approximate number of features of each compared output that are stored to compare the model's dtype with float64."""
+"""The approximate number of features that are stored of each compared output, to compare the model's dtype with float64."""
 
 
 class Verdict(str, Enum):
@@ -42,7 +44,8 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Cells:
-    """Places (row, position) of a stream in the first pass, and the places in the second pass with which they are compared."""
+    """The output places (batch row, position) to compare: places in the first pass, and for each the corresponding place in the
+    second pass."""
 
     rows: Tensor
     at: Tensor
@@ -56,14 +59,15 @@ class Cells:
 
     @staticmethod
     def shifted(rows: list[int], at: Any, other_rows: list[int], by: int) -> Cells:
-        """Compares the positions `at` of each row with the positions `at + by` of the corresponding row in `other_rows`."""
+        """Compares the positions `at` of each row in `rows` with the positions `at + by` of the corresponding row in
+        `other_rows`, in the other pass."""
         at = torch.as_tensor(at, dtype=torch.long).flatten()
         spread, other = (torch.tensor(r).repeat_interleave(len(at)) for r in (rows, other_rows))
         return Cells(spread, at.repeat(len(rows)), other, (at + by).repeat(len(rows)))
 
     @staticmethod
     def at_places(places: Sequence[tuple[int, int]]) -> Cells:
-        """Compares each (row, position) with the same place in the other pass."""
+        """Compares each place (row, position) of the first pass with the same place in the other pass."""
         rows, at = torch.tensor(places).T
         return Cells(rows, at, rows, at)
 
@@ -91,18 +95,19 @@ class Trial:
     base: Call
     other: Call
     cells: Mapping[str, Cells]
-    """For each stream (`main`, `source` or `pooled`), the outputs that are compared. A stream for which the model returns no
-    output is skipped."""
+    """The outputs that are compared, by name (`main`, `source` or `pooled`). A name for which the model returns no output is
+    skipped."""
     broken: str
-    """The meaning of a failure of this trial, as text."""
+    """A sentence for the report that states what a failure of this trial means."""
     moved: bool = False
     """True if the outputs must differ; false if they must be equal."""
     changed: tuple[int, ...] = ()
-    """Positions of the changed inputs, for the drawing in the report."""
+    """Positions of the changed inputs if they are equal in all rows, for the drawing in the report."""
     each: tuple[int, ...] = ()
-    """The changed position of each row; empty if the changed positions are equal in all rows (see `changed`)."""
+    """For each batch row, the position of its changed input; empty if the changed positions are equal in all rows (see
+    `changed`)."""
     double_only: bool = False
-    """True if the trial runs only in float64, because its values do not fit into narrower floats."""
+    """True if the trial runs only in float64, because its numbers overflow in narrower floats."""
 
     @property
     def same_operations(self) -> bool:
@@ -129,16 +134,16 @@ class Measure:
     stream: str
     row: int
     position: int
-    """The position where the outputs differ most. If the outputs must differ: the position where they differ least."""
+    """The position where the outputs differ most; if the outputs must differ, the position where they differ least."""
     difference: float
     """The difference at `position`, as a fraction of the largest compared output."""
     finite: bool
     moved_at: list[int]
     gaps: dict[str, Tensor] = field(default_factory=dict)
-    """For each stream, the difference at each compared place, as a fraction of the largest output."""
+    """For each output name, the difference at each compared place, as a fraction of the largest compared output."""
     kept: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """For each stream, a selection of features of the outputs in the first and in the second pass, as fractions of the largest
-    output."""
+    """For each output name, (first pass, second pass): a sample of the features of the compared outputs, as fractions of the
+    largest compared output."""
 
 
 @dataclass
@@ -169,7 +174,7 @@ def measure(trial: Trial, base: Output, other: Output, floor: float) -> Measure 
     """Measures the differences between the outputs of two passes. Returns None if the model returns none of the outputs that the
     trial compares.
 
-    `floor`, a fraction of the largest output, is the difference above which the report's drawing marks an output as changed.
+    The report's drawing marks an output as changed if its difference is above `floor`, a fraction of the largest output.
     """
     worst: Measure | None = None
     kept: dict[str, tuple[Tensor, Tensor]] = {}
@@ -224,15 +229,15 @@ def _judge(trial: Trial, own: Measure | None, double: Measure | None, why_not: s
     if not double.finite:
         return Verdict.FAIL, f"{trial.broken}: outputs are NaN or infinite, in float64 too"
     if double.difference > LEAK:
-        by = f"{double.difference:.1e} of the largest output in float64, so the difference is not rounding"
-        return Verdict.FAIL, f"{trial.broken}: {_place(trial, double)} changes by {by}"
+        said = f"{_place(trial, double)} changes by {double.difference:.1e} of the largest output in float64, so the difference is not rounding"
+        return Verdict.FAIL, f"{trial.broken}: {said}"
     if own is None:
         return Verdict.PASS, f"the outputs are equal in float64 (to {double.difference:.0e})"
     return _in_own(trial, own, double, rounding)
 
 
 def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> tuple[Verdict, str]:
-    """Returns the verdict from the measurement in the model's dtype, after float64 has shown no leak."""
+    """Returns (verdict, sentence) from the measurement in the model's dtype, after float64 has shown no leak."""
     name, bound = rounding.name, rounding.bound
     if not own.finite:
         why = f"the cause may be a value that overflows in {name}, or a row whose keys are all masked, in code that runs only in the dtype of the model"
@@ -259,20 +264,20 @@ def _in_own(trial: Trial, own: Measure, double: Measure, rounding: Rounding) -> 
             f"the outputs are equal in float64, but in {name} the second pass is {second / max(first, 1e-30):.0f} times as far from "
             f"float64 as the first pass ({second:.1e} and {first:.1e}): the difference is larger than rounding explains and smaller than a leak"
         )
-    apart = f"{own.difference:.1e} is the difference in {name}, which is rounding (below {bound:.1e})"
+    apart = f"the difference in {name} is {own.difference:.1e}, which is rounding (below {bound:.1e})"
     return Verdict.PASS, f"the outputs are equal in float64 (to {double.difference:.0e}); {apart}"
 
 
 def _moves(trial: Trial, own: Measure | None, double: Measure | None, rounding: Rounding) -> tuple[Verdict, str]:
-    """Returns the verdict on outputs that must differ.
+    """Returns (verdict, sentence) for a trial whose outputs must differ.
 
-    All outputs must differ in float64. In the model's dtype, a difference may be smaller than in float64 only by the bound of
-    rounding.
+    All compared outputs must differ in float64. In the model's dtype, the difference of each output must not be smaller than in
+    float64 by more than the bound of rounding.
     """
     seen = double or own
     assert seen is not None
     if seen.difference <= STILL:
-        return Verdict.FAIL, f"{trial.broken}: {_place(trial, seen)} does not change at all"
+        return Verdict.FAIL, f"{trial.broken}: {_place(trial, seen)} is equal in both passes, but must differ"
     if own is None or double is None or rounding.selects:
         return Verdict.PASS, f"every compared output changes by at least {seen.difference:.1e} of the largest output"
     for stream, exact in double.gaps.items():
@@ -292,7 +297,7 @@ def _without_double(trial: Trial, own: Measure, why_not: str, rounding: Rounding
         return Verdict.PASS, f"the outputs are equal to the bit; {why_not}"
     said = f"{_place(trial, own)} changes by {own.difference:.1e} of the largest output; {why_not}"
     if own.difference > 1e4 * torch.finfo(rounding.dtype).eps or own.difference >= MOST:
-        return Verdict.FAIL, f"{trial.broken}: {said}, but rounding causes only smaller differences"
+        return Verdict.FAIL, f"{trial.broken}: {said}; rounding causes only smaller differences"
     if trial.same_operations:
         return Verdict.INCONCLUSIVE, f"{said}, so the cause may be rounding in a sum whose order depends on the tokens"
     if own.difference <= rounding.bound:
@@ -308,7 +313,8 @@ def _place(trial: Trial, seen: Measure) -> str:
 
 
 def _errors(own: Measure, double: Measure, which: int) -> tuple[float, float]:
-    """Returns the error of pass `which` (0 or 1) in the model's dtype against float64: (largest error, root of the mean square)."""
+    """Returns the errors of one pass in the model's dtype, compared with float64: (largest error, root of the mean square).
+    `which` is 0 for the first pass, 1 for the second."""
     gaps = [(own.kept[stream][which] - double.kept[stream][which]).abs() for stream in own.kept if stream in double.kept]
     if not gaps:
         return 0.0, 0.0

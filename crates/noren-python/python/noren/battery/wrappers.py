@@ -1,4 +1,4 @@
-"""Wrapped modules: finds the model inside DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
+"""Finds the model inside wrappers: DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
-"""The usual names of a model's parameter for tokens."""
+"""The usual names of the parameter with which a model receives its tokens."""
 _INSIDE = ("module", "_fsdp_wrapped_module")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Returns the parameters of a function, or of a module's `forward`; empty if they are not known."""
+    """Returns the parameters of a function or of a module's `forward`, by name; empty if Python cannot determine them."""
     try:
         return inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
     except (TypeError, ValueError):
@@ -25,14 +25,16 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def passes_on(function: Callable[..., Any]) -> bool:
-    """Whether a function takes arguments that it does not name: `forward(**batch)`, `forward(*inputs, extra=None, **kwargs)`."""
+    """Returns true if a function only passes on its arguments without naming them, as `forward(**batch)` or `forward(*inputs,
+    extra=None, **kwargs)`."""
     found = parameters(function)
     others = [p for p in found.values() if p.kind not in _ANY]
     return len(others) < len(found) and not set(TOKENS) & set(found) and all(p.default is not p.empty for p in others)
 
 
 def inside(module: nn.Module) -> nn.Module:
-    """Returns the first module inside wrappers whose `forward` names its parameters; `module` itself if no such module exists."""
+    """Returns the module inside wrappers: the first one whose `forward` names its parameters. Returns `module` itself if no
+    such module exists."""
     found, seen = module, {id(module)}
     while True:
         child = _child(found)
@@ -62,7 +64,7 @@ def _size(module: nn.Module) -> int:
 
 
 def compiled(model: Any) -> bool:
-    """Whether torch.compile was applied to a function, a module or a module within it."""
+    """Returns true if torch.compile was applied to `model` or to a module within it."""
     if hasattr(model, "_torchdynamo_orig_callable"):
         return True
     parts = model.modules() if isinstance(model, nn.Module) else ()
@@ -76,7 +78,8 @@ def eagerly() -> AbstractContextManager[Any]:
 
 
 def bound_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call by name, with the parameter names of the module inside wrappers."""
+    """Returns the arguments of a call of `module` by name. If `module` is a wrapper, the names are the parameters of the module
+    inside."""
     given = dict(kwargs)
     names = [
         name

@@ -1,4 +1,5 @@
-"""Data for masked models: packing, padding, corruption for masked language modelling, and batches with a budget of tokens.
+"""Data for models with masks: packing, padding, corruption for masked language modelling, and batches with a maximum number of
+tokens.
 
 >>> import noren as nr
 >>> from noren.data import pack

@@ -18,8 +18,8 @@ class TokenBudgetBatches:
     `count="packed"`, a batch costs the sum of the lengths of its texts. Every text is in exactly one batch.
 
     `shuffle=True` shuffles the texts by `seed` and `epoch`, in the same order on every machine. `bucket` is the number of
-    consecutive texts that are sorted by length before they are grouped, which makes less padding [default: 1, no sorting]; with
-    `shuffle=True` the batches are shuffled too.
+    consecutive texts that are sorted by length before they are grouped, to reduce padding [default: 1, no sorting]. With
+    `shuffle=True`, the batches are shuffled too.
 
     Raises `noren.Error` for a text that alone exceeds the budget.
 
@@ -50,11 +50,11 @@ class TokenBudgetBatches:
         self._made: tuple[int, list[list[int]]] | None = None
         if len(self.lengths) and self.lengths.max() > self.budget:
             at = int(self.lengths.argmax())
-            raise Error(f"text {at} has {self.lengths[at]} tokens and the budget is {budget}: give a larger budget, or truncate the text")
+            raise Error(f"text {at} has {self.lengths[at]} tokens, but a batch may have at most {budget}: give a larger budget, or truncate the text")
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, which changes the order of the texts if `shuffle` is true. PyTorch's DistributedSampler has a method of
-        the same name.
+        """Sets the epoch. Another epoch changes the order of the texts if `shuffle` is true. The method has the name of the one
+        in PyTorch's DistributedSampler.
         """
         self._epoch = number("epoch", epoch, 0, 2**63 - 1)
 
@@ -68,7 +68,8 @@ class TokenBudgetBatches:
         return f"<{len(self)} batches of at most {self.budget} tokens, {len(self.lengths)} texts>"
 
     def _batches(self) -> list[list[int]]:
-        """Returns the batches of the current epoch. They are stored until the epoch changes."""
+        """Returns the batches of the current epoch as lists of indices of texts. The batches are stored until the epoch
+        changes."""
         if self._made is None or self._made[0] != self._epoch:
             self._made = (self._epoch, self._grouped())
         return self._made[1]
@@ -96,8 +97,8 @@ class TokenBudgetBatches:
         return batches
 
     def _shuffled(self, size: int, purpose: int) -> Any:
-        """Returns the numbers below `size` in a random order, which depends on the seed, the epoch and `purpose` (0 to shuffle
-        texts, 1 to shuffle batches).
+        """Returns the integers from 0 to `size - 1` in a random order, which depends on the seed, the epoch and `purpose`: 0 to
+        shuffle texts, 1 to shuffle batches.
         """
         words = np.random.Philox(key=self.seed + (self._epoch << 64), counter=purpose << 192).random_raw(size)
         return np.lexsort((np.arange(size), words))

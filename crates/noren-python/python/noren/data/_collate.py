@@ -1,4 +1,4 @@
-"""Collators: examples of a data set become the arguments of a model. For PyTorch's DataLoader and for `datasets`."""
+"""Collators make the arguments of a model from examples of a data set, for PyTorch's DataLoader and for `datasets`."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ Example = Mapping[str, Any]
 _C = TypeVar("_C", bound="_Collator")
 
 _PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
-"""For columns that tokenizers return: the value of the column at padding."""
+"""The value of padding in columns that tokenizers return, by column name."""
 _READ = ("input_ids", "attention_mask", "labels", "label", "row_id")
-"""The columns of an example that `PaddingCollator` reads as token ids, padding mask, labels, or the number of the text (for
-random choices). All other columns are padded."""
+"""The columns of an example that `PaddingCollator` uses itself: token ids, padding mask, labels, and `row_id`, the number of
+the text (for random choices). All other columns are padded."""
 _EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Collator:
-    """The options of all collators."""
+    """The options that `PaddingCollator` and `PackingCollator` have in common."""
 
     pad_token_id: int = 0
     labels: str = "auto"
-    """`"auto"`: the examples' own `labels`, if they have any; `"given"`: the examples' own `labels`, which must be present;
-    `"causal"`: labels made from the token ids, for a model that shifts labels itself; `"none"`: no labels."""
+    """`"auto"`: the `labels` of the examples; if they have none, PackingCollator makes labels as for `"causal"`, and
+    PaddingCollator makes none. `"given"`: the `labels` of the examples, which must be present. `"causal"`: labels made from the
+    token ids, for a model that shifts labels itself. `"none"`: no labels."""
     masking: TokenMasking | None = None
-    """Corruption for masked language modelling, which makes the labels."""
+    """Corruption of tokens for masked language modelling, which also makes the labels. None: no corruption."""
     epoch: int = 0
-    """The epoch: in another epoch, `masking` makes other random choices. `at_epoch` returns a collator with another epoch."""
+    """The epoch for the random choices of `masking`: each epoch has other choices. `at_epoch` returns a collator with another
+    epoch."""
     ignore_index: int = -100
     return_tensors: str = "pt"
     """`"pt"` for tensors of PyTorch, `"np"` for arrays of NumPy."""
@@ -55,16 +57,16 @@ class _Collator:
         if not isinstance(self.masking, TokenMasking):
             raise TypeError(f"masking is a {type(self.masking).__name__}: give a TokenMasking")
         if self.labels != "auto":
-            raise Error(f"masking makes labels of its own: leave out labels={self.labels!r}")
+            raise Error(f"`masking` makes the labels itself: leave out labels={self.labels!r}")
         if self.masking.ignore_index != self.ignore_index:
-            raise Error(f"masking has ignore_index {self.masking.ignore_index} and the collator {self.ignore_index}: give the same number")
+            raise Error(f"`masking` has ignore_index {self.masking.ignore_index}, but the collator has {self.ignore_index}: give the same number")
 
     def at_epoch(self: _C, epoch: int) -> _C:
         """Returns a collator with the same options and another epoch."""
         return replace(self, epoch=epoch)
 
     def _corrupted(self, rows: Sequence[Example], tokens: Ints, real: Bools, special: Ints | None) -> tuple[Ints, Ints]:
-        """Returns the corrupted tokens and their labels; an example's `row_id` identifies its text."""
+        """Returns (corrupted tokens, their labels). The random choices of an example depend on its `row_id`, if it has one."""
         assert self.masking is not None
         self._check_unlabelled(rows, ("labels", "loss_mask"))
         names = column(rows, "row_id") or None
@@ -72,10 +74,10 @@ class _Collator:
         return made.input_ids, made.labels
 
     def _check_unlabelled(self, rows: Sequence[Example], names: tuple[str, ...]) -> None:
-        """Raises `Error` if the examples have one of the columns that `masking` would replace."""
+        """Raises `Error` if the examples have one of the columns `names`, because `masking` makes these data itself."""
         for name in names:
             if column(rows, name):
-                raise Error(f"the examples have {name!r}, and masking makes labels of its own: remove the column or masking")
+                raise Error(f"the examples have the column {name!r}, but masking makes the labels itself: remove the column, or leave out masking")
 
     def _finish(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arrays as tensors of PyTorch, or unchanged if `return_tensors` is `"np"`."""
@@ -108,11 +110,12 @@ class PaddingCollator(_Collator):
     side: str = "right"
     """The side of the padding: `"right"` or `"left"`."""
     length: int | None = None
-    """The length of the rows [default: that of the longest example]. Longer examples are an error."""
+    """The length of the rows in tokens [default: the length of the longest example]. Longer examples are an error."""
     multiple: int = 1
     """The length of the rows is rounded up to a multiple of this number."""
     pad_values: Mapping[str, int] = field(default_factory=dict)
-    """The values of padding in further columns with one whole number for each token."""
+    """The values of padding in columns that are not known by default, by column name. Each such column has one whole number for
+    each token."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,7 +127,7 @@ class PaddingCollator(_Collator):
             raise TypeError(f"pad_values is a {type(self.pad_values).__name__}: give a mapping from columns to numbers")
         for name, value in self.pad_values.items():
             if name in _READ:
-                raise Error(f"pad_values has {name!r}: give values of further columns; ids have pad_token_id, labels have ignore_index")
+                raise Error(f"pad_values has the column {name!r}, whose padding is fixed: give pad_token_id for ids and ignore_index for labels")
             number(f"pad_values[{name!r}]", value, -(2**63), 2**63 - 1)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -145,14 +148,14 @@ class PaddingCollator(_Collator):
         return self._finish(out)
 
     def _label(self, rows: list[Example], out: dict[str, Any]) -> None:
-        """Adds the labels to the padded batch `out`, and removes the columns from which they are made."""
+        """Adds the array `labels` to the padded batch `out`, and removes the columns from which the labels are made."""
         name = _label_column(rows)
         if self.masking is not None:
             self._check_unlabelled(rows, ("label",))
             out["input_ids"], out["labels"] = self._corrupted(rows, out["input_ids"], out["attention_mask"] == 1, out.pop("special_tokens_mask", None))
         elif self.labels == "causal":
             if name:
-                raise Error(f"the examples have {name!r}, which labels='causal' does not use: remove the column, or give labels='given'")
+                raise Error(f"the examples have the column {name!r}, which labels='causal' does not use: remove the column, or give labels='given'")
             follows = (out["attention_mask"] == 1) & (out["attention_mask"].cumsum(1) > 1)
             out["labels"] = np.where(follows & (out.pop("loss_mask", 1) == 1), out["input_ids"], self.ignore_index)
         elif self.labels != "none" and name:
@@ -169,25 +172,25 @@ class PaddingCollator(_Collator):
     def _width(self, sizes: list[int]) -> int:
         longest = max(sizes)
         if self.length is not None and longest > self.length:
-            raise Error(f"example {sizes.index(longest)} has {longest} tokens and length is {self.length}: truncate the example, or give a larger length")
+            raise Error(f"example {sizes.index(longest)} has {longest} tokens, but length is {self.length}: truncate the example, or give a larger length")
         width = -(-(self.length or max(longest, 1)) // self.multiple) * self.multiple
         if width * len(sizes) > TOKENS:
-            raise Error(f"{len(sizes)} rows of {width} tokens are more than {TOKENS} tokens: give fewer examples or a smaller length")
+            raise Error(f"{len(sizes)} rows of {width} tokens exceed the limit of {TOKENS} tokens in a batch: give fewer examples or a smaller length")
         return width
 
     def _padded(self, name: str, given: Sequence[NDArray[Any]], sizes: list[int], width: int, value: int) -> Ints:
-        """Returns the column `name` as rows of `width` entries, `[batch, width]`; `value` is the padding. Example `i` has
-        `sizes[i]` tokens and the entries `given[i]`.
+        """Returns the column `name` as an array `[batch, width]`. Example `i` has `sizes[i]` tokens and the entries `given[i]`
+        in this column; the rest of its row is filled with `value`.
         """
         out = np.full((len(given), width), value, np.int64)
         for at, (row, size) in enumerate(zip(given, sizes, strict=True)):
             if len(row) != size:
-                raise Error(f"example {at} has {size} input_ids and {len(row)} entries of {name!r}: give one for each token")
+                raise Error(f"example {at} has {size} input_ids, but {len(row)} entries of {name!r}: give one entry for each token")
             out[at, width - size if self.side == "left" else 0 :][:size] = row
         return out
 
     def _others(self, rows: list[Example], sizes: list[int], width: int) -> dict[str, Any]:
-        """Returns the padded columns other than token ids, padding masks and labels."""
+        """Returns the padded columns of the batch that are not token ids, padding masks or labels."""
         out: dict[str, Any] = {}
         for name in dict.fromkeys(key for row in rows for key in row):
             if name in _READ:
@@ -208,17 +211,18 @@ class PaddingCollator(_Collator):
 
 @dataclass(frozen=True, kw_only=True)
 class PackingCollator(_Collator):
-    """Packs examples into rows in which documents do not read each other: `input_ids`, `position_ids` and `labels`, `[rows,
-    length]`.
+    """Packs examples into rows in which no document reads another one. The batch has `input_ids`, `position_ids` and `labels`,
+    each `[rows, length]`.
 
     An example is a mapping with `input_ids` and, optionally, `attention_mask` (0 for padding, which is removed), `loss_mask` and
     `labels`; other columns are not used. Examples without `labels` get labels for causal language modelling. Without `length`, a
     batch is one row without padding. The batch has no `attention_mask`: transformers detects the documents by `position_ids`, but
-    not if it gets an `attention_mask` or uses a cache. `extras=["use_cache"]` adds `use_cache=False` for such models; other
-    extras are the arguments of other attention functions.
+    not if it gets an `attention_mask` or uses a cache. `extras=["use_cache"]` adds `use_cache=False` for models of
+    transformers; other extras are arguments of other attention functions.
 
-    `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. The rows
-    have `document_lengths`, by which a PackingCollator recognises that they are packed already.
+    `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. These
+    rows have the column `document_lengths`; with this column, a PackingCollator recognises packed rows and does not pack them
+    again.
 
     >>> from noren.data import PackingCollator
     >>> collate = PackingCollator(length=6, method="first_fit_decreasing", extras=["facts"], return_tensors="np")
@@ -228,14 +232,14 @@ class PackingCollator(_Collator):
     """
 
     length: int | None = None
-    """The number of tokens of a row [default: all tokens of the batch]."""
+    """The number of tokens of a row [default: the number of all tokens of the batch, so there is one row]."""
     method: str = "in_order"
-    """The order of the documents, as in `noren.data.pack`."""
+    """The method by which documents are placed in rows, as in `noren.data.pack`."""
     long: str = "split"
     """The treatment of documents longer than a row, as in `noren.data.pack`."""
     extras: Sequence[str] = ()
-    """Further entries of the batch: `segment_ids`, `attention_mask`, `shifted_labels`, `cu_seqlens`, `max_seqlen`, `facts`,
-    `document_lengths`, `use_cache` (false), and `packed` (the `Packed` object)."""
+    """Names of entries to add to the batch: `segment_ids`, `attention_mask`, `shifted_labels`, `cu_seqlens`, `max_seqlen`,
+    `facts`, `document_lengths`, `use_cache` (false), and `packed` (the `Packed` object)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -264,7 +268,7 @@ class PackingCollator(_Collator):
         given = Columns.read(rows, "auto" if lengths and self.labels == "causal" else self.labels)
         pieces = regrouped(counts) if lengths else places(given.sizes, self.length, self.method, self.long)
         if not pieces:
-            raise Error(f"no token is left of {counted(len(rows), 'example')}: give examples with tokens, or another treatment than long={self.long!r}")
+            raise Error(f"no token is left after {counted(len(rows), 'example')}: give examples with tokens, or another value than long={self.long!r}")
         width = self._width([max(1, sum(row)) for row in counts]) if lengths else self.length
         width = width if width is not None else pieces[-1].end
         return given.packed(pieces, width, self.pad_token_id, self.ignore_index, self.masking is None)
@@ -272,8 +276,9 @@ class PackingCollator(_Collator):
     def map_rows(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Packs the columns of examples for `datasets`: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`.
 
-        Returns the columns of the rows: `input_ids`, `position_ids`, `labels` and `document_lengths`, lists without padding.
-        `masking` is not applied here, but when the rows are collated, so that each epoch has other random choices.
+        Returns the columns of the packed rows, as lists without padding: `input_ids`, `position_ids`, `document_lengths`, and
+        `labels` if there are any. The option `masking` is applied later, when the rows are collated, so each epoch makes other
+        random choices.
         """
         if not isinstance(columns, Mapping):
             raise TypeError(f"columns is a {type(columns).__name__}: give a mapping from column names to lists (batched=True)")
@@ -298,7 +303,7 @@ class PackingCollator(_Collator):
         return {**out, "document_lengths": [list(row) for row in packed.documents]}
 
     def _masked(self, row: Example) -> Example:
-        """Returns the example with corrupted tokens and their labels."""
+        """Returns the example with corrupted tokens and with labels for them."""
         tokens = ids("input_ids", row.get("input_ids", ()))[None]
         special = row.get("special_tokens_mask")
         read = None if special is None else whole("special_tokens_mask", special, 1)[None]
@@ -306,10 +311,11 @@ class PackingCollator(_Collator):
         return {"input_ids": out[0], "labels": labels[0]}
 
     def _width(self, sizes: list[int]) -> int:
-        """Returns the number of tokens of a row, for rows that `map_rows` packed."""
+        """Returns the number of tokens of a collated row, for rows that `map_rows` packed. `sizes` has the number of tokens of
+        each packed row."""
         longest = max(sizes)
         if self.length is not None and longest > self.length:
-            raise Error(f"packed row {sizes.index(longest)} has {longest} tokens and length is {self.length}: give the length with which the rows were packed")
+            raise Error(f"packed row {sizes.index(longest)} has {longest} tokens, but length is {self.length}: give the length with which the rows were packed")
         return self.length or longest
 
 
@@ -327,8 +333,8 @@ def _examples(examples: Any) -> list[Example]:
 
 
 def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list[list[int]]]:
-    """Returns the documents of packed rows, and for each row the lengths of its documents. The column `row_id` is not used,
-    because a row has several texts.
+    """Returns the documents of all packed rows, and for each row the lengths of its documents (from `lengths`). The column
+    `row_id` identifies one text and is dropped, because a row has several texts.
     """
     documents: list[Example] = []
     counts = []
@@ -337,7 +343,7 @@ def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list
         columns = {name: whole(f"{name} of row {at}", row[name], 1) for name in PER_TOKEN if name in row}
         total = len(columns["input_ids"])
         if sizes.sum() != total or not total:
-            raise Error(f"document_lengths of row {at} sum to {sizes.sum()}, and the row has {total} tokens: give rows that map_rows made")
+            raise Error(f"document_lengths of row {at} have the sum {sizes.sum()}, but the row has {total} tokens: give rows that map_rows made")
         for name, values in columns.items():
             same_shape(f"{name} of row {at}", values, "input_ids", columns["input_ids"])
         ends = np.cumsum(sizes)
@@ -348,7 +354,7 @@ def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list
 
 
 def _label_column(rows: list[Example]) -> str | None:
-    """Returns the name of the column with labels, `labels` or `label`; `None` if there is none."""
+    """Returns the name of the column with labels, `labels` or `label`; None if the examples have neither."""
     names = [name for name in ("labels", "label") if column(rows, name)]
     if len(names) > 1:
         raise Error("the examples have 'labels' and 'label': remove one of the columns")
@@ -356,25 +362,26 @@ def _label_column(rows: list[Example]) -> str | None:
 
 
 def _entry(packed: Packed, name: str) -> Any:
-    """Returns the entry `name` of a batch of packed rows."""
+    """Returns the entry `name`, one of `PackingCollator.extras`, for a batch of packed rows."""
     if name in ("packed", "use_cache"):
         return packed if name == "packed" else False
     return [list(row) for row in packed.documents] if name == "document_lengths" else getattr(packed, name)
 
 
 def _scalar(value: Any) -> bool:
-    """Returns whether the value is one number."""
+    """Returns true if the value is one number."""
     return isinstance(value, (bool, int, float, np.number, np.bool_)) or (is_torch(value) and value.ndim == 0) or getattr(value, "shape", None) == ()
 
 
 def _numbers(name: str, values: list[Any]) -> NDArray[Any]:
-    """Returns one number of each example as an array `[batch]`: int64, or float32 for floats."""
+    """Returns one number for each example, `[batch]`: int64, or float32 if the numbers are floats. `name` is the name of the
+    column, for error messages."""
     numbers = [value.item() if hasattr(value, "item") else value for value in values]
     floats = any(isinstance(value, float) for value in numbers)
     for at, value in enumerate(numbers):
         if not isinstance(value, (bool, int, float)):
-            raise TypeError(f"column {name!r} of example {at} holds a {type(value).__name__}: remove the column, or give numbers")
+            raise TypeError(f"column {name!r} of example {at} is a {type(value).__name__}: remove the column, or give numbers")
         largest = float(np.finfo(np.float32).max) if floats else 2**63 - 1
         if abs(value) > largest and value != -(2**63) and not math.isinf(value):
-            raise Error(f"column {name!r} of example {at} holds {value}: give numbers of at most {largest:g} in size")
+            raise Error(f"column {name!r} of example {at} holds {value}: give numbers with an absolute value of at most {largest:g}")
     return np.array(numbers, np.float32 if floats else np.int64)

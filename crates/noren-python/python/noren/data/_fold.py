@@ -1,4 +1,4 @@
-"""Folding: sequences that begin with the same tokens, in rows in which each shared prefix occurs once."""
+"""Folding: sequences that begin with the same tokens are put into rows in which each shared prefix occurs once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Runs = list[tuple[int, int, int, int, int]]
-"""The runs of a row: (first token, token after the last, parent run or -1, position of the first token, a sequence)."""
+"""The runs of a row. A run has consecutive tokens of the prefix tree, without a branch between them: (first token, token after
+the last, index of the parent run or -1, position of the first token, index of a sequence that contains the run)."""
 TERM = re.compile(r"causal|sliding\((?P<keys>\d+)\)|window\(left=(?P<before>\d+)\)|chunk\((?P<chunk>\d+)\)|padding")
-"""The operands of a layer's mask that have a form along the paths of a tree."""
+"""The masks of a layer that folding supports, as terms of the mask's text: they can also be applied along the paths of a prefix
+tree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +34,17 @@ class Fold:
     input_ids: Ints
     """The tokens, `[rows, length]`; `pad_token_id` after the last token of a row."""
     position_ids: Ints
-    """The position of each token in its sequences, counted from 0; 0 for padding, `[rows, length]`."""
+    """The position of each token in the sequences that contain it, from 0, `[rows, length]`; 0 for padding."""
     parents: Ints
-    """For each token, the index in its row of the token before it; -1 at the start of a sequence and for padding, `[rows, length]`."""
+    """For each token, the index in its row of the previous token of its sequence, `[rows, length]`; -1 for the first token of a
+    sequence and for padding."""
     label_weights: NDArray[np.float64]
-    """For each token, the number of sequences whose loss counts it as a label, `[rows, length]`; 0 at the start of a sequence."""
+    """For each token, the number of sequences in whose loss the token is a label, `[rows, length]`; 0 for the first token of a
+    sequence."""
     lengths: tuple[int, ...]
     """The number of tokens of each row, without padding."""
     sequences: tuple[tuple[int, Ints], ...]
-    """For each given sequence: its row, and the indices of its tokens in this row."""
+    """For each sequence given to `fold`: (index of the row that contains it, indices in this row of its tokens)."""
     _runs: tuple[Runs, ...]
     _trees: dict[tuple[int | None, int | None], Mask] = field(default_factory=dict)
 
@@ -51,7 +55,7 @@ class Fold:
 
     @property
     def unfolded_token_count(self) -> int:
-        """The number of tokens of all sequences: a shared prefix counts once for each sequence."""
+        """The number of tokens of all sequences without folding: the tokens of a shared prefix count once for each sequence."""
         return sum(len(slots) for _, slots in self.sequences)
 
     @property
@@ -60,9 +64,10 @@ class Fold:
         return self._tree(None, None)
 
     def tree(self, *, window: int | None = None, chunk: int | None = None) -> Mask:
-        """Returns the mask of a layer whose queries read the last `window` tokens, or the tokens in the own chunk of `chunk` tokens.
+        """Returns a mask in which each token reads itself and earlier tokens of its sequence: all of them [default], only the
+        last `window` tokens (itself included), or only those in its chunk of `chunk` tokens.
 
-        Windows and chunks count along each sequence, as `sliding(window)` and `chunk(chunk)` do without folding.
+        Windows and chunks count the tokens of one sequence, as `sliding(window)` and `chunk(chunk)` do without folding.
         """
         window = None if window is None else number("window", window, 1)
         chunk = None if chunk is None else number("chunk", chunk, 1)
@@ -72,37 +77,40 @@ class Fold:
         return trees[0] if len(trees) == 1 else _noren.batch([([row], tree) for row, tree in enumerate(trees)])
 
     def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns the shape of the mask: one batch row for each row."""
+        """Returns the shape of the mask; each row of the fold is one batch row."""
         heads = number("heads", heads, 1)
         kv_heads = None if kv_heads is None else number("kv_heads", kv_heads, 1)
         return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
 
     def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns `mask` [default: `self.mask`] with the shape of the rows."""
+        """Returns `mask` [default: `self.mask`] bound to the shape of the rows."""
         return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads))
 
     def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:
-        """Returns the plan of `bind(...)`, for `noren.attention` and `noren.torch.attention`."""
+        """Returns the plan of the mask that `bind` returns for these arguments. `noren.attention` and `noren.torch.attention`
+        take this plan."""
         return (self.mask if mask is None else Mask(mask)).plan(self.shape(heads, kv_heads))
 
     @property
     def attention_share(self) -> float:
-        """The number of cells that the rows allow, divided by the number of cells of all sequences in separate causal rows."""
+        """The number of (query, key) pairs that the folded rows compute, divided by the number that all sequences need in
+        separate causal rows."""
         separate = sum(len(slots) * (len(slots) + 1) // 2 for _, slots in self.sequences)
         return int(self.mask.stats(self.shape()).allowed) / separate
 
     def inputs(self, device: Any = None) -> dict[str, Any]:
         """Returns the arguments of a causal model of transformers with `attn_implementation="noren"`: `model(**fold.inputs()).logits`.
 
-        Layers with sliding windows and chunks get the masks of the tree with the same windows and chunks. A layer with another
-        mask raises `noren.Error` in the call.
+        A layer with a sliding window or chunks gets the mask `tree` with the same window or chunk. A layer with another mask
+        raises `noren.Error` when the model is called.
         """
         real = np.arange(self.input_ids.shape[1]) < np.array(self.lengths)[:, None]
         tensors = as_tensors({"input_ids": self.input_ids, "position_ids": self.position_ids, "attention_mask": real.astype(np.int64)}, device)
         return {**tensors, "noren_mask": self.layer_mask, "use_cache": False}
 
     def layer_mask(self, call: Any) -> Any:
-        """Returns the mask for one layer's call (`noren.torch.MaskCall`): the tree with the window or chunk of the layer's own mask."""
+        """Returns the mask that a layer uses for this fold: the tree, with the window or chunk of the layer's mask in `call` (a
+        `noren.torch.MaskCall`)."""
         from ..torch import Replace
 
         if (call.batch, call.q_len, call.kv_len) != (*self.input_ids.shape, self.input_ids.shape[1]):
@@ -115,11 +123,11 @@ class Fold:
         for term in terms:
             found = TERM.fullmatch(term)
             if found is None or not any(name == "causal" or name.startswith("sliding") for name in terms):
-                raise Error(f"layer {call.layer} has the mask {call.mask}: only causal layers, with a window or chunks, can be folded")
+                raise Error(f"layer {call.layer} has the mask {call.mask}, which cannot be folded: only causal masks, also with a window or chunks, can be folded")
             windows += [int(found["keys"])] if found["keys"] else [int(found["before"]) + 1] if found["before"] else []
             chunks += [int(found["chunk"])] if found["chunk"] else []
         if len(set(chunks)) > 1:
-            raise Error(f"layer {call.layer} has the mask {call.mask}: only chunks of one length can be folded")
+            raise Error(f"layer {call.layer} has the mask {call.mask} with chunks of several lengths: only chunks of one length can be folded")
         return Replace(self._tree(min(windows, default=None), min(chunks, default=None)))
 
     def _tree(self, window: int | None, chunk: int | None) -> Mask:
@@ -130,21 +138,22 @@ class Fold:
     def unfold(self, values: Array) -> list[Array]:
         """Returns the values of each sequence, `[length of the sequence, ...]`, in the order of the sequences given to `fold`.
 
-        `values` is an array or tensor `[rows, length, ...]`, such as hidden states. Gradients of tensors are kept: those of a shared
-        token are the sums over its sequences.
+        `values` is an array or tensor `[rows, length, ...]`, such as hidden states. Gradients of tensors are kept: the gradient
+        of a shared token is the sum over its sequences.
         """
         check_strided("values", values)
         shape = getattr(values, "shape", None)
         if shape is None or not hasattr(values, "__getitem__"):
-            raise TypeError(f"values is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
+            raise TypeError(f"`values` is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
         if tuple(shape[:2]) != self.input_ids.shape:
-            raise Error(f"values has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
+            raise Error(f"`values` has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
         return [values[row, slots] for row, slots in self.sequences]
 
     def log_probs(self, logits: Tensor) -> list[Tensor]:
-        """Returns the logarithm of the probability of each token after the first, `[length of the sequence - 1]` for each sequence.
+        """Returns for each sequence the logarithms of the probabilities of its tokens after the first,
+        `[length of the sequence - 1]`.
 
-        `logits` are `[rows, length, vocabulary]`. The computation is in float32 or float64, once for each token that is shared.
+        `logits` are `[rows, length, vocabulary]`. The computation is in float32 or float64, once for each shared token.
         """
         from ..torch._fold import log_probs
 
@@ -154,8 +163,9 @@ class Fold:
     def loss(self, logits: Tensor) -> Tensor:
         """Returns the loss of the unfolded batch: the mean cross entropy over the labels of all sequences.
 
-        `logits` are `[rows, length, vocabulary]`. A token with several next tokens has the loss of each of them, counted once for
-        each sequence. Without labels the loss is 0. The gradients are those of the unfolded batch.
+        `logits` are `[rows, length, vocabulary]`. If sequences continue differently after a shared token, the loss at this
+        token counts the next token of every sequence. If there are no labels, the loss is 0. The gradients are those of the
+        unfolded batch.
         """
         from ..torch._fold import loss
 
@@ -185,11 +195,12 @@ def fold(
 
     A sequence is a list or array of token ids, or a mapping with `input_ids` and, optionally, `loss_mask` (1 for a token whose
     prediction counts in the loss). The rows are prefix trees, depth first: a token reads itself and the tokens before it in its
-    own sequence. Use it for continuations of one prompt (GRPO, DPO, best of n) and for sets of documents with a common start.
+    own sequence. Use folding for continuations of one prompt (GRPO, DPO, best of n) and for documents with a common start.
 
-    `budget` is the maximum number of tokens of a row [default: all sequences in one row]. A prefix occurs once in each row that has
-    sequences with it. `min_prefix` is the minimum number of tokens of a shared prefix. `max_prompts` is the maximum number of groups
-    of sequences without a common prefix in a row. Sequences are cut to their first `max_length` tokens.
+    `budget` is the maximum number of tokens of a row [default: all sequences in one row]. A prefix occurs once in each row that
+    contains sequences with this prefix. `min_prefix` is the minimum number of tokens of a shared prefix. Sequences of a row
+    that share a prefix form a group; `max_prompts` is the maximum number of groups in a row. Sequences are cut to their first
+    `max_length` tokens.
 
     Raises TypeError for sequences that are not token ids, and `noren.Error` for empty sequences, a budget below the longest sequence, and
     more than 2**26 tokens.
@@ -214,7 +225,7 @@ def fold(
     lengths = tuple(row[-1][1] for row in runs)
     shape = (len(runs), max(lengths))
     if shape[0] * shape[1] > TOKENS:
-        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens are larger than the limit of {TOKENS} tokens: give fewer sequences")
+        raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens exceed the limit of {TOKENS} tokens: give fewer sequences")
     input_ids = np.full(shape, number("pad_token_id", pad_token_id, 0, 2**63 - 1), np.int64)
     position_ids = np.zeros(shape, np.int64)
     parents = np.full(shape, -1, np.int64)
@@ -232,11 +243,12 @@ def fold(
 
 
 def _read(rows: list[Any], length: int | None) -> tuple[list[Ints], list[Bools]]:
-    """Returns the token ids of each sequence, and for each token whether its prediction counts in the loss."""
+    """Returns (token ids, flags) for each sequence of `rows`. A flag is true if the prediction of the token counts in the loss.
+    Sequences are cut to `length` tokens; None: not cut."""
     tokens, learned = [], []
     mappings = [isinstance(row, Mapping) for row in rows]
     if any(mappings) and not all(mappings):
-        raise TypeError(f"sequence {mappings.index(False)} is a {type(rows[mappings.index(False)]).__name__}, but sequence {mappings.index(True)} is a mapping: give lists or mappings")
+        raise TypeError(f"sequence {mappings.index(False)} is a {type(rows[mappings.index(False)]).__name__}, but sequence {mappings.index(True)} is a mapping: give lists only, or mappings only")
     masks = column(rows, "loss_mask", "sequence") if any(mappings) else []
     for at, row in enumerate(rows):
         if isinstance(row, Mapping) and "input_ids" not in row:
@@ -244,9 +256,9 @@ def _read(rows: list[Any], length: int | None) -> tuple[list[Ints], list[Bools]]
         given = ids(f"sequence {at}", row["input_ids"] if isinstance(row, Mapping) else row)
         mask = flags(f"loss_mask of sequence {at}", masks[at], 1, "a token whose prediction counts") if masks else np.ones(len(given), np.bool_)
         if len(mask) != len(given):
-            raise Error(f"loss_mask of sequence {at} has {len(mask)} entries, but the sequence has {len(given)} tokens: give one for each token")
+            raise Error(f"loss_mask of sequence {at} has {len(mask)} entries, but the sequence has {len(given)} tokens: give one entry for each token")
         tokens.append(given[:length])
         learned.append(mask[:length])
     if sum(map(len, tokens)) > TOKENS:
-        raise Error(f"the sequences have {sum(map(len, tokens))} tokens: give at most {TOKENS} at once")
+        raise Error(f"the sequences have {sum(map(len, tokens))} tokens together: give at most {TOKENS} in one call")
     return tokens, learned

@@ -15,12 +15,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TOKENS = 1 << 26
-"""Maximum number of tokens, padding included, that one call returns: its arrays take up to 512 MiB each."""
+"""Maximum number of tokens, including padding, in the result of one call. At this number, an int64 array takes 512 MiB."""
 
 
 def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
-    """Returns `value`, a whole number from `low` to `high`. Raises TypeError for another type and `Error` for a number outside
-    this range.
+    """Returns `value` if it is a whole number from `low` to `high` (both included). Raises TypeError for another type and
+    `Error` for a number outside this range; `name` is the name of the argument in messages.
     """
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} is {_shown(value)}: give a whole number")
@@ -34,7 +34,8 @@ def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
 
 
 def share(name: str, value: Any) -> float:
-    """Returns `value`, a number from 0 to 1. Raises TypeError for another type and `Error` for a number outside this range."""
+    """Returns `value` if it is a number from 0 to 1. Raises TypeError for another type and `Error` for a number outside this
+    range."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} is {_shown(value)}: give a number from 0 to 1")
     if not 0.0 <= value <= 1.0:  # also true for NaN
@@ -43,14 +44,15 @@ def share(name: str, value: Any) -> float:
 
 
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """Returns `value`, which is one of `choices`. Raises `Error` for any other value."""
+    """Returns `value` if it is one of `choices`. Raises `Error` for any other value."""
     if not isinstance(value, str) or value not in choices:
         raise Error(f"{name} is {_shown(value)}: give one of {', '.join(map(repr, choices))}")
     return value
 
 
 def items(name: str, values: Any, each: str) -> list[Any]:
-    """Returns the entries of a list, array or data set. Raises TypeError for texts, mappings and objects without a length."""
+    """Returns the entries of `values` (a list, array or data set) as a list. `each` describes an entry, for the message. Raises
+    TypeError for texts, mappings and objects without a length."""
     check_strided(name, values)
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} is {_shown(values)}: give a list of {each}")
@@ -66,9 +68,10 @@ def items(name: str, values: Any, each: str) -> list[Any]:
 
 
 def whole(name: str, value: Any, dims: int) -> Ints:
-    """Returns an array of whole numbers with `dims` dimensions, as int64. Booleans become 0 and 1.
+    """Returns `value`, an array of whole numbers with `dims` dimensions, as int64. Booleans are converted to 0 and 1.
 
-    Raises TypeError for floats, texts and objects, and `Error` for another number of dimensions or numbers outside of int64.
+    Raises TypeError for floats, texts and objects. Raises `Error` for another number of dimensions and for numbers outside the
+    range of int64.
     """
     given = _numpy(name, value)
     if given.size == 0 and given.dtype.kind == "f":
@@ -76,26 +79,29 @@ def whole(name: str, value: Any, dims: int) -> Ints:
     if given.dtype.kind not in "biu":
         raise TypeError(f"{name} holds {given.dtype}: give whole numbers")
     if given.ndim != dims:
-        expected = "one list" if dims == 1 else "rows of equal length"
-        raise Error(f"{name} has shape {given.shape}: give {expected} of whole numbers ({dims} dimension{'s' * (dims > 1)})")
+        if dims == 1:
+            raise Error(f"{name} has shape {given.shape}: give one list of whole numbers (1 dimension)")
+        raise Error(f"{name} has shape {given.shape}: give whole numbers in rows that all have the same length ({dims} dimensions)")
     if given.dtype == np.uint64 and given.size and given.max() > np.uint64(2**63 - 1):
         raise Error(f"{name} holds {given.max()}: give numbers below 2**63")
     return given.astype(np.int64)
 
 
 def ids(name: str, value: Any, dims: int = 1) -> Ints:
-    """Returns token ids: whole numbers from 0. Raises TypeError and `Error` as `whole` does, and `Error` for negative numbers."""
+    """Returns an array of token ids with `dims` dimensions: whole numbers of 0 or more. Raises TypeError and `Error` as `whole`
+    does, and `Error` for negative numbers."""
     array = _numpy(name, value)
     if array.dtype.kind == "b":
         raise TypeError(f"{name} holds booleans: give token ids")
     given = whole(name, array, dims)
     if given.size and given.min() < 0:
-        raise Error(f"{name} holds {given.min()}: token ids are not negative; remove the numbers that mark padding")
+        raise Error(f"{name} holds {given.min()}, but token ids are not negative: remove the numbers that mark padding")
     return given
 
 
 def flags(name: str, value: Any, dims: int, meaning: str) -> Bools:
-    """Returns an array of zeros and ones, or of booleans, as booleans. `meaning` is the meaning of 1, for the message."""
+    """Returns `value`, an array of zeros and ones or of booleans, as booleans. `meaning` is the meaning of 1, for the error
+    message."""
     given = whole(name, value, dims)
     wrong = (given != 0) & (given != 1)
     if wrong.any():
@@ -106,26 +112,27 @@ def flags(name: str, value: Any, dims: int, meaning: str) -> Bools:
 def same_shape(name: str, array: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
     """Raises `Error` unless two arrays have the same shape."""
     if array.shape != other.shape:
-        raise Error(f"{name} has shape {array.shape} and {other_name} has shape {other.shape}: give arrays of the same shape")
+        raise Error(f"{name} has shape {array.shape}, but {other_name} has shape {other.shape}: give arrays of the same shape")
 
 
 def id_set(name: str, values: Any) -> tuple[int, ...]:
-    """Returns the given token ids without repeats, in ascending order."""
+    """Returns the given token ids in ascending order, each once."""
     return tuple(sorted({number(name, value, 0) for value in items(name, values, "token ids")}))
 
 
 def counted(count: int, word: str) -> str:
-    """Returns a number with its noun: `1 document`, `2 documents`."""
+    """Returns a count with its noun, in the singular or plural: `1 document`, `2 documents`."""
     return f"{count} {word}{'s' * (count != 1)}"
 
 
 def is_torch(value: Any) -> bool:
-    """Returns whether the value is a tensor of PyTorch. PyTorch is not imported."""
+    """Returns true if the value is a tensor of PyTorch. This function does not import PyTorch."""
     return type(value).__module__.split(".", 1)[0] == "torch" and hasattr(value, "detach")
 
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]], device: Any = None) -> dict[str, Any]:
-    """Returns the arrays as tensors of PyTorch on a device. Raises `Error` without PyTorch, and for devices that this machine lacks."""
+    """Returns the arrays as tensors of PyTorch on a device. Raises `Error` if PyTorch is not installed or if this machine does
+    not have the device."""
     try:
         import torch
     except ImportError as error:
@@ -139,14 +146,15 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]], device: Any = None) -> dict[s
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str, each: str = "example") -> list[Any]:
-    """Returns the values of the key `name` in all rows. The key must be in every row, or in none; the result is then empty.
+    """Returns the values of the key `name` in all rows, or an empty list if no row has the key. Raises `Error` if only some
+    rows have it.
 
-    `each` is the word for a row in the message.
+    `each` is the word for a row in the error message.
     """
     rows = list(rows)
     have = [name in row for row in rows]
     if any(have) and not all(have):
-        raise Error(f"{each} {have.index(False)} has no {name!r}, but {each} {have.index(True)} has: give {name!r} in all {each}s")
+        raise Error(f"{each} {have.index(False)} has no {name!r}, but {each} {have.index(True)} has one: give {name!r} in all {each}s")
     return [row[name] for row in rows] if any(have) else []
 
 

@@ -1,4 +1,4 @@
-"""The places of documents in rows: in order, filled without a gap, first fit, and first fit decreasing."""
+"""Assigns documents to places in rows: in order, filled without a gap, first fit, and first fit decreasing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._input import TOKENS, choice, number
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
 LONG = ("split", "truncate", "drop", "error")
 PIECES = 1 << 24
-"""Maximum number of pieces (see `Piece`) that one call makes."""
+"""Maximum number of pieces of documents (see `Piece`) in the result of one call."""
 
 
 class Piece(NamedTuple):
@@ -20,25 +20,25 @@ class Piece(NamedTuple):
     document: int
     """The index of the document."""
     start: int
-    """The first token, counted from the beginning of the document."""
+    """The index of the first token of the piece, in the document."""
     stop: int
-    """The token after the last, counted from the beginning of the document."""
+    """The index after the last token of the piece, in the document."""
     row: int
-    """The index of the row."""
+    """The index of the row that contains the piece."""
     column: int
-    """The place of the first token in the row."""
+    """The index of the first token of the piece, in the row."""
 
     @property
     def end(self) -> int:
-        """The place after the last token in the row."""
+        """The index after the last token of the piece, in the row."""
         return self.column + self.stop - self.start
 
 
 def places(lengths: Sequence[int], length: int | None, method: str, long: str) -> list[Piece]:
     """Places documents of the given lengths in rows of `length` tokens. Returns the pieces of the documents, ordered by row and
-    by place in the row.
+    then by column. `method` and `long` are those of `noren.data.pack`.
 
-    Without a length, all documents are in one row. Documents without tokens have no piece.
+    If `length` is None, all documents are in one row. Documents without tokens have no piece.
     """
     choice("method", method, METHODS)
     choice("long", long, LONG)
@@ -49,7 +49,7 @@ def places(lengths: Sequence[int], length: int | None, method: str, long: str) -
     length = number("length", length, 1, TOKENS)
     count = sum(-(-tokens // length) for tokens in lengths)
     if count > PIECES:
-        raise Error(f"rows of {length} tokens divide the documents into {count} pieces: give at most {PIECES}, by fewer documents or longer rows")
+        raise Error(f"rows of {length} tokens divide the documents into {count} pieces, but at most {PIECES} are possible: give fewer documents or longer rows")
     kept = [_kept(document, tokens, length, long) for document, tokens in enumerate(lengths)]
     if method == "fill":
         return _in_rows(_cut_at_rows(kept, length))
@@ -62,30 +62,31 @@ def places(lengths: Sequence[int], length: int | None, method: str, long: str) -
 
 
 Part = tuple[int, int, int]
-"""A document and a range of its tokens: (index of the document, first token, token after the last)."""
+"""A range of tokens of a document: (index of the document, index of the first token, index after the last token)."""
 
 
 def _kept(document: int, tokens: int, length: int, long: str) -> int:
-    """Returns the number of tokens of a document that are packed. Raises `Error` for a long document with `long="error"`."""
+    """Returns how many of the `tokens` tokens of a document are packed: all of them, or, for a document longer than `length`,
+    what `long` selects (`"truncate"`: `length`, `"drop"`: 0). Raises `Error` for a longer document with `long="error"`."""
     if tokens <= length or long == "split":
         return tokens
     if long == "error":
         raise Error(
-            f"document {document} has {tokens} tokens and a row has {length}: give a larger length, or long= one of "
-            "'split', 'truncate' and 'drop'"
+            f"document {document} has {tokens} tokens, but a row has space for {length}: give a larger length, or long= one of 'split', 'truncate' and 'drop'"
         )
     return length if long == "truncate" else 0
 
 
 def _parts(lengths: Sequence[int], length: int) -> Iterable[Part]:
-    """Returns the parts of the documents; a part has at most `length` tokens."""
+    """Yields the documents, each divided into parts of at most `length` tokens."""
     for document, tokens in enumerate(lengths):
         for start in range(0, tokens, length):
             yield document, start, min(start + length, tokens)
 
 
 def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:
-    """Yields (index of the row, part) for each part. A part that does not fit into the last row begins a new row."""
+    """Yields (index of the row, part) for each part. Parts are placed in the given order; a part that does not fit into the
+    current row begins a new row."""
     row, used = -1, length
     for part in parts:
         tokens = part[2] - part[1]
@@ -96,8 +97,8 @@ def _next_fit(parts: Iterable[Part], length: int) -> Iterable[tuple[int, Part]]:
 
 
 def _cut_at_rows(lengths: Sequence[int], length: int) -> Iterable[tuple[int, Part]]:
-    """Yields (index of the row, part) for all parts of the documents. A document that does not fit into the rest of a row
-    continues in the next row.
+    """Places the documents one after another without gaps, and yields (index of the row, part) for each of their parts. A
+    document that does not fit into the rest of a row continues in the next row.
     """
     before = 0
     for document, tokens in enumerate(lengths):
@@ -110,8 +111,8 @@ def _cut_at_rows(lengths: Sequence[int], length: int) -> Iterable[tuple[int, Par
 
 
 def _first_fit(parts: Sequence[Part], length: int) -> Iterable[tuple[int, Part]]:
-    """Yields (index of the row, part) for each part: the first row that has space for the part. The search takes O(log parts)
-    steps for each part.
+    """Yields (index of the row, part) for each part, placed in the first row that has space for it. The search takes O(log
+    parts) steps for each part.
 
     `free` is a binary tree: entry `leaves + row` is the free space of a row, and each other entry is the maximum of its two
     children.
@@ -133,7 +134,7 @@ def _first_fit(parts: Sequence[Part], length: int) -> Iterable[tuple[int, Part]]
 
 
 def _in_rows(placed: Iterable[tuple[int, Part]]) -> list[Piece]:
-    """Returns the pieces ordered by row; pieces of a row keep the order in which they were added."""
+    """Returns the pieces ordered by row; the pieces of one row keep the order of `placed`."""
     used: dict[int, int] = {}
     pieces = []
     for row, (document, start, stop) in placed:

@@ -17,7 +17,7 @@ from ._input import Bools, Ints, choice, flags, id_set, ids, is_torch, items, nu
 
 @dataclass(frozen=True)
 class MaskedTokens:
-    """Corrupted tokens and the labels of the tokens to predict, `[batch, length]`."""
+    """Corrupted tokens, and labels with the original ids of the tokens to predict, both `[batch, length]`."""
 
     input_ids: Array
     """The token ids, of which some are replaced."""
@@ -30,10 +30,11 @@ class TokenMasking:
     """The corruption of masked language modelling (BERT, Devlin et al. 2019), with a seed.
 
     A share of the tokens is selected for prediction. Most of the selected tokens are replaced by the mask token, some by random
-    tokens, and the rest stays unchanged. Padding and special tokens are never selected and never used as a random token.
+    tokens, and the rest stays unchanged. Padding and special tokens are never selected. Special tokens are never used as random
+    tokens.
 
-    The random choices for a text depend on the seed, the epoch and the text's own tokens, or its row id. Other rows of the
-    batch, padding and the order of the rows have no influence.
+    The random choices for a text depend only on the seed, the epoch and the tokens of the text (or its row id, if given). They
+    do not depend on padding, on other rows of the batch or on the order of rows.
 
     Raises `noren.Error` for shares outside of 0 to 1 and for ids outside of the vocabulary.
 
@@ -56,13 +57,13 @@ class TokenMasking:
     probability: float = 0.15
     """The share of tokens that is selected, among the tokens that are neither special nor padding."""
     mask_share: float = 0.8
-    """The share of the selected tokens that the mask token replaces."""
+    """The share of the selected tokens that are replaced by the mask token."""
     random_share: float = 0.1
-    """The share of the selected tokens that random tokens replace."""
+    """The share of the selected tokens that are replaced by random tokens."""
     selection: str = "probability"
-    """`"probability"`: each token is selected with `probability`, so a short text may have no selected token. `"exact"`: of `n`
-    tokens that may be selected, `probability * n` tokens are selected, rounded, at least 1. In each text, the numbers of
-    replacements differ from `mask_share` and `random_share` by less than one token."""
+    """`"probability"`: each token is selected with `probability`, so a short text may have no selected token. `"exact"`:
+    `probability * n` of the `n` tokens that may be selected are selected, rounded to a whole number of at least 1. In each
+    text, the numbers of mask tokens and of random tokens then differ from the exact shares by less than one token."""
     seed: int = 0
     ignore_index: int = -100
     """The label of tokens that are not predicted."""
@@ -74,7 +75,7 @@ class TokenMasking:
         vocabulary = number("vocab_size", self.vocab_size, 1)
         special = id_set("special_token_ids", self.special_token_ids)
         if mask >= vocabulary:
-            raise Error(f"mask_token_id is {mask} and vocab_size is {vocabulary}: give a vocab_size above every token id")
+            raise Error(f"mask_token_id is {mask}, but vocab_size is {vocabulary}: give a vocab_size above every token id")
         # Special tokens beyond the vocabulary (added tokens) are never drawn, so they need no check.
         excluded = np.array(sorted({mask, *special}), np.int64)
         inside = excluded[excluded < vocabulary]
@@ -82,7 +83,7 @@ class TokenMasking:
             object.__setattr__(self, name, share(name, getattr(self, name)))
         if self.mask_share + self.random_share > 1.0 + 1e-9:
             total = self.mask_share + self.random_share
-            raise Error(f"mask_share and random_share sum to {total:g}: give shares with a sum of at most 1")
+            raise Error(f"mask_share and random_share have the sum {total:g}: give shares with a sum of at most 1")
         if self.random_share > 0.0 and len(inside) == vocabulary:
             raise Error(f"all {vocabulary} ids of the vocabulary are special: give random_share=0, or a larger vocab_size")
         choice("selection", self.selection, ("probability", "exact"))
@@ -100,13 +101,13 @@ class TokenMasking:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, **options: Any) -> TokenMasking:
-        """Returns a corruption with the ids of a tokenizer of transformers: its mask token, special tokens and vocabulary.
+        """Returns a `TokenMasking` with the ids of a tokenizer of transformers: its mask token, special tokens and vocabulary.
 
         Raises `noren.Error` if the tokenizer has no mask token.
         """
         missing = [name for name in ("mask_token_id", "all_special_ids", "__len__") if not hasattr(tokenizer, name)]
         if missing:
-            raise TypeError(f"{type(tokenizer).__name__} has no {missing[0]}: give a tokenizer of transformers, or the ids")
+            raise TypeError(f"{type(tokenizer).__name__} has no {missing[0]}: give a tokenizer of transformers, or give the ids as arguments of TokenMasking")
         if tokenizer.mask_token_id is None:
             raise Error("the tokenizer has no mask token: add one (tokenizer.add_special_tokens), and resize the model's embedding")
         given = {"mask_token_id": tokenizer.mask_token_id, "vocab_size": len(tokenizer)}
@@ -144,8 +145,7 @@ class TokenMasking:
         outside = tokens[free & (tokens >= self.vocab_size)]
         if outside.size:
             raise Error(
-                f"input_ids hold {outside[0]} and vocab_size is {self.vocab_size}: give a vocab_size above every token id, or add "
-                "the id to special_token_ids"
+                f"input_ids holds {outside[0]}, but vocab_size is {self.vocab_size}: give a vocab_size above every token id, or add the id to special_token_ids"
             )
         if special_tokens_mask is not None:
             special = flags("special_tokens_mask", special_tokens_mask, 2, "a special token")
@@ -159,18 +159,20 @@ class TokenMasking:
         return MaskedTokens(_like(out, input_ids), _like(labels, input_ids))
 
     def _names(self, row_ids: Array | None, tokens: Ints, real: Bools) -> list[bytes]:
-        """Returns the bytes that identify each text: its row id, or its tokens if `row_ids` is None."""
+        """Returns for each text the bytes that identify it in the random choices: its row id, or its tokens if `row_ids` is
+        None."""
         if row_ids is None:
             return [b"text" + row[keep].astype("<i8").tobytes() for row, keep in zip(tokens, real, strict=True)]
         given = [number("row_ids", value, -(2**63), 2**63 - 1) for value in items("row_ids", row_ids, "numbers")]
         if len(given) != len(tokens):
-            raise Error(f"row_ids has {len(given)} entries and input_ids has {len(tokens)} rows: give one number for each row")
+            raise Error(f"row_ids has {len(given)} entries, but input_ids has {len(tokens)} rows: give one number for each row")
         return [b"row" + value.to_bytes(8, "little", signed=True) for value in given]
 
     def _corrupt(self, out: Ints, labels: Ints, real: Bools, free: Bools, key: int) -> None:
-        """Selects and replaces tokens of one row, in place.
+        """Selects and replaces tokens of one row in place: writes the replacements to `out` and the labels to `labels`.
 
-        Three random numbers belong to each token that is not padding: for the selection, the replacement and the random token.
+        For each token that is not padding, three random numbers are drawn: for the selection, for the kind of replacement, and
+        for the random token.
         """
         at = np.flatnonzero(real)
         words = np.random.Philox(key=key).random_raw(3 * len(at) + 1)
@@ -192,7 +194,7 @@ class TokenMasking:
         out[at[swapped]] = self._random_tokens(draws[swapped, 2])
 
     def _random_tokens(self, draws: NDArray[np.float64]) -> Ints:
-        """Returns ids that are not special, from random numbers between 0 and 1."""
+        """Converts random numbers between 0 and 1 to token ids that are not special."""
         inside = self._inside
         nth = (draws * (self.vocab_size - len(inside))).astype(np.int64)
         # The nth id that is not special: add the number of special ids before it.
@@ -200,13 +202,13 @@ class TokenMasking:
 
 
 def _key(seed: int, epoch: int, name: bytes) -> int:
-    """Returns the 128-bit key of the random numbers of a text."""
+    """Returns the 128-bit key of the generator of the random numbers of a text; `name` are the bytes that identify the text."""
     start = (int(seed) % 2**64).to_bytes(8, "little") + int(epoch).to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(start + name, digest_size=16).digest(), "little")
 
 
 def _like(array: Ints, like: Array) -> Array:
-    """Returns the array as a tensor on the device of `like` if `like` is a tensor of PyTorch, else unchanged."""
+    """Returns the array as a tensor on the device of `like` if `like` is a tensor of PyTorch, otherwise unchanged."""
     if not is_torch(like):
         return array
     import torch

@@ -1,4 +1,4 @@
-"""Packing: documents in rows, with the mask, positions, labels and boundaries that belong to the rows."""
+"""Packing: puts documents into rows and makes their mask, positions, labels and boundaries."""
 
 from __future__ import annotations
 
@@ -17,34 +17,38 @@ from ._layout import Piece, places
 
 LABELS = ("auto", "causal", "given", "none")
 PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask", "special_tokens_mask")
-"""The columns that packing reads; each has one number for each token."""
+"""The columns of a document that packing uses; each column has one number for each token."""
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Rows of packed documents, `[rows, length]`, and everything that belongs to the rows. Made by `noren.data.pack`."""
+    """Rows of packed documents, `[rows, length]`, with their mask, positions, labels and boundaries. Made by
+    `noren.data.pack`."""
 
     input_ids: Ints
     """The tokens; `pad_token_id` after the last document of a row."""
     position_ids: Ints
-    """The position of each token in its piece of a document, counted from 0; 0 for padding. transformers detects the documents
-    by these positions."""
+    """The position of each token, counted from 0 in its document (in its piece, if the document is split); 0 for padding.
+    transformers detects the documents by these positions."""
     labels: Ints
     """The labels for a model that shifts labels itself, as transformers' models do: the label of a token is its own id. The
     first token of a piece and padding have `ignore_index`, so no token learns to predict the first token of the next document."""
     segment_ids: Ints
-    """The number of the document in its row, from 1; 0 for padding."""
+    """For each token, the number of its document in the row; the first document of a row has number 1. 0 for padding."""
     pieces: tuple[Piece, ...]
-    """The place of each document, or of its parts, ordered by row and place."""
+    """The pieces of the documents with their places, ordered by row and then by column. A document that is not split is one
+    piece."""
     sizes: tuple[int, ...]
     """The number of tokens of each document given to `pack`."""
     mask: Mask
-    """`causal & documents`: a query reads the tokens of its document up to itself. `documents` for masked language modelling."""
+    """The mask `causal & documents`: a query reads its own token and the earlier tokens of its document. For rows packed with
+    `causal=False`, the mask is `documents`."""
     ignore_index: int = -100
 
     @property
     def attention_mask(self) -> Ints:
-        """1 for a token, 0 for padding, `[rows, length]`. Models that detect documents by positions need no `attention_mask`."""
+        """Returns the padding mask `[rows, length]`: 1 for a token, 0 for padding. Models that detect documents by positions
+        need no `attention_mask`."""
         return (self.segment_ids > 0).astype(np.int64)
 
     @property
@@ -54,7 +58,7 @@ class Packed:
         The last token of a piece and padding have `ignore_index`. Raises `noren.Error` for rows packed with `causal=False`.
         """
         if self.mask == _noren.documents():
-            raise Error("the rows were packed with causal=False, so their labels are not shifted: use labels")
+            raise Error("the rows were packed with causal=False, so there are no shifted labels: use `labels`")
         out = np.full_like(self.labels, self.ignore_index)
         out[:, :-1] = self.labels[:, 1:]
         return out
@@ -74,61 +78,64 @@ class Packed:
 
     @property
     def facts(self) -> dict[str, list[Any]]:
-        """The facts of `mask`: the lengths of the documents and of the rows."""
+        """The facts (data) that `mask` needs: the lengths of the documents and of the rows."""
         return {"documents": [list(row) for row in self.documents], "lengths": list(self.lengths)}
 
     @property
     def indices(self) -> Ints:
-        """The indices of all tokens that are not padding, in the flattened rows of `rows * length` tokens."""
+        """The indices of all tokens that are not padding; the rows are flattened to `rows * length` tokens."""
         return np.flatnonzero(self.segment_ids.reshape(-1))
 
     @property
     def cu_seqlens(self) -> NDArray[np.int32]:
-        """The number of tokens before each document, followed by the number of all tokens (flash-attention).
+        """The number of tokens before each piece (document, or part of a split document), followed by the number of all tokens:
+        the argument `cu_seqlens` of flash-attention.
 
-        Padding is not counted: the tokens are those at `indices`.
+        Padding is not counted; `indices` has the indices of the counted tokens.
         """
         counts = [piece.stop - piece.start for piece in self.pieces]
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
     @property
     def max_seqlen(self) -> int:
-        """The number of tokens of the longest piece."""
+        """The number of tokens of the longest piece: the argument `max_seqlen` of flash-attention."""
         return max(piece.stop - piece.start for piece in self.pieces)
 
     @property
     def density(self) -> float:
-        """The share of the tokens that are not padding."""
+        """The number of tokens without padding, divided by the number of all places in the rows: from 0 to 1."""
         return sum(self.lengths) / self.input_ids.size
 
     def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns the shape of the mask: one batch row for each packed row."""
+        """Returns the shape of the mask. Each packed row is one batch row."""
         number("heads", heads, 1)
         if kv_heads is not None:
             number("kv_heads", kv_heads, 1)
         return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
 
     def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns `mask` bound to the shape and the facts of the packed rows [default: the attribute `mask` of this object].
-        Another mask is, for example, `sliding(512) & documents`.
+        """Returns `mask` [default: the attribute `mask`] bound to the shape and the facts of the packed rows. Another mask is,
+        for example, `sliding(512) & documents`.
         """
         return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads), self.facts)
 
     def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:
-        """Returns the plan of `bind(...)`, for `noren.attention` and `noren.torch.attention`."""
+        """Returns the plan of the mask that `bind` returns for these arguments. `noren.attention` and `noren.torch.attention`
+        take this plan."""
         return (self.mask if mask is None else Mask(mask)).plan(self.shape(heads, kv_heads), self.facts)
 
     def unpack(self, values: Array) -> list[Array]:
         """Returns the values of each document, in the order of the documents given to `pack`.
 
-        `values` is an array or tensor `[rows, length, ...]`, such as hidden states. The pieces of a document are joined. A
-        document without tokens in the rows (empty or dropped) has no values: `[0, ...]`. Gradients of tensors are kept.
+        `values` is an array or tensor `[rows, length, ...]`, such as hidden states. The pieces of a document are joined. The
+        values of a document without tokens in the rows (empty or dropped) are an empty array `[0, ...]`. Gradients of tensors
+        are kept.
         """
         shape = getattr(values, "shape", None)
         if shape is None or not hasattr(values, "__getitem__"):
-            raise TypeError(f"values is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
+            raise TypeError(f"`values` is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
         if tuple(shape[:2]) != self.input_ids.shape:
-            raise Error(f"values has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
+            raise Error(f"`values` has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
         parts: list[list[tuple[int, Array]]] = [[] for _ in self.sizes]
         for piece in self.pieces:
             parts[piece.document].append((piece.start, values[piece.row, piece.column : piece.end]))
@@ -162,15 +169,15 @@ def pack(
     A document is a list or array of token ids, or a mapping with `input_ids` and, optionally, `attention_mask` (0 for padding,
     which is removed), `loss_mask` (1 for a token that the model learns to predict) and `labels`.
 
-    `method` is the order:
+    `method` selects where documents are placed:
 
     - `"in_order"`: documents in the given order; a document that does not fit into a row begins the next row
     - `"fill"`: as `"in_order"`, but a document that does not fit continues in the next row; only the last row has padding
     - `"first_fit"`: each document in the first row with space for it
     - `"first_fit_decreasing"`: as `"first_fit"`, longest documents first: few rows, little padding
 
-    `long` is the treatment of documents longer than a row: `"split"`, `"truncate"`, `"drop"` or `"error"`. Each piece of a split
-    document counts as a document of its own: its positions begin at 0.
+    `long` selects what happens to documents longer than a row: `"split"`, `"truncate"`, `"drop"` or `"error"`. Each piece of a
+    split document counts as a document of its own: its positions begin at 0.
 
     `labels` is `"given"` (the documents' own `labels`, one for each token and not shifted), `"causal"` (made from the token ids),
     `"none"` (`ignore_index` everywhere) or `"auto"` (`"given"` if the documents have labels, else `"causal"`). `causal=False`
@@ -193,20 +200,22 @@ def pack(
     given = Columns.read(documents, labels)
     pieces = places(given.sizes, length, method, long)
     if not pieces:
-        raise Error(f"no token is left of {counted(len(given.sizes), 'document')}: give documents with tokens, or another treatment than long={long!r}")
+        raise Error(f"no token is left after packing {counted(len(given.sizes), 'document')}: give documents with tokens, or another value than long={long!r}")
     width = length if length is not None else max(piece.end for piece in pieces)
     return given.packed(pieces, int(width), pad_token_id, ignore_index, causal)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Documents as arrays: the token ids, and the labels of tokens that have labels."""
+    """Documents as arrays: the token ids of each document and, if given, its labels."""
 
     input_ids: list[Ints]
     labels: list[Ints] | None
-    """The label of each token; `None` if no token has a label."""
+    """The labels of each document, one for each token; None if no document has labels."""
     learned: list[Bools] | None
-    """Whether each token has a label; `None` if every token has a label."""
+    """The `loss_mask` of each document: true for each token whose label is kept. None if no document has a `loss_mask`: all labels
+    are then kept.
+    """
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -214,7 +223,8 @@ class Columns:
 
     @classmethod
     def read(cls, documents: Sequence[Any], labels: str) -> Columns:
-        """Reads documents: token ids, or mappings with `input_ids`, `labels` and `loss_mask`."""
+        """Reads the documents, which are token ids or mappings with `input_ids`, `labels` and `loss_mask`. `labels` is the
+        option of `pack`."""
         choice("labels", labels, LABELS)
         rows = [document if isinstance(document, Mapping) else {"input_ids": document} for document in items("documents", documents, "documents")]
         for at, row in enumerate(rows):
@@ -223,7 +233,7 @@ class Columns:
         rows = without_padding(rows)
         own = column(rows, "labels", "document")
         if labels == "causal" and own:
-            raise Error("the documents have 'labels', which labels='causal' does not use: remove them, or give labels='given'")
+            raise Error("the documents have the entry 'labels', which labels='causal' does not use: remove it, or give labels='given'")
         if labels == "given" and not own:
             raise Error("labels is 'given', but the documents have no 'labels': give mappings with 'labels', or labels='causal'")
         tokens = [ids(f"document {at}", row["input_ids"]) for at, row in enumerate(rows)]
@@ -234,17 +244,18 @@ class Columns:
         for name, others in (("labels", targets), ("entries of 'loss_mask'", masks)):
             for at, other in enumerate(others):
                 if len(other) != len(tokens[at]):
-                    raise Error(f"document {at} has {len(tokens[at])} tokens and {len(other)} {name}: give one for each token")
+                    raise Error(f"document {at} has {len(tokens[at])} tokens, but {len(other)} {name}: give one for each token")
         return cls(tokens, targets, masks or None)
 
     def packed(self, pieces: Sequence[Piece], width: int, pad_token_id: int, ignore_index: int, causal: bool) -> Packed:
-        """Returns the packed rows in which each document piece of `pieces` has its row and place."""
+        """Returns the packed rows, each of `width` tokens. Each piece is placed in the row and at the column that are its
+        fields."""
         pad, ignore = number("pad_token_id", pad_token_id, 0), number("ignore_index", ignore_index, -(2**31))
         if not isinstance(causal, bool):
             raise TypeError(f"causal is a {type(causal).__name__}: give True or False")
         rows = pieces[-1].row + 1
         if rows * width > TOKENS:
-            raise Error(f"{rows} rows of {width} tokens are more than {TOKENS} tokens: pack fewer documents at once, or shorter rows")
+            raise Error(f"{rows} rows of {width} tokens exceed the limit of {TOKENS} tokens: pack fewer documents at once, or into shorter rows")
         tokens, positions, segments = (np.full((rows, width), fill, np.int64) for fill in (pad, 0, 0))
         labels = np.full((rows, width), ignore, np.int64)
         numbers = [0] * rows
@@ -273,7 +284,7 @@ class Columns:
 
 
 def without_padding(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns the rows without the tokens whose `attention_mask` is 0, and without the attention masks."""
+    """Returns the rows without their padding (tokens whose `attention_mask` is 0) and without the key `attention_mask`."""
     masks = [flags(f"attention_mask of document {at}", mask, 1, "a token") for at, mask in enumerate(column(rows, "attention_mask", "document"))]
     if not masks:
         return rows
@@ -284,7 +295,7 @@ def without_padding(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
             if name in row:
                 values = whole(f"{name} of document {at}", row[name], 1)
                 if len(values) != len(mask):
-                    raise Error(f"document {at} has {len(values)} {name} and {len(mask)} entries of 'attention_mask': give one for each token")
+                    raise Error(f"document {at} has {len(values)} {name}, but {len(mask)} entries of 'attention_mask': give one for each token")
                 kept[name] = values[mask]
         del kept["attention_mask"]
         out.append(kept)
@@ -292,7 +303,7 @@ def without_padding(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _joined(parts: list[Array], like: Array) -> Array:
-    """Returns the parts of one document, joined; an empty array or tensor if there are none."""
+    """Returns the parts of one document, joined. If there are no parts, returns an empty array or tensor of the type of `like`."""
     if not parts:
         return like[0, :0]
     if len(parts) == 1:
@@ -305,7 +316,8 @@ def _joined(parts: list[Array], like: Array) -> Array:
 
 
 def regrouped(lengths: Iterable[Sequence[int]]) -> list[Piece]:
-    """Returns the pieces of rows that are already packed, from the lengths of the documents of each row."""
+    """Returns the pieces of documents in rows that are already packed, as `places` does. `lengths` has, for each row, the
+    lengths of its documents in their order."""
     pieces, document = [], 0
     for row, counts in enumerate(lengths):
         at = 0

@@ -1,7 +1,8 @@
-"""Attention over a process group of `torch.distributed`: any mask is split over the ranks, with the results of one process.
+"""Attention over a process group of `torch.distributed`: the computation of any mask is split over the ranks (processes), and
+the results equal those of one process up to rounding.
 
-Each rank owns some query rows and some keys of the sequence. A partition, made from the mask, lists these rows and keys, and the
-keys (or queries) that each rank sends. `Split` is the partition with the link to the other ranks:
+Each rank owns some query rows and some keys of the sequence. A partition, made from the mask, lists these rows and keys for
+each rank, and the keys (or queries) that the rank sends. `Split` is the partition with the link to the other ranks:
 
 >>> import noren as nr, noren.distributed as nd
 >>> nd.join(timeout=30)                                   # the processes of torchrun  # doctest: +SKIP

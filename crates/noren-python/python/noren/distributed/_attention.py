@@ -1,4 +1,5 @@
-"""Attention over a group: each rank has its own queries, keys and values, and gets its own outputs and gradients."""
+"""Attention over a group of processes (ranks). Each rank has some of the queries, keys and values, and computes the outputs and
+gradients of these."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from ..torch._function import NO_SECOND, lower
 from ._split import Split
 
 Scores = tuple[float | None, float | None, list[float] | None]
-"""The changes of scores, equal on every rank: (scale, softcap, slopes of ALiBi)."""
+"""The score modifiers of a call, equal on every rank (process): (scale, softcap, slopes of ALiBi)."""
 
 
 def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float] | None) -> Scores:
@@ -22,12 +23,12 @@ def scores_of(scale: float | None, softcap: float | None, alibi: Sequence[float]
 
 
 def lent(*tensors: Tensor) -> Any:
-    """Returns contiguous tensors without gradients in a form that the extension module reads."""
+    """Converts tensors to contiguous tensors without gradients, which the extension module can read."""
     return tuple(lend(tensor.detach().contiguous()) for tensor in tensors)
 
 
 def results(attended: Attended, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns (output in the type of `q`, log-sum-exps)."""
+    """Returns (output in the number type of `q`, log-sum-exps in float32)."""
     out = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float32)
     lse = torch.empty(q.shape[:3], dtype=torch.float32)
     attended.write(*lent(out, lse))
@@ -47,10 +48,11 @@ def attention(
 ) -> Any:
     """Computes masked attention of this rank's queries over the keys of all ranks; differentiable.
 
-    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: this rank's
-    rows of the whole arrays (see `Split.take_rows`), on the CPU; a rank without tokens passes tensors of length 0. The output is
-    this rank's rows of the output that one process computes, up to rounding, with the same bits in each run. With `return_lse`,
-    the result is (output, log-sum-exps). Gradients of keys and values are returned to the rank that owns them.
+    `q` is `[batch, heads, own queries, head_dim]`, `k` and `v` are `[batch, kv_heads, own keys, head_dim or v_dim]`: this
+    rank's rows of the whole arrays (see `Split.take_rows`), on the CPU; a rank without tokens passes tensors of length 0. The
+    output has this rank's rows of the whole output. It equals the output of a computation in one process up to rounding, and
+    has the same bits in each run. With `return_lse`, the result is (output, log-sum-exps). Gradients of keys and values are
+    returned to the rank that owns them.
 
     Keys are sent while each rank computes with its own keys. For the gradients, keys are sent again, so that no rank stores keys
     of another rank between the passes. Values are sent in their own type; sums are in `float32`, in an order that the partition

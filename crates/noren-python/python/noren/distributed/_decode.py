@@ -1,4 +1,4 @@
-"""A step of decoding over a cache whose keys are distributed over ranks."""
+"""A decoding step over a key-value cache whose keys are distributed over processes (ranks)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ._wire import Traffic, Wire
 
 
 class Shards:
-    """A key-value cache whose keys are distributed over the ranks of a group. Every rank has the queries.
+    """A key-value cache whose keys are distributed over the ranks (processes) of a group. Every rank has all queries.
 
     `plan` is the plan of one step, for example with `Shape.cached(past, new)`. `keys` lists for each rank its ranges of keys,
-    as (first key, key after the last) [default: runs of equal length]. The step of the next token needs a new `Shards`, with
+    as (first key, key after the last) [default: ranges of equal length]. The step for the next token needs a new `Shards` for
     one more key.
     """
 
@@ -37,15 +37,15 @@ class Shards:
 
     @property
     def traffic(self) -> Traffic:
-        """The bytes that this rank has sent and received so far."""
+        """Returns the numbers of bytes that this rank has sent and received up to now."""
         return self.wire.traffic
 
     def keys(self, rank: int | None = None) -> Tensor:
-        """Returns the indices of the keys that rank `rank` holds [default: this rank], in ascending order."""
+        """Returns the indices of the keys that rank `rank` stores [default: this rank], in ascending order."""
         return indices(self.portion.held(self.wire.rank if rank is None else rank))
 
     def predicted(self, v_dim: int) -> Traffic:
-        """Returns the bytes that this rank sends and receives in a step."""
+        """Returns the numbers of bytes that this rank sends and receives in one decoding step. `v_dim` is the width of a value."""
         shape = self.plan.shape
         size = shape.batch * shape.heads * shape.q_len * (v_dim + 1) * 4 * (self.wire.ranks - 1)
         return Traffic(size, size)
@@ -65,8 +65,9 @@ def decode(
     """Computes attention of a few new queries over a distributed cache; every rank gets all outputs, with equal bits.
 
     `q` is `[batch, heads, new, head_dim]`, equal on every rank; `k` and `v` are `[batch, kv_heads, held, head_dim or v_dim]`,
-    the keys that this rank holds. Each rank computes with its own keys. Ranks send each other outputs and log-sum-exps, which
-    are merged in the order of ranks; no key is sent. Not differentiable; errors are those of `attention`.
+    the keys that this rank holds. Each rank computes with its own keys. Ranks send each other their outputs and log-sum-exps,
+    and each rank merges them in the order of ranks; no key is sent. The result has no gradient. Raises the errors of
+    `attention`.
     """
     shape = shards.plan.shape
     with shards.wire.checked():

@@ -1,4 +1,5 @@
-"""`Split`: a planned mask that is split over the ranks of a group, with the query rows and keys that each rank owns."""
+"""`Split`: a planned mask that is divided over the processes (ranks) of a group, with the query rows and keys that each rank
+owns."""
 
 from __future__ import annotations
 
@@ -15,21 +16,22 @@ from ._wire import Traffic, Wire
 
 
 def indices(runs: Sequence[Sequence[int]]) -> Tensor:
-    """Returns all indices of the ranges (first, after the last), in ascending order."""
+    """Returns all indices in the ranges `runs`, in ascending order. A range is (first index, index after the last)."""
     parts = [torch.arange(start, end) for start, end in runs]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
 
 class Split:
-    """A planned mask that is split over the ranks of a group.
+    """A planned mask that is divided over the processes (ranks) of a group.
 
-    Every rank makes a `Split` from an equal plan of the whole sequence. `partition` is computed unless it is given. With
-    `travel="keys"`, only keys are sent. With `travel="both"`, queries may also be sent to the rank that owns the keys, if this
-    reduces the bytes sent. `timeout` is the number of seconds that ranks wait for each other before they raise an error.
+    Every rank makes a `Split` from the plan of the whole sequence; the plans must be equal. `partition` is computed unless it
+    is given. With `travel="keys"`, only keys are sent. With `travel="both"`, queries may also be sent to the rank that owns the
+    keys, if this reduces the bytes sent. `timeout` is the number of seconds that ranks wait for each other before they raise an
+    error.
 
-    A rank holds tensors `[batch, heads, own, dim]`. `own` counts, for batch row `b`, the query rows `rows(b)`, or the keys
-    `keys(b)` for keys and values, in ascending order. If batch rows are split differently, `own` is the largest count over the
-    batch rows; entries beyond the count of a batch row are ignored, and their outputs and gradients are 0.
+    A rank holds tensors `[batch, heads, own, dim]`. In batch row `b`, these are the query rows `rows(b)`, or for keys and
+    values the keys `keys(b)`, in ascending order. If batch rows are split differently, `own` is the maximum number over the
+    batch rows; the entries of a batch row beyond its own number are ignored, and their outputs and gradients are 0.
     """
 
     def __init__(
@@ -50,12 +52,12 @@ class Split:
 
     @cached_property
     def partition(self) -> Partition:
-        """The partition: the rows and keys of each rank, and the data that ranks send."""
+        """The partition: for each rank, the rows and keys that it owns, and the data that it sends."""
         return self.portion.partition
 
     @property
     def traffic(self) -> Traffic:
-        """The bytes that this rank has sent and received so far."""
+        """Returns the numbers of bytes that this rank has sent and received up to now."""
         return self.wire.traffic
 
     def rows(self, batch: int = 0, rank: int | None = None) -> Tensor:
@@ -68,18 +70,19 @@ class Split:
 
     @cached_property
     def lengths(self) -> tuple[int, int]:
-        """(query rows, keys): the lengths of this rank's tensors. They are the largest counts of this rank over the batch rows."""
+        """(number of query rows, number of keys) in the tensors of this rank. If batch rows differ, these are the maxima over
+        the batch rows."""
         return self.portion.lengths
 
     def take_rows(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
         """Returns this rank's query rows of a whole tensor; dimension 0 is the batch, dimension `dim` the sequence.
 
-        If this rank owns fewer query rows in some batch rows than in others, `fill` completes these batch rows.
+        If this rank owns fewer query rows in one batch row than in another, the missing entries are filled with `fill`.
         """
         return self._take(whole, dim, fill, self.rows, self.lengths[0])
 
     def take_keys(self, whole: Tensor, dim: int = 2, fill: float = 0) -> Tensor:
-        """Returns this rank's keys of a whole tensor; arguments as in `take_rows`."""
+        """Returns this rank's keys of a whole tensor; the arguments are those of `take_rows`."""
         return self._take(whole, dim, fill, self.keys, self.lengths[1])
 
     def _take(self, whole: Tensor, dim: int, fill: float, owned: Any, length: int) -> Tensor:
@@ -96,26 +99,26 @@ class Split:
 
     @cached_property
     def queries_travel(self) -> bool:
-        """Whether some rank computes query rows that another rank owns."""
+        """Returns true if at least one rank computes query rows that another rank owns."""
         return self.portion.queries_travel
 
     def predicted(self, head_dim: int, v_dim: int | None = None, element_bytes: int = 4) -> dict[str, Traffic]:
         """Computes, without any communication, the bytes that this rank sends and receives in one `"forward"` and one
         `"backward"` pass.
 
-        Keys, values, queries and gradients of outputs are sent in their own type, all other data in `float32`.
-        `element_bytes` is the number of bytes of one value of that type.
+        Keys, values, queries and gradients of outputs are sent in their number type, with `element_bytes` bytes for each
+        number. All other data are sent in `float32`.
         """
         forward, backward = self.portion.predicted(head_dim, head_dim if v_dim is None else v_dim, element_bytes)
         return {"forward": Traffic(*forward), "backward": Traffic(*backward)}
 
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
-        """Raises `Error` if the tensors do not have as many query rows and keys as this rank owns."""
+        """Raises `Error` unless the numbers of query rows and keys in the tensors are those that this rank owns."""
         shape, (queries, keys) = self.plan.shape, self.lengths
         check_tensors(
             (q, k, v),
             ((shape.batch, shape.heads, queries), (shape.batch, shape.kv_heads, keys)),
-            f"rank {self.rank} owns {queries} queries and {keys} keys (Split.rows, Split.keys)",
+            f"this rank is number {self.rank} and owns {queries} queries and {keys} keys (Split.rows, Split.keys)",
         )
 
 
@@ -127,8 +130,8 @@ def check_tensors(tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...]]
             what = ", ".join(map(str, sizes))
             raise Error(f"{name} has shape {list(tensor.shape)}, but [{what}, dim] is expected: {why}")
         if tensor.device.type != "cpu":
-            raise Error(f"{name} is on {tensor.device}: noren computes on the CPU; give tensors on the CPU and a gloo group")
+            raise Error(f"{name} is on {tensor.device}, but noren.distributed computes on the CPU: give tensors on the CPU and a gloo group")
         if tensor.dtype != q.dtype or tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise Error(f"{name} holds {tensor.dtype} and q holds {q.dtype}: give float32, bfloat16 or float16, one type for all tensors")
+            raise Error(f"{name} holds {tensor.dtype}, but q holds {q.dtype}: give tensors of one type, float32, bfloat16 or float16")
     if q.shape[3] != k.shape[3]:
-        raise Error(f"q has head_dim {q.shape[3]} and k has head_dim {k.shape[3]}: give equal sizes")
+        raise Error(f"q has head_dim {q.shape[3]}, but k has head_dim {k.shape[3]}: give tensors with equal head_dim")

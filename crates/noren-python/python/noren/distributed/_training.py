@@ -1,4 +1,4 @@
-"""Functions for training over a group: `join` joins the group, the other functions compute sums over the ranks."""
+"""Functions for training over a group of processes: `join` joins the group, the other functions add values of all processes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def join(timeout: float = 60.0) -> None:
     """Joins the gloo group of the processes that torchrun started, or that another launcher with the same environment variables
     started.
 
-    Like `init_process_group("gloo")`, but a restart does not use the addresses of the previous processes: torchrun keeps its
-    key-value store over restarts, and PyTorch 2.15 reads the addresses of the previous attempt from this store. Only for
-    processes of one machine, because torchrun counts attempts on each machine separately. `timeout` is in seconds.
+    Use this instead of `init_process_group("gloo")`, which may use the addresses of ended processes after a restart: torchrun
+    keeps its key-value store, and PyTorch 2.15 reads the addresses of the previous processes from it. `join` does not use these
+    addresses. Only for processes of one machine, because torchrun counts attempts on each machine separately. `timeout` is in
+    seconds.
     """
     store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -32,8 +33,9 @@ def total(value: Tensor, split: Split) -> Tensor:
     """Returns the sum of a tensor over all ranks, added in the order of ranks, for example to report a loss. The sum has no
     gradient.
 
-    For training, every rank differentiates its own part of the loss, divided by a number that is equal on all ranks, such as
-    the number of labels in the whole batch. Then `reduce_gradients` adds the gradients of all ranks.
+    For training, do not differentiate this sum: every rank differentiates its part of the loss, divided by a number that is
+    equal on all ranks, such as the number of labels in the whole batch. Then `reduce_gradients` adds the gradients of all
+    ranks.
     """
     split.wire.agree("a sum", {"shape": tuple(value.shape), "types": value.dtype})
     parts = split.wire.gather(value.detach())
@@ -44,9 +46,9 @@ def total(value: Tensor, split: Split) -> Tensor:
 
 
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], split: Split) -> None:
-    """Replaces the gradient of each parameter by its sum over all ranks; every rank has a copy of the parameters.
+    """Replaces the gradient of each parameter by its sum over all ranks; every rank must have a copy of all parameters.
 
-    On a rank where the gradient is None, it counts as 0. A gradient that is None on all ranks stays None.
+    A gradient that is None on some ranks counts as 0 there. A gradient that is None on all ranks stays None.
     """
     wanted = [p for p in parameters if p.requires_grad]
     by_type: dict[torch.dtype, list[torch.nn.Parameter]] = {}

@@ -1,4 +1,5 @@
-"""The process group as a link of noren-ranks: messages between ranks, each with a time-out.
+"""Sends and receives the messages of `noren-ranks` over a process group of PyTorch: between ranks (processes), with a time-out
+for each message.
 
 The Rust crate `noren-ranks` decides the content of messages, agreements and computations. A failure on one rank is an error on
 all ranks.
@@ -18,13 +19,13 @@ from torch import Tensor
 from .._noren import Error, GroupError, Link
 
 TAG = 0x6E6F
-"""The tag of noren's messages, which separates them from other messages of the program."""
+"""The tag of noren's messages. The tag distinguishes them from other messages in the same process group."""
 
 
 class Traffic(NamedTuple):
     """The numbers of bytes that this rank sent to and received from other ranks.
 
-    Arrays are counted in both directions. For the messages that check whether the ranks agree, only sent bytes are counted.
+    `sent` and `received` count arrays. `agreements` counts the bytes sent in messages that check whether the ranks agree.
     """
 
     sent: int = 0
@@ -33,7 +34,8 @@ class Traffic(NamedTuple):
 
 
 class Exchange:
-    """Messages that are being sent and received: `outgoing` lists (rank, message), `expected` lists (rank, number of bytes)."""
+    """An exchange of messages that has begun. `outgoing` lists the messages to send as (rank, message), `expected` the messages
+    to receive as (rank, number of bytes)."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Exchange:
         ]
 
     def take(self, rank: int) -> bytearray:
-        """Waits for the message of rank `rank` and returns the message."""
+        """Waits for the message from rank `rank`, and returns it."""
         message, work = self._arriving.pop(rank)
         work.wait(self._timeout)
         return message
@@ -71,7 +73,7 @@ def _bytes_of(message: bytearray) -> Tensor:
 
 
 class _Carrier:
-    """The object through which the Rust class `Link` exchanges messages over a process group."""
+    """The object that sends and receives messages over a process group for the Rust class `Link`."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
         self._group, self._timeout = group, timeout
@@ -81,13 +83,13 @@ class _Carrier:
 
 
 class Wire:
-    """A process group with a time-out for each message, and a count of the bytes sent."""
+    """A process group with a time-out for each message and a count of the bytes sent and received."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 60.0) -> None:
         if not dist.is_initialized():
             raise Error("no process group exists: call torch.distributed.init_process_group first, or start the program with torchrun")
         if timeout <= 0:
-            raise Error(f"timeout is {timeout}: give more than 0 seconds, the maximum time that ranks wait for each other")
+            raise Error(f"the time-out is {timeout}: give a number of seconds above 0, the maximum time that ranks wait for each other")
         world = dist.group.WORLD
         assert world is not None
         self.group = group if group is not None else world
@@ -97,14 +99,14 @@ class Wire:
 
     @property
     def traffic(self) -> Traffic:
-        """The bytes that this rank has sent and received so far."""
+        """Returns the numbers of bytes that this rank has sent and received up to now."""
         return Traffic(*self.link.traffic)
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Returns a context for a `with` block in which this rank checks its input before it exchanges arrays with other ranks.
+        """Returns a context for checks of this rank's input, which run before ranks exchange arrays.
 
-        An error in the block is also sent to the other ranks.
+        If the code in the `with` block raises an error, the other ranks are informed, so that they raise an error too.
         """
         try:
             yield
@@ -115,19 +117,19 @@ class Wire:
     def agree(self, what: str, said: Mapping[str, Any]) -> None:
         """Raises `Disagreement` on every rank unless the values in `said` are equal on all ranks; `said` has at most 14 names.
 
-        `what` names the call.
+        `said` maps names of options to their values; `what` is the name of the call in the error message.
         """
         self.link.agree(what, [(name, str(value)) for name, value in said.items()])
 
     def gather(self, part: Tensor) -> list[Tensor]:
-        """Returns the tensors of all ranks, in the order of ranks; all must have equal sizes."""
+        """Returns the tensors `part` of all ranks, in the order of ranks. The tensors must have equal shapes and types."""
         parts = self.link.gather(bytes(part.contiguous().view(-1).view(torch.uint8).numpy()))
         return [torch.frombuffer(other, dtype=part.dtype).view(part.shape) for other in parts]
 
     def sum(self, what: str, tensor: Tensor) -> None:
         """Replaces a tensor by its sum over all ranks, in place.
 
-        Raises `GroupError`, which names the sum `what`, if the exchange fails.
+        Raises `GroupError` if the exchange fails; `what` is the name of the sum in the error message.
         """
         try:
             dist.all_reduce(tensor, group=self.group, async_op=True).wait(self.timeout)

@@ -1,4 +1,4 @@
-"""Attention over a group as an attention implementation of Hugging Face transformers.
+"""Attention over a group of processes (ranks) as an attention implementation of Hugging Face transformers.
 
 >>> import noren.distributed as nd, noren.distributed.hf
 >>> nd.hf.register()
@@ -40,8 +40,7 @@ def register(name: str = "noren-distributed") -> None:
 
 @contextmanager
 def over(split: Chosen) -> Iterator[None]:
-    """Sets the split over which models within the block compute attention. If layers differ, `split` is a function from an
-    attention module to its split.
+    """Sets the split (the division of a sequence over processes) with which models inside the `with` block compute attention.
 
     With activation checkpointing, run the backward pass within the block too, because it computes the forward pass again.
     """
@@ -53,12 +52,13 @@ def over(split: Chosen) -> Iterator[None]:
 
 
 def make_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> None:
-    """Returns None as the mask for `AttentionMaskInterface`, because the split contains the mask.
+    """Returns None instead of a mask array, because the split already contains the mask. Called by transformers'
+    `AttentionMaskInterface`.
 
     Raises `Error` if `attention_mask` hides tokens.
     """
     if attention_mask is not None and not bool((attention_mask != 0).all()):
-        raise Error("attention_mask hides tokens, but attention over a group uses only the split's mask: put padding into the split's mask")
+        raise Error("attention_mask hides tokens, but attention over a group of processes uses only the mask of the split: put the padding into the split's mask")
 
 
 def attention_forward(
@@ -76,10 +76,11 @@ def attention_forward(
     output_attentions: bool = False,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Computes attention over the group for `AttentionInterface`. The output is `[batch, own queries, heads, head_dim]`."""
+    """Computes attention over the group of processes for transformers' `AttentionInterface`. Returns (output, None); the output
+    is `[batch, own queries, heads, head_dim]` for the queries that this rank owns."""
     split = _SPLIT.get()
     if split is None:
-        raise Error("no split is set: call the model inside `with noren.distributed.hf.over(split):`")
+        raise Error("no split (division of the sequence over processes) is set: call the model inside `with noren.distributed.hf.over(split):`")
     if not isinstance(split, Split):
         split = split(module)
     refused = {
@@ -91,11 +92,10 @@ def attention_forward(
     }
     for name, given in refused.items():
         if given:
-            raise Error(f"{name} is given, but attention over a group does not support this argument: leave out the argument")
+            raise Error(f"the argument {name} is given, but attention over a group of processes does not support it: leave it out")
     if sliding_window is not None and not _keeps_to(split.plan, sliding_window):
         raise Error(
-            f"the layer reads {sliding_window} keys back, but the split's mask `{split.plan.mask}` reads further back: split the mask "
-            f"`{split.plan.mask} & sliding({sliding_window})`, or choose a split for each layer (`over` takes a function too)"
+            f"the layer reads only the last {sliding_window} keys, but the split's mask `{split.plan.mask}` allows earlier keys: make the split with the mask `{split.plan.mask} & sliding({sliding_window})`, or choose a split for each layer (`over` takes a function too)"
         )
     out = attention(query, key, value, split, scale=scaling, softcap=softcap)
     return out.transpose(1, 2).contiguous(), None
@@ -103,6 +103,6 @@ def attention_forward(
 
 @lru_cache(maxsize=64)
 def _keeps_to(plan: Plan, window: int) -> bool:
-    """Whether every query of a plan reads only keys within a sliding window of `window` keys."""
+    """Returns true if the plan fits a sliding window: every query reads only keys among the last `window` keys up to its own."""
     bound = plan.bound
     return bound.first_difference((bound.mask & sliding(window)).bind(bound.shape, bound.facts)) is None

@@ -1,4 +1,5 @@
-"""The input of exporters: the plan of a mask, its patterns, and the runs of keys of each query row."""
+"""The input of exporters: the plan of a mask, its patterns (distinct sets of cells), and the runs (ranges) of keys that each
+query row reads."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +19,21 @@ from .._given import short
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
 
 Exported = Mask | Spec | BoundMask | Plan | Recognised | str
-"""The types that can be exported: a mask, its text, or a mask with score modifiers (these three need a shape); a bound mask; a
-plan; the result of `nr.recognise`."""
+"""The types of masks that exporters accept: a mask, its text, or a mask with score modifiers (for these three, give a shape); a
+bound mask; a plan; the result of `nr.recognise`."""
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
 MOST_CELLS = 1 << 30
-"""Maximum number of cells of a mask that is read from a format."""
+"""Maximum number of cells of a mask that is imported from another format."""
 MOST_BLOCKS = 1 << 28
 """Maximum number of blocks into which the cells of a mask are divided, and maximum number of cells of a block."""
 
 
-def refuse(target: str, part: str, advice: str) -> NoReturn:
-    """Raises `ExportError` because the format `target` cannot express `part`, a property of the mask; `advice` is the fix in
-    the message.
-    """
-    raise ExportError(f"{target} cannot express {part}: {advice}")
-
-
 @dataclass(frozen=True)
 class Runs:
-    """Lists of runs `[start, end)`: list `i` is `runs[indptr[i]:indptr[i + 1]]`, ascending, with gaps between the runs."""
+    """Lists of runs. A run is a range of consecutive indices (start, end), without the end. List `i` is
+    `runs[indptr[i]:indptr[i + 1]]`; its runs are in ascending order and do not touch."""
 
     indptr: NDArray[np.int64]
     runs: NDArray[np.int64]
@@ -54,24 +49,24 @@ class Runs:
 
     @property
     def most(self) -> int:
-        """Maximum number of runs in a list."""
+        """The number of runs in the longest list."""
         return int(self.counts.max(initial=0))
 
     @property
     def owners(self) -> NDArray[np.int64]:
-        """The index of the list to which each run belongs."""
+        """Returns for each run the index of its list."""
         return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
 
     def cells(self, width: int) -> Bools:
-        """Returns one row of `width` booleans for each list: true where the index is in one of the list's runs."""
+        """Returns one row of `width` booleans for each list: true at the indices that are in one of the list's runs."""
         steps = np.zeros((len(self.indptr) - 1, width + 1), np.int8)
         steps[self.owners, self.runs[:, 0]] = 1
         steps[self.owners, self.runs[:, 1]] = -1
         return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
 
     def table(self, most: int, fill: int) -> NDArray[np.int64]:
-        """Returns the lists as an array `[lists, most, 2]` of (start, end). A list with fewer than `most` runs is completed
-        with (`fill`, `fill`).
+        """Returns the lists as an array `[lists, most, 2]` of (start, end). `most` must be at least the number of runs of the
+        longest list; shorter lists end with entries (`fill`, `fill`).
         """
         out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
         out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
@@ -92,8 +87,8 @@ class Source:
 
     @cached_property
     def patterns(self) -> NDArray[np.int64]:
-        """The index of the pattern of each batch row and head, `[batch, heads]`. The first dimension is 1 if all batch rows are
-        equal, the second is 1 if all heads are equal.
+        """The index of the pattern (set of allowed cells) of each batch row and head, `[batch, heads]`. The first dimension
+        is 1 if all batch rows are equal, the second is 1 if all heads are equal.
         """
         _, of = _noren.patterns(self.plan)
         all_of = np.array(of, np.int64).reshape(self.shape.batch, self.shape.heads)
@@ -103,11 +98,11 @@ class Source:
 
     @property
     def count(self) -> int:
-        """Number of patterns."""
+        """The number of distinct patterns (sets of allowed cells) of the mask."""
         return _noren.patterns(self.plan)[0]
 
     def rows(self, pattern: int) -> Runs:
-        """Returns the runs of keys of each query row of a pattern."""
+        """Returns for each query row of the pattern with the index `pattern` the runs (ranges) of keys that the row reads."""
         return Runs.of(_noren.row_runs(self.plan, pattern))
 
     def all_rows(self) -> list[Runs]:
@@ -119,27 +114,26 @@ class Source:
         return planes[self.patterns]
 
     def empty_rows(self) -> NDArray[np.int64]:
-        """Returns `[batch row, head, query]` of the first query row without an allowed key; an empty array if no such row exists."""
+        """Returns the first query row without an allowed key, as an array `[batch row, head, query]`; an empty array if every
+        row has a key."""
         for (batch, head), pattern in np.ndenumerate(self.patterns):
             empty = np.flatnonzero(self.rows(int(pattern)).counts == 0)
             if len(empty):
                 return np.array([batch, head, empty[0]])
         return np.zeros(0, np.int64)
 
-    def refuse(self, part: str, advice: str) -> NoReturn:
-        refuse(self.target, part, advice)
-
     def refuse_heads(self) -> None:
         if self.patterns.shape[1] > 1:
-            self.refuse("a mask that differs between heads", "export each group of equal heads separately, or use a dense mask or a FlexAttention mask")
+            raise ExportError(
+                f"{self.target} cannot express a mask that differs between heads: export each group of equal heads separately, or use a dense mask or a FlexAttention mask"
+            )
 
     def refuse_empty_rows(self, meaning: str) -> None:
         row = self.empty_rows()
         if len(row):
             batch, head, query = row.tolist()
-            self.refuse(
-                f"a mask in which query {query} (batch row {batch}, head {head}) reads nothing",
-                f"a query that reads nothing would return {meaning}, but noren returns 0; let the query read its own key and ignore the output of the query",
+            raise ExportError(
+                f"{self.target} cannot express a mask in which query {query} (batch row {batch}, head {head}) reads nothing: in the target format, a query that reads nothing would return {meaning}, but noren returns 0: let the query read its own key, and ignore the output of the query"
             )
 
 
@@ -150,8 +144,8 @@ def read(
     target: str,
     scores: Sequence[str] = (),
 ) -> Source:
-    """Returns the plan of an exported mask. `target` names the format in errors. Raises `ExportError` for a score modifier
-    whose kind is not in `scores`.
+    """Returns the `Source` of a mask to be exported. `target` is the name of the format in errors. `scores` lists the kinds of
+    score modifiers that the format supports; raises `ExportError` for a score modifier of another kind.
     """
     found: tuple[Score, ...] = ()
     spec = Spec(mask) if isinstance(mask, str) else mask
@@ -162,13 +156,15 @@ def read(
         if kinds.count(score.kind) > 1 and score.kind not in ("bias", "relative"):
             raise Error(f"`{spec}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give the modifier once")
         if score.kind not in scores:
-            refuse(target, f"the score modifier `{score}`", "export spec.mask, and give the modifier to an argument of the target format, if the format has one")
+            raise ExportError(
+                f"{target} cannot express the score modifier `{score}`: export spec.mask without the modifier; pass the modifier separately, if the target format has an argument for it"
+            )
     if isinstance(mask, Mask):
         if shape is None:
             raise Error(f"the mask `{mask}` has no sizes: give shape=, which is a length or Shape(q_len, kv_len, batch=, heads=)")
         return Source(mask.bind(shape, facts).plan(reorder="never"), target, found)
     if shape is not None or facts is not None:
-        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape")
+        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape and facts")
     if isinstance(mask, Recognised):
         mask = mask.bind()
     if isinstance(mask, BoundMask):
@@ -179,27 +175,27 @@ def read(
 
 
 def block_sizes(shape: Shape, block: Any) -> tuple[int, int]:
-    """Returns the sizes of a block, (queries, keys); one number stands for both.
+    """Returns the size of a block as (queries, keys). If `block` is one number, both sizes are this number.
 
-    Raises `Error` for anything but whole numbers of 1 or more, and for blocks that are too large, or too many for the cells of `shape`.
+    Raises `Error` for sizes that are not whole numbers of 1 or more, for blocks with too many cells, and if `shape` has too
+    many blocks.
     """
     pair = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(pair) != 2 or not all(isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 1 for size in pair):
-        raise Error(f"block is {short(block)}: give sizes of 1 or more, (queries, keys)")
+        raise Error(f"`block` is {short(block)}: give sizes of 1 or more, (queries, keys)")
     rows, keys = (int(size) for size in pair)
     count = -(-shape.q_len // rows) * -(-shape.kv_len // keys)
     if rows * keys > MOST_BLOCKS or count > MOST_BLOCKS:
         raise Error(
-            f"block is {short(block)}, which divides {shape.q_len} x {shape.kv_len} cells into {count} blocks of {rows * keys} cells: give sizes "
-            f"with at most {MOST_BLOCKS} blocks of at most {MOST_BLOCKS} cells"
+            f"`block` is {short(block)}, which divides {shape.q_len} x {shape.kv_len} cells into {count} blocks of {rows * keys} cells: give sizes with at most {MOST_BLOCKS} blocks of at most {MOST_BLOCKS} cells"
         )
     return rows, keys
 
 
 def found(cells: Array, source: str) -> BoundMask:
-    """Returns the smallest mask with exactly these cells `[batch, heads, q_len, kv_len]`.
+    """Returns the smallest mask found whose allowed cells are exactly those in `cells`, `[batch, heads, q_len, kv_len]`.
 
-    `source` is a name for the array `cells` in error messages.
+    `source` is the name of the array in error messages.
     """
     count = math.prod(cells.shape)
     if count > MOST_CELLS:

@@ -1,4 +1,5 @@
-"""Formats of bits and of rectangles of cells: FlashInfer's packed bits and BSR, JAX Splash's `MaskInfo`."""
+"""Formats that store cells as bits or in rectangles: FlashInfer's packed bits and BSR (block sparse rows), JAX Splash's
+`MaskInfo`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _noren
-from .._noren import BoundMask, Error
+from .._noren import BoundMask, Error, ExportError
 from ._source import Bools, Exported, Ints, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
@@ -17,8 +18,8 @@ EMPTY, FULL = -1, -2
 
 
 def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
-    """Divides the cells into rectangles of `block` = (queries, keys). Returns one number for each rectangle, and the cells of the
-    mixed rectangles. The number is `EMPTY`, `FULL`, or the index of a mixed rectangle.
+    """Divides the cells of a pattern into rectangles of `block` = (queries, keys). Returns one number for each rectangle, and
+    the cells of the mixed rectangles. The number is `EMPTY`, `FULL`, or the index among the mixed rectangles.
     """
     (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
     words = -(-block[1] // 32)
@@ -31,7 +32,9 @@ def _whole(source: Source, block: tuple[int, int]) -> None:
     q_len, kv_len = source.shape.q_len, source.shape.kv_len
     block = block_sizes(source.shape, block)
     if q_len % block[0] or kv_len % block[1]:
-        source.refuse(f"{q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}", "the numbers of queries and keys must be multiples of the sizes of a block")
+        raise ExportError(
+            f"{source.target} cannot express a mask of {q_len} x {kv_len} cells in blocks of {block[0]} x {block[1]}: give a mask whose numbers of queries and keys are multiples of the block size"
+        )
 
 
 # --- FlashInfer ---------------------------------------------------------------------------------------------------------
@@ -44,11 +47,11 @@ class FlashInferMask:
     packed_custom_mask: NDArray[np.uint8]
     """The cells `[q_len, kv_len]` of each request as bits, the lowest bit first; 1 may attend. Each request begins at a new byte."""
     mask_indptr: Ints
-    """Number of bytes before each request, followed by the number of all bytes."""
+    """For each request, the number of bytes of `packed_custom_mask` before its first byte; then the number of all bytes."""
     qo_indptr: Ints
-    """Number of queries before each request, followed by the number of all queries."""
+    """For each request, the number of queries in the requests before it; then the number of all queries."""
     kv_indptr: Ints
-    """Number of keys before each request, followed by the number of all keys."""
+    """For each request, the number of keys in the requests before it; then the number of all keys."""
 
     def dense(self) -> Bools:
         """Returns the cells `[requests, 1, q_len, kv_len]` as booleans. Raises `Error` for requests of different lengths."""
@@ -64,7 +67,7 @@ class FlashInferMask:
 
 
 def to_flashinfer(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashInferMask:
-    """Converts a mask to FlashInfer's packed custom mask, which overrides FlashInfer's `causal`.
+    """Converts a mask to FlashInfer's packed custom mask. FlashInfer ignores its option `causal` if a custom mask is given.
 
     Raises `ExportError` for a mask that differs between heads.
     """
@@ -89,9 +92,9 @@ class BsrMask:
     """
 
     indptr: Ints
-    """Number of stored blocks before each row of blocks, followed by the number of all stored blocks."""
+    """For each row of blocks, the number of stored blocks in the rows before it; then the number of all stored blocks."""
     indices: Ints
-    """The column of each stored block, in numbers of blocks: column `j` has the keys from `j * C` to `(j + 1) * C - 1`."""
+    """The column of each stored block: a block in column `j` has the keys from `j * C` to `(j + 1) * C - 1`."""
     M: int
     """Number of queries."""
     N: int
@@ -112,14 +115,16 @@ class BsrMask:
 
 
 def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (16, 16)) -> BsrMask:
-    """Converts a mask to blocks of `block` = (queries, keys) cells in FlashInfer's BSR form.
+    """Converts a mask to FlashInfer's BSR format, with blocks of `block` = (queries, keys).
 
     Raises `ExportError` for a mask that differs between heads or batch rows, and for lengths that are not multiples of the block.
     """
     source = read(mask, shape, facts, "FlashInfer's block-sparse mask")
     source.refuse_heads()
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "the blocks describe one sequence; export each batch row separately")
+        raise ExportError(
+            f"{source.target} cannot express a mask that differs between batch rows: export each batch row separately, because the blocks describe one sequence"
+        )
     _whole(source, block)
     slots, cells = _tiles(source, 0, block)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
@@ -140,32 +145,34 @@ def from_flashinfer_bsr(mask: BsrMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class SplashMaskInfo:
-    """The fields of Splash attention's `MaskInfo` for one shard, with the whole grid of blocks."""
+    """The fields of Splash attention's `MaskInfo` for a computation on one device ("shard"). The arrays have an entry for every
+    block, also for empty blocks."""
 
     data_next: NDArray[Any]
-    """For each (query block, key block), the index of the key block to load: of this block, or of the next block that is not
-    empty. With `dkv=True`, the index of a query block."""
+    """For each (query block, key block), the index of the key block to load: that of this block if it is not empty, otherwise
+    that of the next block that is not empty. With `dkv=True`, the index of the query block to load."""
     mask_next: NDArray[Any] | None
-    """For each (query block, key block), the index in `partial_mask_blocks` of this block, or of the next partial block. None
-    if no block is partial."""
+    """For each (query block, key block), an index in `partial_mask_blocks`: that of this block if it is partial, otherwise that
+    of the next partial block. None if no block is partial."""
     block_mask: NDArray[Any]
     """The kind of each block, `[1 or heads, query blocks, key blocks]`: 0 empty, 1 partial, 2 full."""
     partial_mask_blocks: Bools | None
-    """The cells of the different partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`."""
+    """The cells of the distinct partial blocks, `[blocks, block_q, block_kv]`; `[blocks, block_kv, block_q]` with `dkv=True`.
+    Blocks with equal cells are stored once."""
 
     def jax(self) -> Any:
-        """Returns JAX's own `MaskInfo`."""
+        """Returns the fields as an object of JAX's class `MaskInfo`."""
         from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
         return MaskInfo(self.data_next, self.mask_next, self.block_mask, self.partial_mask_blocks, None)
 
     def dense(self, *, dkv: bool = False) -> Bools:
-        """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans; `dkv` as in `to_splash`.
+        """Returns the cells `[1, heads or 1, q_len, kv_len]` as booleans; give the `dkv` that was given to `to_splash`.
 
         Raises `Error` if no block is partial, because the size of the blocks is then unknown.
         """
         if self.partial_mask_blocks is None or self.mask_next is None:
-            raise Error("no block is partial, so the size of the blocks is unknown: use the mask that was given to `to_splash`")
+            raise Error("no block is partial, so the size of the blocks is unknown: use the mask that was given to `to_splash` instead")
         blocks = self.partial_mask_blocks.swapaxes(1, 2) if dkv else self.partial_mask_blocks
         shown = np.concatenate([blocks, np.zeros_like(blocks[:1]), np.ones_like(blocks[:1])])
         which = np.where(self.block_mask == 1, self.mask_next, len(blocks) + (self.block_mask == 2))
@@ -184,7 +191,7 @@ def to_splash(
     """
     source = read(mask, shape, facts, "Splash attention")
     if source.patterns.shape[0] > 1:
-        source.refuse("a mask that differs between batch rows", "use segment ids, or export each batch row separately")
+        raise ExportError(f"{source.target} cannot express a mask that differs between batch rows: use segment ids, or export each batch row separately")
     source.refuse_empty_rows("undefined numbers")
     _whole(source, block)
     numbers: dict[bytes, int] = {}
@@ -221,10 +228,11 @@ def _index(shape: tuple[int, ...], axis: int) -> Ints:
 
 
 def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> Ints:
-    """Returns, for each block of a grid, the value in `values` of the next block that `which` marks; 0 if no block is marked.
+    """Returns for each block of a grid the value of the next marked block; 0 if no block is marked. `which` is true for the
+    marked blocks, `values` has the value of each block.
 
-    The next marked block is the first one at or after the block in the order `order` of the grid. After the last block, the
-    search continues at the first block.
+    The search begins at the block itself and visits the grid in the order of the axes `order`. After the last block, the search
+    continues at the first block.
     """
     back = tuple(np.argsort(order).tolist())
     marked = np.flatnonzero(which.transpose(order))
@@ -237,7 +245,8 @@ def _next(which: Bools, values: NDArray[Any], order: tuple[int, int, int]) -> In
 
 
 def _small(array: Ints) -> NDArray[Any]:
-    """Returns the array in the smallest integer type that holds its values, because Splash stores the array in scalar memory."""
+    """Converts the array to the smallest integer type that holds its values, because Splash stores the array in the TPU's
+    scalar memory, which is small."""
     top = int(array.max(initial=0))
     return array.astype(np.int8 if top <= 127 else np.int16 if top <= 32767 else np.int32)
 

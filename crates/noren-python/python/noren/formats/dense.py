@@ -1,4 +1,5 @@
-"""Dense masks: `keep`, where true allows a cell; `drop`, where true hides a cell; `additive`, numbers that are added to scores."""
+"""Dense masks: `keep`, in which true allows a cell; `drop`, in which true hides a cell; `additive`, with the numbers to add to
+the scores."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._doctor import _lent, recognise
-from .._noren import BoundMask, Error, Facts, Score, Shape
+from .._noren import BoundMask, Error, ExportError, Facts, Score, Shape
 from ._source import Bools, Exported, Source, found, read
 from .scores import bias_of, refuse_positions, slopes_of, softcap_of
 
@@ -25,7 +26,7 @@ Known = Facts | Mapping[str, Any] | None
 
 
 Kind = Literal["numpy", "torch"]
-"""The library of a result."""
+"""The library of the array that a conversion returns: NumPy or PyTorch."""
 
 
 @overload
@@ -51,9 +52,10 @@ def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: L
 @overload
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Literal["torch"]) -> torch.Tensor: ...
 def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Kind = "numpy") -> Bools | torch.Tensor:
-    """Returns the cells as booleans, true means "ignored": the convention of `nn.MultiheadAttention` and burn.
+    """Returns the cells as booleans, true means "the query may not read the key": the convention of `nn.MultiheadAttention` and
+    burn.
 
-    Otherwise like `to_keep`.
+    Everything else is as in `to_keep`.
     """
     return _as(kind, ~read(mask, shape, facts, "an array of booleans").cells())
 
@@ -62,7 +64,7 @@ def _as(kind: Kind, cells: Bools) -> Bools | torch.Tensor:
     if kind == "numpy":
         return cells
     if kind != "torch":
-        raise Error(f'kind is {kind!r}: give "numpy" or "torch"')
+        raise Error(f'`kind` is {kind!r}: give "numpy" or "torch"')
     import torch
 
     return torch.from_numpy(cells)
@@ -80,15 +82,15 @@ def to_additive(
     """Returns the array that is added to scores: 0 where a query may attend, elsewhere -inf, or the lowest number of `dtype`.
 
     Its shape is that of `to_keep`. `dtype` is a float type of NumPy, or of PyTorch for a tensor. `fill="-inf"` [default] or
-    `"lowest"` is the value of denied cells. The biases of the mask (`+ bias`, `+ alibi`, `+ relative`, with `arrays` by name) are
-    included. Raises `ExportError` for other score modifiers; with `"lowest"` also for a row without an allowed key, because such
-    a row would be the mean of all values.
+    `"lowest"` is the value of denied cells. The biases of the mask (`+ bias`, `+ alibi`, `+ relative`, with `arrays` by name)
+    are included. Raises `ExportError` for other score modifiers; with `"lowest"` also for a row without an allowed key, whose
+    output would be the mean of all values instead of 0.
     """
     source = read(mask, shape, facts, "an additive array", ("bias", "alibi", "relative"))
     if fill == "lowest":
         source.refuse_empty_rows("the mean of all values")
     elif fill != "-inf":
-        raise Error(f'fill is {fill!r}: give "-inf" or "lowest"')
+        raise Error(f'`fill` is {fill!r}: give "-inf" or "lowest"')
     cells = source.cells()
     bias = bias_of(source, arrays)
     torch = sys.modules.get("torch")
@@ -99,23 +101,26 @@ def to_additive(
         return torch.where(keep, values, torch.tensor(lowest, dtype=dtype))
     real = np.dtype(dtype)
     if real.kind != "f":
-        raise TypeError(f"dtype is {real}: give a float type")
+        raise TypeError(f"`dtype` is {real}: give a float type")
     values = np.zeros((), real) if bias is None else bias.astype(real)
     return np.where(cells, values, real.type(np.finfo(real).min if fill == "lowest" else -np.inf))
 
 
 def from_keep(array: Array) -> BoundMask:
-    """Returns the exact mask of an array of booleans, in which true means "may attend", as the smallest expression found."""
+    """Returns the mask of an array of booleans, in which true means "may attend". The mask has exactly these cells, as the
+    smallest expression found."""
     return recognise(array, "keep").bind()
 
 
 def from_drop(array: Array) -> BoundMask:
-    """Returns the mask of an array of booleans, in which true means "ignored"; otherwise like `from_keep`."""
+    """Returns the mask of an array of booleans, in which true means "the query may not read the key"; otherwise like
+    `from_keep`."""
     return recognise(array, "drop").bind()
 
 
 def from_additive(array: Array) -> BoundMask:
-    """Returns the mask of floats that are added to scores: 0, and -inf or the type's lowest number; otherwise as `from_keep`.
+    """Returns the mask of an array of floats that are added to scores: 0 for allowed cells, -inf or the type's lowest number
+    for denied cells. Everything else is as in `from_keep`.
 
     Raises `Error` for other numbers.
     """
@@ -128,9 +133,11 @@ def from_additive(array: Array) -> BoundMask:
 def to_jax(
     mask: Exported, shape: Sizes = None, facts: Known = None, *, arrays: Mapping[str, Array] | None = None
 ) -> dict[str, Any]:
-    """Returns keyword arguments for `jax.nn.dot_product_attention`: its flags if they express the mask exactly, else `mask`.
+    """Returns the keyword arguments of `jax.nn.dot_product_attention` for a mask: JAX's flags if these express the mask
+    exactly, otherwise the array `mask`.
 
-    Biases become `bias`. Raises `ExportError` for a row without an allowed key, which would be the mean of all values in JAX.
+    Biases become `bias`. Raises `ExportError` for a row without an allowed key, because JAX returns the mean of all values for
+    such a row, and noren returns 0.
     """
     source = read(mask, shape, facts, "jax.nn.dot_product_attention", ("bias", "alibi", "relative"))
     source.refuse_empty_rows("the mean of all values")
@@ -140,8 +147,8 @@ def to_jax(
 
 
 def _flags(source: Source) -> dict[str, Any] | None:
-    """Returns JAX's flags `is_causal` (query `i` reads the keys up to `i`) and `local_window_size` if they express the mask, else
-    None.
+    """Returns JAX's flags `is_causal` (query `i` reads the keys up to `i`) and `local_window_size` if they express the mask
+    exactly, otherwise None.
     """
     if source.count > 1:
         return None
@@ -178,7 +185,8 @@ def from_jax(
     query_seq_lengths: Array | None = None,
     key_value_seq_lengths: Array | None = None,
 ) -> BoundMask:
-    """Returns the mask that the given arguments of `jax.nn.dot_product_attention` define together."""
+    """Returns the mask that these arguments of `jax.nn.dot_product_attention` define together: a cell is allowed if every given
+    argument allows it."""
     parts = _noren.full()
     if is_causal:
         parts = parts & _noren.causal()
@@ -217,7 +225,8 @@ def to_keras(mask: Exported, shape: Sizes = None, facts: Known = None) -> dict[s
 
 
 def from_keras(q_len: int, kv_len: int, *, attention_mask: Array | None = None, use_causal_mask: bool = False) -> BoundMask:
-    """Returns the mask that the given arguments of `keras.layers.MultiHeadAttention` define together."""
+    """Returns the mask that these arguments of `keras.layers.MultiHeadAttention` define together: a cell is allowed if both
+    allow it."""
     cells = (_noren.causal() if use_causal_mask else _noren.full()).dense(Shape.cross(q_len, kv_len))
     if attention_mask is not None:
         given = np.asarray(attention_mask, np.bool_)
@@ -270,20 +279,22 @@ def from_onnx(q_len: int, kv_len: int, *, attn_mask: Array | None = None, is_cau
 
 @dataclass(frozen=True)
 class LlamaCppMask:
-    """The mask of `ggml_flash_attn_ext` and `ggml_soft_max_ext`."""
+    """The arguments for masks of `ggml_flash_attn_ext` and `ggml_soft_max_ext` (llama.cpp)."""
 
     mask: NDArray[np.float16]
-    """The numbers that are added to scores, `[batch or 1, heads or 1, padded q_len, kv_len]`. ggml lists these dimensions in
+    """The numbers to add to the scores, `[batch or 1, heads or 1, padded q_len, kv_len]`. ggml lists these dimensions in
     reverse order."""
     max_bias: float = 0.0
-    """8 if the mask holds the distances for ALiBi with its usual slopes, else 0."""
+    """The argument from which ggml derives ALiBi's slopes: 8 if `mask` holds distances for ALiBi, otherwise 0."""
 
 
 def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pad: int = 1) -> LlamaCppMask:
-    """Converts a mask to llama.cpp's additive mask in half precision, with rows of -inf up to a multiple of `pad` queries.
+    """Converts a mask to llama.cpp's additive mask in half precision. Rows of -inf are appended until the number of query rows
+    is a multiple of `pad`.
 
-    `+ alibi` becomes distances and `max_bias` = 8, if the slopes are those that ggml derives from this number. For a power of two
-    of heads, they are the usual slopes. Raises `ExportError` for other slopes, and for distances that half precision cannot hold.
+    `+ alibi` becomes distances and `max_bias` = 8, if the slopes are those that ggml derives from `max_bias` (the usual slopes,
+    if the number of heads is a power of two). Raises `ExportError` for other slopes, and for distances that half precision
+    cannot hold.
     """
     source = read(mask, shape, facts, "llama.cpp's f16 mask", ("alibi",))
     cells = source.cells()
@@ -293,13 +304,15 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
         _refuse_slopes(source, score)
         refuse_positions(source.target, score, source.plan.bound.facts)
         if len(set(source.shape.query_offsets)) > 1:
-            source.refuse("alibi with query positions that differ between batch rows", "export each batch row separately")
+            raise ExportError(f"{source.target} cannot express alibi with query positions that differ between batch rows: export each batch row separately")
         at = np.arange(source.shape.q_len)[:, None] + source.shape.query_offsets[0]
         distance = np.abs(np.arange(source.shape.kv_len) - at)
         values = -np.minimum(distance, 65504).astype(np.float16)
         lost = (values.astype(np.int64) != -distance) & cells.any((0, 1))
         if lost.any():
-            source.refuse(f"the distance {distance[lost].min()} between query and key for alibi", "half precision holds every whole number only up to 2048")
+            raise ExportError(
+                f"{source.target} cannot express alibi with a distance of {distance[lost].min()} between query and key: give a shorter sequence, because half precision holds every whole number only up to 2048"
+            )
     out = np.where(cells, values, np.float16(-np.inf))
     rows = -out.shape[2] % pad
     padded = np.pad(out, ((0, 0), (0, 0), (0, rows), (0, 0)), constant_values=-np.inf)
@@ -309,22 +322,23 @@ def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pa
 def _refuse_slopes(source: Source, score: Score) -> None:
     """Raises `ExportError` for slopes other than those that ggml derives from `max_bias` = 8.
 
-    With `heads` a power of two, these are the default slopes of ALiBi. Otherwise let `p` be the largest power of two below `heads`: the
-    slopes are the default slopes of `p` heads, then the first, third, fifth, ... default slope of `2 * p` heads.
+    If the number of heads is a power of two, these are the default slopes of ALiBi. Otherwise, with `p` the largest power of
+    two below the number of heads, they are the default slopes of `p` heads, followed by the first, third, fifth, ... default
+    slope of `2 * p` heads.
     """
     heads = source.shape.heads
     power = 1 << (heads.bit_length() - 1)
     usual = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     usual += [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
     if not np.allclose(slopes_of(score, heads), np.array(usual, np.float32), rtol=1e-6, atol=0):
-        source.refuse(
-            f"`{score}` of {heads} heads",
-            f"llama.cpp's own slopes are {[float(f'{slope:.6g}') for slope in usual]}; give these slopes as alibi(slopes=[...]) if the model has these slopes",
+        slopes = [float(f"{slope:.6g}") for slope in usual]
+        raise ExportError(
+            f"{source.target} cannot express `{score}` of {heads} heads: llama.cpp's own slopes are {slopes}; give these slopes as alibi(slopes=[...]) if the model has these slopes"
         )
 
 
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
-    """Returns the mask of the first `q_len` query rows of llama.cpp's array; the rows after them are padding.
+    """Returns the mask of llama.cpp's array. Only its first `q_len` query rows are used; the rows after them are padding.
 
     If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
     """

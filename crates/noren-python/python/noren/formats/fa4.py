@@ -10,22 +10,23 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read, refuse
+from ._source import MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
 EMPTY, FULL = -1, -2
 MOST_ENDPOINTS = 1 << 28
-"""Maximum number of entries of the endpoints of a mask."""
+"""Maximum number of entries in the array `Fa4Blocks.endpoints`."""
 MOST_ENTRIES = 1 << 27
-"""Maximum number of entries of each list of blocks of a mask."""
+"""Maximum number of entries in each of the arrays of `Fa4Blocks` that list blocks."""
 
 
 @dataclass(frozen=True)
 class Fa4Blocks:
     """The block lists of flash-attention 4 for both passes, and the cells of partial blocks. All arrays hold int32.
 
-    `B` is the number of batch rows or 1, `H` the number of heads or 1; `M` and `N` are the numbers of query blocks and key blocks.
-    A list holds block indices in ascending order; the entries after the first `cnt` are 0 and are not read.
+    `B` is the number of batch rows or 1, `H` the number of heads or 1; `M` and `N` are the numbers of query blocks and key
+    blocks. An array `..._idx` has block indices in ascending order, and the array `..._cnt` their number; the entries after
+    this number are 0 and are not read.
     """
 
     mask_block_cnt: Ints
@@ -45,15 +46,15 @@ class Fa4Blocks:
     backward_full_block_idx: Ints
     """`[B, H, N, M]`: the full query blocks of each key block."""
     dq_write_order: Ints
-    """`[B, H, N, M]`, for each entry of `backward_mask_block_idx`: the place of the key block among all key blocks of this query block,
-    counted from 0 in ascending order."""
+    """`[B, H, N, M]`, for each entry of `backward_mask_block_idx`: the rank of the key block among all key blocks of that query
+    block. The rank counts from 0 in ascending order of key blocks."""
     dq_write_order_full: Ints
-    """`[B, H, N, M]`, for each entry of `backward_full_block_idx`: the place of the key block, as in `dq_write_order`."""
+    """`[B, H, N, M]`, for each entry of `backward_full_block_idx`: the rank of the key block, as in `dq_write_order`."""
     block_size: tuple[int, int]
-    """The sizes of a block (queries, keys)."""
+    """The size of a block as (number of queries, number of keys)."""
     endpoints: Ints
-    """`[B, H, q_len, 2 * runs]`: for each query, its runs of keys as (first key, key after the last). A `mask_mod` allows a key of a
-    partial block if one of the runs of its query contains the key. Unused runs are (0, 0)."""
+    """`[B, H, q_len, 2 * runs]`: for each query, the ranges of keys that it reads, as (first key, key after the last). A
+    `mask_mod` allows a key of a partial block if one of the ranges of its query contains the key. Unused ranges are (0, 0)."""
     kv_len: int
     """Number of keys."""
 
@@ -63,7 +64,8 @@ class Fa4Blocks:
         return {**{name: getattr(self, name) for name in names}, "block_size": self.block_size}
 
     def backward(self) -> dict[str, Any]:
-        """Returns the fields of FA4's `BlockSparseTensorsTorch` for the backward pass, with the order of a deterministic one."""
+        """Returns the fields of FA4's `BlockSparseTensorsTorch` for the backward pass, including `dq_write_order`, the order in
+        which a deterministic backward pass adds the gradients of queries."""
         names = ("mask_block_cnt", "mask_block_idx", "full_block_cnt", "full_block_idx")
         lists = {name: getattr(self, f"backward_{name}") for name in names}
         orders = {"dq_write_order": self.dq_write_order, "dq_write_order_full": self.dq_write_order_full, "spt": False}
@@ -83,7 +85,8 @@ class Fa4Blocks:
         return first, second, moved(self.endpoints)
 
     def dense(self) -> Bools:
-        """Returns the cells `[B, H, q_len, kv_len]` as booleans: all cells of full blocks, and of partial blocks the cells in `endpoints`.
+        """Returns the cells `[B, H, q_len, kv_len]` as booleans: all cells of full blocks, and those cells of partial blocks
+        that `endpoints` allows.
 
         Raises `Error` for lists that name a block twice or a block that does not exist, and `ExportError` if the lists of the
         backward pass describe other blocks than those of the forward pass.
@@ -117,30 +120,31 @@ class Fa4Blocks:
 
     @property
     def _counts(self) -> tuple[int, int]:
-        """The numbers of (query blocks, key blocks)."""
+        """Returns (number of query blocks, number of key blocks)."""
         return -(-self.endpoints.shape[2] // self.block_size[0]), -(-self.kv_len // self.block_size[1])
 
 
 def _kinds(fields: dict[str, Any], name: str, counts: tuple[int, int]) -> NDArray[np.int8]:
-    """Returns the kind of each block, `[B, H, *counts]`: 0 empty, 1 partial, 2 full."""
+    """Returns the kind of each block, `[B, H, *counts]`: 0 empty, 1 partial, 2 full. `fields` are those of one pass, which
+    `name` names in errors; `counts` are the numbers of blocks."""
     out = np.zeros((*fields["mask_block_cnt"].shape[:2], *counts), np.int8)
     for kind, prefix in ((1, "mask"), (2, "full")):
         lists, numbers = fields[f"{prefix}_block_idx"], fields[f"{prefix}_block_cnt"]
         if numbers.shape != out.shape[:3] or lists.shape[:3] != out.shape[:3]:
-            raise Error(f"{name} have {prefix}_block_cnt {numbers.shape} and {prefix}_block_idx {lists.shape}, but the sizes and blocks need {out.shape[:3]}")
+            raise Error(f"{name} have {prefix}_block_cnt of shape {numbers.shape} and {prefix}_block_idx of shape {lists.shape}: give shapes that begin with {out.shape[:3]}, as the sizes and blocks need")
         if (numbers < 0).any() or (numbers > lists.shape[3]).any():
-            raise Error(f"{name} have a {prefix}_block_cnt outside of 0 to {lists.shape[3]}, the number of entries of a list")
+            raise Error(f"{name} have a {prefix}_block_cnt outside of 0 to {lists.shape[3]}: give for each list the number of its entries that are read")
         listed = np.arange(lists.shape[3]) < numbers[..., None]
         at = np.argwhere(listed)
         blocks = lists[listed]
         wrong = np.flatnonzero((blocks < 0) | (blocks >= counts[1]))
         if len(wrong):
-            raise Error(f"{name} hold block {blocks[wrong[0]]} in {prefix}_block_idx, but there are {counts[1]} blocks")
+            raise Error(f"{name} have the block index {blocks[wrong[0]]} in {prefix}_block_idx: give indices from 0 to {counts[1] - 1}")
         where = (at[:, 0], at[:, 1], at[:, 2], blocks)
         times = np.zeros(out.shape, np.int32)
         np.add.at(times, where, 1)
         if (times > 1).any() or out[times > 0].any():
-            raise Error(f"{name} name a block twice: a block would be counted twice")
+            raise Error(f"{name} have the same block twice, which would be counted twice: give each block once")
         out[where] = kind
     return out
 
@@ -148,9 +152,10 @@ def _kinds(fields: dict[str, Any], name: str, counts: tuple[int, int]) -> NDArra
 def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: tuple[int, int] = (128, 128)) -> Fa4Blocks:
     """Converts a mask to flash-attention 4's `BlockSparseTensors`, for sequences of one length (not packed by `cu_seqlens`).
 
-    `block` is (queries, keys): the keys are FA4's `tile_n`, the queries a multiple of `tile_m`, of 2 * `tile_m` on Blackwell (256, 128).
-    Blocks at the end of the queries or keys that are cut off are partial. FA4 takes a `mask_mod` in its own language (CuTe):
-    `Fa4Blocks.endpoints` holds the cells for this function. Raises `ExportError` for masks with more than 2**28 endpoints.
+    `block` is (queries, keys). The number of keys is FA4's `tile_n`. The number of queries is a multiple of `tile_m`, and on
+    Blackwell of `2 * tile_m`: there, give (256, 128). The last block of queries or of keys is listed as partial if it is
+    shorter than the others. FA4 takes a `mask_mod` in its own language (CuTe): `Fa4Blocks.endpoints` holds the cells for this
+    function. Raises `ExportError` for masks with more than 2**28 endpoints.
     """
     source = read(mask, shape, facts, "FA4's block lists")
     block = block_sizes(source.shape, block)
@@ -158,8 +163,7 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
     rows, columns = tiles[0][0]
     if source.patterns.size * rows * columns > MOST_ENTRIES:
         raise Error(
-            f"block is {block}, which gives lists with {source.patterns.size * rows * columns} entries, but the maximum is {MOST_ENTRIES}: give "
-            "larger blocks, or convert the mask in parts"
+            f"`block` is {block}, which gives lists with {source.patterns.size * rows * columns} entries, but the maximum is {MOST_ENTRIES}: give larger blocks, or convert the mask in parts"
         )
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(rows, columns) for _, slot, _ in tiles])[source.patterns]
     partial, full = slots >= 0, slots == FULL
@@ -179,7 +183,7 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
 
 
 def _listed(which: Bools) -> tuple[Ints, Ints]:
-    """Returns, for each row of booleans, the number of true entries, and their indices followed by zeros."""
+    """Returns for each row of booleans (number of true entries, indices of the true entries followed by zeros)."""
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
     return counts, np.where(np.arange(which.shape[-1]) < counts[..., None], indices, 0).astype(np.int32)
@@ -189,7 +193,9 @@ def _endpoints(source: Source) -> Ints:
     rows = source.all_rows()
     most = max(1, *(row.most for row in rows))
     if source.patterns.size * source.shape.q_len * 2 * most > MOST_ENDPOINTS:
-        refuse(source.target, f"rows with {most} runs of keys at {source.shape.q_len} queries", "use FlexAttention, whose mask can be bits: to_flex(form=\"bits\")")
+        raise ExportError(
+            f'{source.target} cannot express a mask of {source.shape.q_len} queries in which a row reads {most} separate ranges of keys: use FlexAttention, whose mask can be bits: to_flex(form="bits")'
+        )
     tables = np.stack([row.table(most, 0).reshape(source.shape.q_len, 2 * most) for row in rows]).astype(np.int32)
     return np.ascontiguousarray(tables[source.patterns])
 

@@ -16,11 +16,11 @@ from ._source import Exported, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
 MaskMod = Callable[[Any, Any, Any, Any], Any]
-"""FlexAttention's `mask_mod(batch, head, q_idx, kv_idx)`."""
+"""The type of FlexAttention's `mask_mod(batch, head, q_idx, kv_idx)`, which returns true if the query may read the key."""
 
 EMPTY, FULL = -1, -2
 MOST_RUNS = 4
-"""Maximum number of runs of keys in a row for which `form="auto"` selects endpoints."""
+"""`form="auto"` of `to_flex` selects endpoints if no row has more than this number of runs (ranges) of keys."""
 
 
 def to_flex(
@@ -37,18 +37,19 @@ def to_flex(
     """Converts a mask to a `BlockMask` for `torch.nn.attention.flex_attention.flex_attention`.
 
     The block lists are those of `create_block_mask`, and no array of length x length is made. `mask_mod` is exact for every
-    cell. `form="bits"` stores the cells of mixed tiles as words of 32 keys, for any mask. `form="endpoints"` stores the first key
-    and the end of each run of keys of each row. `form="auto"` [default] selects endpoints if no row has more than four runs.
-    `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128) for the FLASH backend on
-    Blackwell.
+    cell. `form="bits"` stores the cells of mixed tiles as words of 32 keys, for any mask. `form="endpoints"` stores the ranges
+    of keys that each query row reads, as (first key, key after the last). `form="auto"` [default] selects endpoints if no row
+    has more than four ranges. `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128)
+    for the FLASH backend on Blackwell.
 
     torch.compile compiles again if the sizes of arrays inside `mask_mod` change. `capacity` and `runs` keep these sizes equal for
-    all masks of one shape, so that new documents need no compilation: `runs` gives every row room for that many runs of keys
-    (form "endpoints"), `capacity` gives room for that many mixed tiles in all (form "bits"). Give one of the two.
+    all masks of one shape, so that new documents need no compilation: `runs` reserves space for this number of ranges of keys
+    in every row (form "endpoints"), `capacity` reserves space for this number of mixed tiles (form "bits"). Give only one of
+    these two.
 
-    The `BlockMask` contains PyTorch's write orders for a deterministic backward pass (`dq_write_order`), where the installed version
-    has these. Raises `ExportError` for score modifiers: export these by `to_score_mod`. Raises `ExportError` if the mask needs more
-    than `capacity` or `runs`.
+    If the installed version of PyTorch has the field `dq_write_order`, the `BlockMask` contains the write orders for a
+    deterministic backward pass. Raises `ExportError` for score modifiers: export these by `to_score_mod`. Raises `ExportError`
+    if the mask needs more than `capacity` or `runs`.
     """
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
     sizes = block_sizes(source.shape, block)
@@ -56,7 +57,7 @@ def to_flex(
     q_blocks, kv_blocks = tiles[0][0]
     slots = np.stack([np.frombuffer(slot, np.int32).reshape(q_blocks, kv_blocks) for _, slot, _ in tiles])
     if capacity is not None and runs is not None:
-        raise Error("capacity and runs are both given: give runs= for masks with few runs of keys in each row, otherwise capacity=")
+        raise Error("`capacity` and `runs` are both given: give runs= for masks in which each row reads few ranges of keys, otherwise capacity=")
     for name, value in (("capacity", capacity), ("runs", runs)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise Error(f"{name} is {value}: give a whole number of 1 or more")
@@ -73,7 +74,7 @@ def to_flex(
             raise Error('runs= is for form="endpoints": give capacity= for form="bits"')
         mask_mod = _bits(source, slots, [bits for _, _, bits in tiles], sizes, capacity, device)
     else:
-        raise Error(f'form is {form!r}: give "bits", "endpoints" or "auto"')
+        raise Error(f'`form` is {form!r}: give "bits", "endpoints" or "auto"')
     by_pair = slots[source.patterns if capacity is None and runs is None else _all_pairs(source)]
     partial, full = (_lists(which, device) for which in (by_pair >= 0, by_pair == FULL))
     lens = (source.shape.q_len, source.shape.kv_len)
@@ -91,17 +92,18 @@ def to_flex(
 
 
 def _all_pairs(source: Source) -> NDArray[np.int64]:
-    """Returns the index of the pattern of each batch row and head, `[batch, heads]`, even if all batch rows or heads have equal
-    patterns.
+    """Returns the index of the pattern (set of allowed cells) of each batch row and head. The shape is always `[batch, heads]`,
+    even if all batch rows or all heads are equal.
     """
     return np.broadcast_to(source.patterns, (source.shape.batch, source.shape.heads))
 
 
 def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device: Any) -> torch.Tensor | None:
-    """Returns the order in which tiles add to the gradient of a query tile: for each tile that `queries` lists, its place among
-    the tiles of the same query tile, in descending order of keys (PyTorch's default).
+    """Returns the order in which tiles add to the gradient of a query tile: for each tile in `queries`, the number of tiles of
+    the same query tile that add before it. Tiles with later keys add first (PyTorch's default).
 
-    `slots` is `[batch, heads, query tiles, key tiles]`, `queries` lists the query tiles of each key tile.
+    `slots` is `[batch, heads, query tiles, key tiles]`, with `EMPTY` for empty tiles. `queries` lists the query tiles of each
+    key tile.
     """
     if queries is None:
         return None
@@ -113,8 +115,8 @@ def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device:
 
 
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns, for each row of booleans, the number of true entries, and all column indices with those of the true entries
-    first: for [0, 1, 1], 2 and [1, 2, 0].
+    """Returns for each row of booleans (number of true entries, all column indices, those of true entries first). For the row
+    [0, 1, 1], the result is 2 and [1, 2, 0].
     """
     counts = which.sum(-1, dtype=np.int32)
     indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
@@ -122,9 +124,10 @@ def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.T
 
 
 def _pattern(source: Source, fixed: bool, device: Any) -> Callable[[Any, Any], Any]:
-    """Returns a function of (batch row, head) that returns the index of the pattern of this pair.
+    """Returns a function of (batch row, head) that returns the index of the pattern (set of allowed cells) of this pair.
 
-    With `fixed`, the function reads a table `[batch, heads]`, whose size is the same for all masks of one shape.
+    If `fixed` is true, the function always reads a table `[batch, heads]`, so its arrays have the same sizes for all masks of
+    one shape.
     """
     patterns = _all_pairs(source) if fixed else source.patterns
     which = torch.from_numpy(patterns.astype(np.int32)).to(device)
@@ -145,7 +148,9 @@ def _bits(
         capacity = min(capacity, source.shape.batch * source.shape.heads * slots[0].size)  # there are no more tiles
         room = capacity + 1 - sum(len(part) for part in bits)
         if room < 1:
-            source.refuse(f"{capacity + 1 - room} mixed tiles in capacity={capacity}", "give a larger capacity")
+            raise ExportError(
+                f"{source.target} cannot express a mask with {capacity + 1 - room} mixed tiles, which are more than capacity={capacity}: give a larger capacity"
+            )
         missing = source.shape.batch * source.shape.heads - len(numbered)
         numbered = np.concatenate([numbered, np.full((missing, *numbered.shape[1:]), EMPTY, np.int32)])
     slot = torch.from_numpy(numbered).to(device)
@@ -165,7 +170,9 @@ def _endpoints(source: Source, padded: int, runs: int | None, device: Any) -> Ma
     rows = source.all_rows()
     most = max(max(row.most for row in rows), 1)
     if runs is not None and most > runs:
-        source.refuse(f"rows with {most} runs of keys in runs={runs}", "give larger runs, or capacity=")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which a row reads {most} separate ranges of keys, more than runs={runs}: give runs={most} or more, or form='bits' with capacity= instead"
+        )
     most = most if runs is None else min(runs, -(-source.shape.kv_len // 2))  # no row has more runs
     ends = np.zeros((source.count if runs is None else source.shape.batch * source.shape.heads, 2 * most, padded), np.int32)
     for number, row in enumerate(rows):
@@ -207,8 +214,8 @@ def from_flex(block_mask: BlockMask) -> BoundMask:
 
 
 def _spread(counts: torch.Tensor, indices: torch.Tensor, block_mask: BlockMask) -> NDArray[np.bool_]:
-    """Returns booleans `[batch, heads, q_len, kv_len]`: true for the cells of the tiles that `indices` lists. `counts` has the
-    number of listed tiles in each row of tiles.
+    """Returns booleans `[batch, heads, q_len, kv_len]`: true for the cells of the listed tiles. For each row of tiles,
+    `indices` lists key tiles, of which only the first `counts` are used.
     """
     q_len, kv_len = block_mask.seq_lengths
     block_q, block_kv = block_mask.BLOCK_SIZE

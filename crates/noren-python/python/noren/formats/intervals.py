@@ -1,5 +1,5 @@
 """Formats of ranges: cuDNN's ranges of allowed keys for each query, FlashMask's ranges of masked queries for each key,
-MagiAttention's slices (rectangles of cells, full or cut by diagonals).
+MagiAttention's slices (rectangles of cells, whole or bounded by diagonals).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _noren
 from .._arrays import Array
-from .._noren import BoundMask, Error
+from .._noren import BoundMask, Error, ExportError
 from ._source import Bools, Exported, Ints, Runs, Source, found, read
 from .dense import Known, Sizes
 
@@ -20,9 +20,10 @@ from .dense import Known, Sizes
 def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc: int | None = None) -> Ints:
     """Converts a mask to the `mask_func` of cuDNN-Frontend's `create_mask_plan`: int32 `[1 or heads, nfunc, batch * q_len]`.
 
-    A query reads the keys `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ... of its own batch row. `nfunc` is an odd number of endpoints
-    [default: as many as the mask needs]. `torch.from_numpy(...).cuda()` moves the array to the GPU. Raises `ExportError` if the
-    mask needs more endpoints than `nfunc`.
+    A query reads the keys `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ... of its own batch row. The numbers `F0`, `F1`, ... of a query
+    are its endpoints. `nfunc` is their number, which is odd [default: as many as the mask needs].
+    `torch.from_numpy(...).cuda()` moves the array to the GPU. Raises `ExportError` if the mask needs more endpoints than
+    `nfunc`.
     """
     source = read(mask, shape, facts, "cuDNN's endpoints")
     runs = source.all_rows()
@@ -30,9 +31,11 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
     needed = max(table.shape[1] for table in tables)
     width = needed if nfunc is None else nfunc
     if width % 2 == 0 or width < 1:
-        raise Error(f"nfunc is {width}: give an odd number, 1 or more")
+        raise Error(f"`nfunc` is {width}: give the number of endpoints of ranges of keys for each query, an odd number of 1 or more")
     if needed > width:
-        source.refuse(f"a query row that needs {needed} endpoints, more than nfunc={width}", f"give nfunc={needed}, or leave out nfunc=")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which a query row needs {needed} endpoints of ranges of keys, more than nfunc={width}: give nfunc={needed}, or leave out nfunc="
+        )
     wide = np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1])), mode="edge") for table in tables])
     by_pair = np.broadcast_to(source.patterns, (source.shape.batch, source.patterns.shape[1]))
     planes = wide[by_pair]  # [batch, heads, q_len, nfunc]
@@ -40,10 +43,10 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
 
 
 def _endpoints(rows: Runs, kv_len: int) -> Ints:
-    """Returns the ends of the runs of keys that each query row reads, `[q_len, odd number]`, in the form of `to_cudnn`.
+    """Returns the endpoints of the ranges of keys that each query row reads, `[q_len, odd number]`, in the form of `to_cudnn`.
 
-    The first endpoint is the end of the run that begins at key 0, or 0. The start and the end of each other run follow. A row
-    with fewer runs repeats its last endpoint.
+    The first endpoint is the end of the range that begins at key 0, or 0 if no range does. Then come the start and the end (not
+    included) of each other range. A row with fewer ranges repeats its last endpoint.
     """
     begins = np.zeros(len(rows.counts), np.bool_)
     begins[rows.owners[rows.runs[:, 0] == 0]] = True
@@ -59,7 +62,7 @@ def _endpoints(rows: Runs, kv_len: int) -> Ints:
 
 
 def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask of cuDNN's array `mask_func`, as `to_cudnn` returns it."""
+    """Returns the mask of cuDNN's array `mask_func`, which has the form of the result of `to_cudnn`."""
     ends = np.asarray(mask_func)
     heads, nfunc, total = ends.shape
     if total % q_len or nfunc % 2 == 0:
@@ -80,9 +83,10 @@ class FlashMask:
     """Arguments of PaddlePaddle's `flashmask_attention`."""
 
     startend_row_indices: Ints
-    """`[batch or 1, kv_heads or 1, kv_len, 1, 2 or 4]`: for each key, the bounds of the query rows that are *masked*."""
+    """`[batch or 1, kv_heads or 1, kv_len, 1, 2 or 4]` (the last dimension is 1, 2 or 4): for each key, the bounds of the query
+    rows that are *masked* (may not read the key)."""
     causal: bool
-    """Whether keys after the query are masked too."""
+    """True if the keys after each query are masked in addition."""
 
     def dense(self) -> Bools:
         """Returns the cells `[batch or 1, kv_heads or 1, length, length]` as booleans, as FlashMask's documentation defines them."""
@@ -106,18 +110,18 @@ class FlashMask:
 def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashMask:
     """Converts a mask to FlashMask's ranges of masked query rows for each key, in the smallest of FlashMask's four forms.
 
-    Raises `ExportError` in three cases: a key is masked for more than two runs of rows (with `causal`, for more than one run
-    below the diagonal); query heads that share a key-value head differ; the numbers of queries and keys differ.
+    Raises `ExportError` in three cases: a key is masked for more than two separate ranges of rows (with `causal`, for more than
+    one range below the diagonal); query heads that share a key-value head differ; the numbers of queries and keys differ.
     """
     source = read(mask, shape, facts, "FlashMask")
     q_len, kv_len, group = source.shape.q_len, source.shape.kv_len, source.shape.heads // source.shape.kv_heads
     if q_len != kv_len:
-        source.refuse(f"{q_len} queries and {kv_len} keys", "FlashMask needs equal numbers of queries and keys")
+        raise ExportError(f"{source.target} cannot express a mask of {q_len} queries and {kv_len} keys: FlashMask needs equal numbers of queries and keys")
     patterns = source.patterns
     if patterns.shape[1] > 1:
         groups = patterns.reshape(patterns.shape[0], source.shape.kv_heads, group)
         if (groups != groups[:, :, :1]).any():
-            source.refuse("a mask that differs between query heads of one key-value head", "export each head separately")
+            raise ExportError(f"{source.target} cannot express a mask that differs between query heads of one key-value head: export each head separately")
         patterns = groups[:, :, 0]
     masked = [_masked(source, pattern) for pattern in range(source.count)]
     for causal, width in ((True, 1), (False, 2), (True, 2), (False, 4)):
@@ -126,19 +130,24 @@ def to_flashmask(mask: Exported, shape: Sizes = None, facts: Known = None) -> Fl
             stacked = np.stack([column for column in columns if column is not None])
             return FlashMask(np.ascontiguousarray(stacked[patterns], np.int32), causal)
     key = int(max(masked, key=lambda runs: runs.most).counts.argmax())
-    return source.refuse(f"key {key}, which is masked for more than two runs of query rows", "use FlexAttention, which expresses any mask")
+    raise ExportError(
+        f"{source.target} cannot express a mask in which key {key} is masked for more than two separate ranges of query rows: use FlexAttention, which expresses any mask"
+    )
 
 
 def _masked(source: Source, pattern: int) -> Runs:
     given = _noren.masked_rows(source.plan, pattern, 3)
     if given is None:
-        source.refuse("a key that is masked for more than three runs of query rows", "use FlexAttention, which expresses any mask")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which a key is masked for more than three separate ranges of query rows: use FlexAttention, which expresses any mask"
+        )
     return Runs.of(given)
 
 
 def _columns(masked: Runs, length: int, causal: bool, width: int) -> Ints | None:
-    """Returns FlashMask's first and last masked rows of each key, `[length, width]`, for one pattern. `masked` lists the masked
-    rows of each key. Returns `None` if `width` numbers for each key cannot express the pattern.
+    """Returns for each key the bounds of its masked query rows in FlashMask's form, `[length, width]`, for one pattern. The
+    bounds are starts and ends (not included) of ranges. `masked` lists the masked query rows of each key. Returns `None` if
+    `width` numbers for each key cannot express the pattern.
     """
     table = np.full((length, 4), length, np.int64)
     table[:, 2:] = 0  # an empty upper run
@@ -175,18 +184,20 @@ def from_flashmask(mask: FlashMask) -> BoundMask:
 
 @dataclass(frozen=True)
 class MagiSlices:
-    """Arguments of MagiAttention's `flex_flash_attn_func`: slices, which are rectangles of cells, full or cut by diagonals. All
-    batch rows together are one sequence.
+    """Arguments of MagiAttention's `flex_flash_attn_func`. A slice is a rectangle of cells, of which all cells are allowed or
+    those on one side of a diagonal. All batch rows together are one sequence.
     """
 
     q_ranges: Ints
     k_ranges: Ints
-    """`[slices, 2]`: first key and key after the last, of each slice."""
+    """`[slices, 2]`: for each slice, (first key, key after the last)."""
     attn_type_map: Ints
-    """The kind of each slice: 0 full, 1 causal (aligned at the bottom right), 2 inverse causal (aligned at the top left), 3 both."""
+    """The kind of each slice: 0 full, 1 causal (its diagonal ends at the bottom right), 2 inverse causal (its diagonal begins
+    at the top left), 3 both."""
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """Returns the cells as booleans. Raises `Error` for a cell in two slices, which the kernel would count twice."""
+        """Returns the cells `[q_len, kv_len]` as booleans. Raises `Error` if two slices contain the same cell, because the
+        kernel would count it twice."""
         times = np.zeros((q_len, kv_len), np.int64)
         for (q0, q1), (k0, k1), kind in zip(self.q_ranges, self.k_ranges, self.attn_type_map, strict=True):
             row, key = np.arange(q0, q1)[:, None], np.arange(k0, k1)
@@ -198,7 +209,7 @@ class MagiSlices:
             times[q0:q1, k0:k1] += cells
         if (times > 1).any():
             q, k = np.argwhere(times > 1)[0].tolist()
-            raise Error(f"the slices overlap at query {q}, key {k}: this cell would be counted {times[q, k]} times")
+            raise Error(f"the slices overlap at query {q}, key {k}: this cell would be counted {times[q, k]} times; give slices that do not overlap")
         return times > 0
 
 

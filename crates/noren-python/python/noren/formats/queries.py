@@ -1,4 +1,4 @@
-"""Formats with one entry for each query: FlashInfer's causal and bidirectional ranges, SGLang's fine sparse masks."""
+"""Formats with one entry for each query: FlashInfer's causal and bidirectional ranges, and SGLang's fine sparse masks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .._noren import BoundMask, Error
+from .._noren import BoundMask, Error, ExportError
 from ._source import MOST_CELLS, Bools, Exported, Ints, Runs, Source, found, read
 from .dense import Known, Sizes
 
 WORD = 32
 """Number of keys in a word of SGLang's masks."""
 ALIGNED_WORDS = 32
-"""The words of a query are a multiple of this number, because the kernel loads 128 bytes at once."""
+"""The number of words of a query is a multiple of this number, because the kernel loads 128 bytes (32 words) at once."""
 
 
 # --- FlashInfer -----------------------------------------------------------------------------------------------------------
@@ -24,21 +24,22 @@ ALIGNED_WORDS = 32
 class FlashInferRanges:
     """The mask of FlashInfer's `BatchPrefillWithCausalBidirectionalRangesWrapper`; each batch row is one request.
 
-    The last query of a request is at its last key. A query at position `p` reads the keys from `p - causal_window_left` to `p`, and the
-    keys of its range.
+    The last query of a request has the position of the last key. A query at position `p` reads the keys from `p -
+    causal_window_left` to `p`, and the keys of its entry in `bidirectional_ranges`.
     """
 
     bidirectional_ranges: Ints
-    """`[queries of all requests, 2]`: the first and the last key of each query's range, counted in its request; (-1, -1) for none."""
+    """`[queries of all requests, 2]`: for each query, the first and the last key (included) of its range, as indices in its
+    request; (-1, -1) for no range."""
     causal_window_left: int
-    """Number of keys before its own key that a query reads besides its range; -1 means no limit."""
+    """The causal part of the mask: a query reads its own key and this number of keys before it; -1 means all keys before it."""
     qo_indptr: Ints
-    """Number of queries before each request, followed by the number of all queries."""
+    """For each request, the number of queries in the requests before it; then the number of all queries."""
     kv_indptr: Ints
-    """Number of keys before each request, followed by the number of all keys."""
+    """For each request, the number of keys in the requests before it; then the number of all keys."""
     range_window_left: int = -1
-    """Number of keys of its range that a query reads up to its own key, its own key included; 0 or -1 means no limit. Keys of the
-    range after its own key are not limited."""
+    """FlashInfer's `window_left`, which limits the range of a query: of the keys up to and including its own key, the query
+    reads only the last `range_window_left`; 0 and -1 mean no limit. Keys of the range after the own key are not limited."""
 
     def dense(self) -> Bools:
         """Returns the cells `[requests, 1, q_len, kv_len]` as booleans.
@@ -52,7 +53,7 @@ class FlashInferRanges:
             )
         ranges, total = np.asarray(self.bidirectional_ranges), int(self.qo_indptr[-1])
         if ranges.dtype != np.int32 or ranges.shape != (total, 2):
-            raise Error(f"bidirectional_ranges is {ranges.dtype} {ranges.shape}, but there are {total} queries: give int32 [{total}, 2]")
+            raise Error(f"bidirectional_ranges is {ranges.dtype} {ranges.shape}, but there are {total} queries: give int32 of shape [{total}, 2]")
         sizes = {(int(q), int(k)) for q, k in zip(np.diff(self.qo_indptr), np.diff(self.kv_indptr), strict=True)}
         if len(sizes) != 1:
             raise Error("the requests have different lengths: make FlashInferRanges of each request and call `from_flashinfer_ranges` once for each request")
@@ -72,10 +73,11 @@ class FlashInferRanges:
 
 
 def to_flashinfer_ranges(mask: Exported, shape: Sizes = None, facts: Known = None) -> FlashInferRanges:
-    """Converts a mask to FlashInfer's causal and bidirectional ranges; `range_window_left` is -1, no limit.
+    """Converts a mask to FlashInfer's causal and bidirectional ranges, with `range_window_left` = -1 (no limit).
 
-    Each query must read its own key (the last query is at the last key), the same number of keys before it or all of them, and at most
-    one other range of keys. Raises `ExportError` for other masks, with the first query that does not fit, and for differences between heads.
+    The own key of a query is the key at its position; the last query has the position of the last key. Each query must read its
+    own key, all keys before it or a number of them that is equal for all queries, and at most one other range of keys. Raises
+    `ExportError` for other masks, with the first query that does not fit, and for differences between heads.
     """
     source = read(mask, shape, facts, "FlashInfer's causal and bidirectional ranges")
     source.refuse_heads()
@@ -92,13 +94,14 @@ def to_flashinfer_ranges(mask: Exported, shape: Sizes = None, facts: Known = Non
 
 @dataclass(frozen=True)
 class _Own:
-    """The runs of keys of each query of a pattern, and the run that contains the query's own key; (0, 0) without one."""
+    """For each query of a pattern, the ranges of keys that it reads, and the range (`start`, `end`) that contains the key at
+    the query's position; (0, 0) if no range contains this key."""
 
     runs: Runs
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     of: NDArray[np.bool_]
-    """For each run, whether it contains its query's own key."""
+    """For each range, true if it contains the key at the position of its query."""
 
 
 def _own_runs(source: Source, runs: Runs, at: NDArray[np.int64]) -> _Own:
@@ -108,19 +111,24 @@ def _own_runs(source: Source, runs: Runs, at: NDArray[np.int64]) -> _Own:
     missing = np.flatnonzero((at >= 0) & (end == 0))
     if len(missing):
         query = int(missing[0])
-        source.refuse(f"query {query}, which does not read its own key {at[query]}", "use FlashInfer's custom mask: to_flashinfer")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which query {query} does not read its own key {at[query]}: use FlashInfer's custom mask: to_flashinfer"
+        )
     return _Own(runs, start, end, own)
 
 
 def _ranges(source: Source, own: _Own, at: NDArray[np.int64], window: int) -> Ints:
-    """Returns the range of each query, `[q_len, 2]`: the keys that the causal part with this window does not contain."""
+    """Returns for each query, `[q_len, 2]`, the first and the last key of the range that it reads outside the causal part. The
+    causal part are the query's own key (`at`) and the `window` keys before it."""
     wide = (own.end > at + 1) | (window >= 0) & (own.start < at - window) & (own.end > 0)
     others = np.bincount(own.runs.owners[~own.of], minlength=len(at))
     wrong = np.flatnonzero(others + wide > 1)
     if len(wrong):
         query = int(wrong[0])
         left = "all keys" if window < 0 else f"{window} keys"
-        source.refuse(f"query {query}, which reads more than one range of keys besides {left} before its own", "use FlashInfer's custom mask: to_flashinfer")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which query {query} reads more than one range of keys besides {left} before its own: use FlashInfer's custom mask: to_flashinfer"
+        )
     out = np.full((len(at), 2), -1, np.int32)
     rest = ~own.of
     out[own.runs.owners[rest]] = own.runs.runs[rest] - [0, 1]
@@ -140,16 +148,17 @@ def from_flashinfer_ranges(ranges: FlashInferRanges) -> BoundMask:
 class SglangMask:
     """The argument `sparse_mask_fine` of SGLang's flash-attention 3 for Hopper GPUs; each batch row is one sequence.
 
-    The kernel takes no other mask beside it: leave `causal` and `window_size` of the call at their defaults.
+    The kernel accepts no other mask together with this argument: leave `causal` and `window_size` of the call at their
+    defaults.
     """
 
     sparse_mask_fine: Ints
-    """`[queries of all sequences, key blocks, block_kv / 32]`: the keys of each block as bits; 1 may attend. The number of words of
-    a query is a multiple of 32; bits after the last key are 0."""
+    """`[queries of all sequences, key blocks, block_kv / 32]`: for each query and key block, words with one bit for each key; 1
+    may attend. The number of words of a query is a multiple of 32; bits after the last key are 0."""
     block_kv: int
     """Number of keys in a block, the kernel's `kBlockN`: 64 or 128."""
     reordered: bool
-    """The order of the keys of a block: True for that of the kernel's threads, False for that of the keys."""
+    """True if the bits of a block are in the order of the kernel's threads; false if they are in the order of keys."""
     batch: int
     """Number of sequences."""
     kv_len: int
@@ -162,29 +171,33 @@ class SglangMask:
         words = np.asarray(self.sparse_mask_fine)
         shape = (len(words) if words.ndim else 0, _blocks(self.kv_len, self.block_kv), self.block_kv // WORD)
         if words.dtype != np.int32 or words.shape != shape:
-            raise Error(f"sparse_mask_fine is {words.dtype} {words.shape}: give int32 {shape} for blocks of {self.block_kv} of {self.kv_len} keys")
-        if self.batch < 1 or len(words) % self.batch:
-            raise Error(f"sparse_mask_fine has {len(words)} queries, but there are {self.batch} sequences of equal lengths")
+            raise Error(f"sparse_mask_fine is {words.dtype} {words.shape}, but for blocks of {self.block_kv} of {self.kv_len} keys it must be int32 {shape}")
+        if self.batch < 1:
+            raise Error(f"`batch` is {self.batch}: give the number of sequences, 1 or more")
+        if len(words) % self.batch:
+            raise Error(f"sparse_mask_fine has {len(words)} queries: their number must be a multiple of the number of sequences ({self.batch}), because all sequences have equal lengths")
         octets = np.ascontiguousarray(words).astype("<i4").view(np.uint8)
         bits = np.unpackbits(octets, axis=-1, bitorder="little").reshape(*shape[:2], self.block_kv)
         cells = bits[..., _bit_of_key(self.block_kv, self.reordered)].reshape(len(words), -1).astype(np.bool_)
         if cells[:, self.kv_len :].any():
-            raise Error(f"sparse_mask_fine allows keys after the last of {self.kv_len} keys")
+            raise Error(f"sparse_mask_fine allows keys after the last of {self.kv_len} keys: set the bits after the last key to 0")
         return cells[:, : self.kv_len].reshape(self.batch, 1, -1, self.kv_len)
 
 
 def _blocks(kv_len: int, block_kv: int) -> int:
-    """Returns the number of key blocks, with those that fill the words of a query up to a multiple of `ALIGNED_WORDS`."""
+    """Returns the number of key blocks in `sparse_mask_fine`, including empty blocks at the end, which make the number of words
+    of a query a multiple of `ALIGNED_WORDS`."""
     if block_kv not in (64, 128):
-        raise Error(f"block_kv is {block_kv}: the kernel has blocks of 64 and 128 keys")
+        raise Error(f"`block_kv` is {block_kv}, but the kernel has only blocks of 64 and 128 keys: give 64 or 128")
     step = ALIGNED_WORDS // (block_kv // WORD)
     return -(-(-(-kv_len // block_kv)) // step) * step
 
 
 def _bit_of_key(block_kv: int, reordered: bool) -> NDArray[np.int64]:
-    """Returns, for each key of a block, the index of its bit.
+    """Returns for each key of a block the index of the key's bit in the words of the block.
 
-    A thread of the kernel has two keys of each group of 8; the bits of one of the four threads are adjacent.
+    If `reordered` is true, the bits are in the order of the kernel's four threads: each thread has two keys of every group of 8
+    keys, and its bits are adjacent.
     """
     key = np.arange(block_kv)
     return key % 8 // 2 * (block_kv // 4) + key // 8 * 2 + key % 2 if reordered else key
@@ -195,9 +208,9 @@ def to_sglang(
 ) -> SglangMask:
     """Converts a mask to SGLang's fine sparse mask (`sparse_mask_fine`). Batch rows become sequences, without padding.
 
-    `block_kv` is the kernel's `kBlockN`, which SGLang's `get_tile_size` returns. `reordered` selects the order of bits:
-    True for that of the kernel's threads, False for `prepare_sparse_mask(reordered=False)`. Raises `ExportError` for a mask that differs
-    between heads.
+    `block_kv` is the kernel's `kBlockN`, which SGLang's `get_tile_size` returns. `reordered` selects the order of bits: True
+    for the order of the kernel's threads, False for the order of keys, which `prepare_sparse_mask(reordered=False)` makes.
+    Raises `ExportError` for a mask that differs between heads.
     """
     source = read(mask, shape, facts, "SGLang's fine sparse mask")
     source.refuse_heads()

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arrays import Array, NumPy
-from .._noren import Error, Facts, Score, Shape, Spec, parse
-from ._source import Source, refuse
+from .._noren import Error, ExportError, Facts, Score, Shape, Spec, parse
+from ._source import Source
 
 
 def softcap_of(source: Source) -> float | None:
-    """Returns the limit of `softcap`, or None without one."""
+    """Returns the limit (`cap`) of the score modifier `softcap`, or None if the mask has no softcap."""
     return next((score.cap for score in source.scores if score.kind == "softcap"), None)
 
 
@@ -29,7 +29,7 @@ def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
 
 
 def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.float32]:
-    """Returns the array of a score modifier as float32. Raises `Error` if `arrays` lacks it."""
+    """Returns the array that a score modifier names, as float32. Raises `Error` if `arrays` has no array with this name."""
     name = score.name or score.kind
     if not arrays or name not in arrays:
         raise Error(f'the score modifier `{score}` needs the array `{name}`: give it in arrays={{"{name}": ...}}')
@@ -44,7 +44,8 @@ def array_of(arrays: Mapping[str, Array] | None, score: Score) -> NDArray[np.flo
 
 
 def bias_of(source: Source, arrays: Mapping[str, Array] | None) -> NDArray[np.float32] | None:
-    """Returns the sum of `bias`, `relative` and `alibi`, which broadcasts to `[batch, heads, q_len, kv_len]`.
+    """Returns the sum of the biases `bias`, `relative` and `alibi` of a mask. The sum broadcasts to `[batch, heads, q_len,
+    kv_len]`.
 
     Returns None if the mask has no biases.
     """
@@ -83,7 +84,7 @@ def _table(table: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np
 
 
 def _distances(source: Source, score: Score) -> NDArray[np.int64]:
-    """Returns key position minus query position, `[batch or 1, 1, q_len, kv_len]`."""
+    """Returns the distances, key position minus query position, as `[batch or 1, 1, q_len, kv_len]`."""
     refuse_positions(source.target, score, source.plan.bound.facts)
     offsets = np.array(source.shape.query_offsets, np.int64)
     offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
@@ -93,11 +94,13 @@ def _distances(source: Source, score: Score) -> NDArray[np.int64]:
 
 
 def refuse_positions(target: str, score: Score | str, facts: Facts) -> None:
-    """Raises `ExportError` for a score modifier that depends on distances, such as `alibi`, if the facts give positions of
-    keys.
+    """Raises `ExportError` if the facts give positions of keys: the target format cannot use them for `score`, a score modifier
+    that depends on distances, such as `alibi`.
     """
     if facts.place_keys:
-        refuse(target, f"`{score}` for keys whose positions differ from their indices", "first sort the keys by position")
+        raise ExportError(
+            f"{target} cannot express the score modifier `{score}` if positions of keys differ from their indices: sort the keys by position before the export"
+        )
 
 
 ScoreMod = Callable[[Any, Any, Any, Any, Any], Any]
@@ -122,7 +125,7 @@ def to_score_mod(
     target = "FlexAttention's score_mod"
     spec = parse(spec) if isinstance(spec, str) else spec
     if not isinstance(spec, Spec):
-        raise Error(f"`{spec}` has no score modifiers: FlexAttention needs no score_mod")
+        raise Error(f"`{spec}` has no score modifiers, so FlexAttention needs no score_mod: leave out score_mod")
     sizes = Shape.square(shape) if isinstance(shape, int) else shape
     known = facts if isinstance(facts, Facts) else Facts(**(facts or {}))
     offsets = torch.tensor(sizes.query_offsets, device=device)
@@ -145,7 +148,9 @@ def to_score_mod(
                 table = _table(array_of(arrays, score), score, sizes)
                 steps["bias"].append(_relative(torch.from_numpy(table).to(device), offsets))
             case other:
-                refuse(target, f"`{other}`", "a sink is added only to the denominator of the softmax; multiply the output by sigmoid(lse - sink)")
+                raise ExportError(
+                    f"{target} cannot express `{other}`: apply the sinks after attention, by multiplying the output by sigmoid(lse - sink), because a sink is added to the denominator of the softmax only"
+                )
     ordered = [step for group in steps.values() for step in group]
 
     def score_mod(score: Any, b: Any, h: Any, q: Any, kv: Any) -> Any:
@@ -157,8 +162,8 @@ def to_score_mod(
 
 
 def _cap(cap: Any) -> ScoreMod:
-    """Returns the `score_mod` of `softcap` with the limit `cap`. The limit is a tensor, because torch.compile would compile
-    again for another number.
+    """Returns the `score_mod` of `softcap` with the limit `cap`. The limit is a tensor, because with a Python number
+    torch.compile would compile again for each limit.
     """
     return lambda score, b, h, q, kv: cap * (score / cap).tanh()
 

@@ -10,29 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arrays import Array
-from .._noren import BoundMask, Error
-from ._source import Bools, Exported, Ints, Runs, Source, found, read, refuse
+from .._noren import BoundMask, Error, ExportError
+from ._source import Bools, Exported, Ints, Runs, Source, found, read
 from .dense import Known, Sizes
 from .scores import refuse_positions, slopes_of, softcap_of
 
 
 @dataclass(frozen=True)
 class Varlen:
-    """Arguments of `flash_attn_varlen_func`; `causal` and `window_size` align the last query of each sequence with its last key."""
+    """Arguments of `flash_attn_varlen_func`. With `causal` and `window_size`, the last query of each sequence has the position
+    of its last key."""
 
     cu_seqlens_q: Ints
-    """Number of queries before each sequence, followed by the number of all queries."""
+    """For each sequence, the number of queries in the sequences before it; then the number of all queries."""
     cu_seqlens_k: Ints
-    """Number of keys before each sequence, followed by the number of all keys."""
+    """For each sequence, the number of keys in the sequences before it; then the number of all keys."""
     causal: bool
-    """True if no query may read a key after its own position."""
+    """True if no query may read a key after the query's position."""
     window_size: tuple[int, int]
-    """Number of keys (before, after) its own key that a query may read; -1 means no limit."""
+    """The maximum numbers of keys that a query may read (before, after) the key at its position; -1 means no limit."""
     q_indices: NDArray[np.int64]
-    """Indices, in the flattened batch of `batch * q_len` tokens, of the queries of all sequences: gather these tokens, and
-    scatter the output to these indices. All other queries read nothing."""
+    """The index of each query in the flattened batch of `batch * q_len` tokens. Gather the queries at these indices, and
+    scatter the outputs to them. Queries at other indices read nothing."""
     k_indices: NDArray[np.int64]
-    """Indices, in the flattened batch of `batch * kv_len` tokens, of the keys of all sequences. No query reads other keys."""
+    """The index of each key in the flattened batch of `batch * kv_len` tokens. Keys at other indices are not read by any query."""
     softcap: float = 0.0
     alibi_slopes: NDArray[np.float32] | None = None
 
@@ -45,9 +46,10 @@ class Varlen:
         return int(np.diff(self.cu_seqlens_k).max(initial=0))
 
     def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
-        """Returns the cells as booleans `[total_q, total_k]` [default: all tokens in sequences].
+        """Returns the cells as booleans `[total_q, total_k]`, as flash-attention's documentation defines them.
 
-        flash-attention's documentation defines these cells.
+        `total_q` and `total_k` are the numbers of queries and keys of the flattened batch, including those in no sequence
+        [default: the numbers of queries and keys in sequences].
         """
         total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
         total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
@@ -69,8 +71,8 @@ class Varlen:
 def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varlen:
     """Converts a mask to flash-attention's varlen arguments.
 
-    Batch rows and documents become sequences, without padding. The mask must be block-diagonal, with the same `causal` and window
-    in all sequences; otherwise raises `ExportError`, which names the first query that does not fit.
+    Batch rows and documents become sequences, without padding. The mask must be block-diagonal, with the same `causal` and
+    window in all sequences; otherwise `ExportError` is raised, with the index of the first query that does not fit.
     """
     source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
     source.refuse_heads()
@@ -101,8 +103,8 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
 class _Segment:
     """The query rows and keys of one sequence.
 
-    For each query row, `start` is the first key that the row reads and `end` the key after the last, counted from the first key
-    of the sequence.
+    For each query row, `start` is the index of the first key that the row reads, and `end` the index after the last. Index 0 is
+    the first key of the sequence.
     """
 
     row: int
@@ -115,8 +117,8 @@ class _Segment:
 
     @property
     def aligned(self) -> NDArray[np.int64]:
-        """For each query row, the index of the key at the query's position, if the last query has the position of the last key:
-        [3, 4] for 2 queries and 5 keys.
+        """Returns for each query row the index of the key at the row's position. The last row has the position of the last key:
+        for 2 query rows and 5 keys, the result is [3, 4].
         """
         return np.arange(self.rows) + self.keys - self.rows
 
@@ -125,7 +127,9 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
     """Splits a batch row (`row`) into segments. Consecutive query rows that read common keys are in one segment."""
     several = np.flatnonzero(runs.counts > 1)
     if len(several):
-        source.refuse(f"query {several[0]} of batch row {row}, which reads {runs.counts[several[0]]} separate runs of keys", "use FlexAttention")
+        raise ExportError(
+            f"{source.target} cannot express a mask in which query {several[0]} of batch row {row} reads {runs.counts[several[0]]} separate ranges of keys: use FlexAttention"
+        )
     rows = np.flatnonzero(runs.counts)
     if not len(rows):
         return []
@@ -135,8 +139,8 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
     for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(rows)], strict=True):
         low, high = int(start[first:last].min()), int(end[first:last].max())
         if low < used:
-            source.refuse(
-                f"query {rows[first]} of batch row {row}, which reads keys of earlier sequences", "use FlexAttention"
+            raise ExportError(
+                f"{source.target} cannot express a mask in which query {rows[first]} of batch row {row} reads keys of earlier sequences: use FlexAttention"
             )
         used = high
         part = slice(first, last)
@@ -145,9 +149,9 @@ def _segments(source: Source, runs: Runs, row: int) -> list[_Segment]:
 
 
 def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
-    """Returns (number of keys before its own key, number of keys after its own key) that each query reads; -1 means no limit.
+    """Returns (number of keys before its position, number of keys after its position) that each query reads; -1 means no limit.
 
-    These numbers are equal in all segments. Raises `ExportError` if they are not.
+    Raises `ExportError` if no such pair of numbers fits the queries of all segments.
     """
     left = {int(x) for s in segments for x in np.unique((s.aligned - s.start)[s.start > 0])}
     right = {int(x) for s in segments for x in np.unique((s.end - 1 - s.aligned)[s.end < s.keys])}
@@ -158,24 +162,21 @@ def _one_reach(source: Source, segments: list[_Segment]) -> tuple[int, int]:
         wrong = np.flatnonzero((start != segment.start) | (end != segment.end))
         if len(wrong) or min(left | right, default=0) < 0:
             query = segment.first_row + int(wrong[0] if len(wrong) else 0)
-            source.refuse(
-                f"query {query} of batch row {segment.row}, whose keys do not fit the `causal` flag and the window, "
-                "which are equal for all sequences and aligned at the ends of the sequences",
-                "use FlexAttention",
+            raise ExportError(
+                f"{source.target} cannot express a mask in which the keys of query {query} of batch row {segment.row} do not fit the `causal` flag and the window, which are equal for all sequences and aligned at the ends of the sequences: use FlexAttention"
             )
     return reach
 
 
 def _refuse_bent_alibi(source: Source, segments: list[_Segment]) -> None:
-    """Raises `ExportError` if ALiBi's distances differ from those of flash-attention, where the last query and the last key of
-    a sequence have the same position.
+    """Raises `ExportError` if ALiBi's distances in the mask differ from those in flash-attention. In flash-attention, the last
+    query of a sequence has the position of its last key.
     """
     for s in segments:
         stands = s.first_row + source.shape.query_offsets[s.row]
         if stands - s.first_key != s.keys - s.rows:
-            source.refuse(
-                f"alibi for query {s.first_row} of batch row {s.row}, whose position is {stands}, not aligned with the end of the keys",
-                "leave alibi out",
+            raise ExportError(
+                f"{source.target} cannot express alibi for query {s.first_row} of batch row {s.row}, whose position is {stands} and does not fit the end of the keys: leave alibi out"
             )
 
 
@@ -211,7 +212,7 @@ class XformersBias:
 
     name: str
     arguments: Mapping[str, Any]
-    """The arguments of the class's constructor, or of `from_seqlens` (with `window_size` for a local bias)."""
+    """The arguments of the constructor of the class, or of its `from_seqlens` (with `window_size` for a local bias)."""
 
     def build(self) -> Any:
         """Returns the bias object of the package xformers, which must be installed."""
@@ -245,13 +246,13 @@ class XformersBias:
 def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> XformersBias | None:
     """Converts a mask to an xFormers bias class, or to `None` for a full mask.
 
-    For block-diagonal masks, the tokens of all batch rows become one sequence. Raises `ExportError` for tokens outside of all
-    sequences: remove padding first.
+    For block-diagonal masks, the tokens of all batch rows become one sequence. Raises `ExportError` for tokens that are in no
+    sequence, such as padding: remove padding first.
     """
     given = to_varlen(mask, shape, facts)
     target = "xFormers"
     if given.softcap or given.alibi_slopes is not None:
-        refuse(target, "score modifiers", "export spec.mask, and give biases to xFormers as tensors")
+        raise ExportError(f"{target} cannot express score modifiers: export spec.mask without biases, and give the biases to xFormers as tensors")
     source = read(mask, shape, facts, target)
     for name, indices, total in (
         ("query", given.q_indices, source.shape.batch * source.shape.q_len),
@@ -259,7 +260,9 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
     ):
         if len(indices) < total:
             outside = int(np.setdiff1d(np.arange(total), indices)[0])
-            refuse(target, f"{name} {outside}, which is in no sequence", "remove tokens outside of all sequences (padding) before the call")
+            raise ExportError(
+                f"{target} cannot express a mask with {name} {outside}, which is in no sequence: remove tokens that are in no sequence (padding) before the call"
+            )
     q_sizes, k_sizes = (np.diff(part).tolist() for part in (given.cu_seqlens_q, given.cu_seqlens_k))
     left, right = given.window_size
     if len(q_sizes) == source.shape.batch:  # each batch row is one sequence
@@ -268,20 +271,23 @@ def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> Xfo
         if (left, right) == (-1, 0):
             return XformersBias("LowerTriangularFromBottomRightMask", {})
         if left < 0 or right < 0:
-            refuse(target, "a window with a bound on one side only", "xFormers' windows have a bound on both sides")
+            raise ExportError(f"{target} cannot express a window with a bound on one side only: give a window with a bound on both sides")
         return XformersBias("LocalAttentionFromBottomRightMask", {"window_left": left, "window_right": right})
     sizes = {"q_seqlen": q_sizes, "kv_seqlen": k_sizes}
     if (left, right) == (-1, -1):
         return XformersBias("BlockDiagonalMask", sizes)
     if right != 0:
-        refuse(target, "packed sequences with a window to the right", "xFormers' block-diagonal masks with a window are causal")
+        raise ExportError(
+            f"{target} cannot express packed sequences with a window to the right: give a window without keys after the query, because xFormers' block-diagonal masks with a window are causal"
+        )
     if left < 0:
         return XformersBias("BlockDiagonalCausalFromBottomRightMask", sizes)
     return XformersBias("BlockDiagonalCausalLocalAttentionFromBottomRightMask", {**sizes, "window_size": left + 1})
 
 
 def from_xformers(bias: XformersBias | Any, q_len: int, kv_len: int) -> BoundMask:
-    """Returns the mask of an xFormers bias: an `XformersBias`, or an object of the package, read by its `materialize`."""
+    """Returns the mask of an xFormers bias. `bias` is an `XformersBias`, or a bias object of xFormers, whose method
+    `materialize` gives the cells."""
     if isinstance(bias, XformersBias):
         return found(bias.dense(q_len, kv_len)[None, None], bias.name)
     if not hasattr(bias, "materialize"):

@@ -1,7 +1,7 @@
 """Attention on GPUs: Triton kernels that read noren's plans.
 
-The functions of `noren.torch` and `noren.hf` use these kernels for tensors on a GPU. The kernels have run in Triton's interpreter
-only, on CPUs; no GPU has run them yet.
+The functions of `noren.torch` and `noren.hf` use these kernels for tensors on a GPU. The kernels are not ready
+for use: they were tested on an NVIDIA H100 only, with head dimensions up to 64. See docs/gpu.md.
 
 >>> import noren as nr, noren.torch as nt
 >>> out = nt.attention(q, k, v, nr.causal() & nr.documents(), facts={"documents": [3000, 1096]})  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Attention on a device: the arguments of the kernels, and gradients."""
+"""Attention on a GPU: makes the arguments of the kernels, calls the kernels, and computes gradients."""
 
 from __future__ import annotations
 
@@ -16,17 +16,25 @@ from . import _decode_kernels, _kernels, _launch, _plan
 from ._launch import CHUNK, Config, config
 
 MOST_DECODE_ROWS = 64
-"""The maximum number of rows of a decode kernel: queries times the query heads of a key-value head."""
+"""The maximum number of rows of a decode kernel. The number of rows is the number of queries times the number of query heads
+that share a key-value head."""
 MOST_DIM = 256
 
 
-def _width(dim: int) -> int:
-    return max(16, 1 << (dim - 1).bit_length())
+def _width(dim: int, x: Tensor) -> int:
+    """Returns the number of columns of the tiles in which the kernels store `dim` columns; the other columns are filled with 0.
+    `x` gives the number type and the device.
+
+    On Hopper and later GPUs, a row of a tile has at least 128 bytes. Without this, results in bf16 and f16 with head_dim 24 were
+    wrong on an H100 (Triton 3.6.0), see docs/gpu.md.
+    """
+    least = 16 if _launch.target(x.device) in ("sm_80", "gfx942") else 128 // x.element_size()
+    return max(least, 1 << (dim - 1).bit_length())
 
 
 def _four(name: str, x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Returns a view of `x` with the shape `sizes`; dimensions of size 1 are repeated with a stride of 0. Raises `Error`, which
-    calls the tensor `name`, if `x` does not broadcast to `sizes`.
+    """Returns a view of `x` with the shape `sizes`; dimensions of size 1 are repeated with a stride of 0. Raises `Error` if `x`
+    does not broadcast to `sizes`; `name` is the name of the tensor in the message.
     """
     given = x
     x = x[(None,) * (4 - x.dim())] if x.dim() < 4 else x
@@ -43,12 +51,12 @@ def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> None:
     """Raises `Error` if the tensors do not fit the plan or the kernels."""
     shape = call.plan.shape
     if len({q.dtype, k.dtype, v.dtype}) > 1:
-        raise TypeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one type")
+        raise TypeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one number type")
     expected = {"q": (shape.batch, shape.heads, shape.q_len), "k": (shape.batch, shape.kv_heads, shape.kv_len)}
     expected["v"] = expected["k"]
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4 or tuple(x.shape[:3]) != expected[name]:
-            raise Error(f"{name} has shape {tuple(x.shape)}: the mask needs {list(expected[name])} and the head dimension")
+            raise Error(f"{name} has shape {tuple(x.shape)}: give [{', '.join(map(str, expected[name]))}, head_dim], as the mask needs")
     if q.shape[3] != k.shape[3] or not 1 <= q.shape[3] <= MOST_DIM or not 1 <= v.shape[3] <= MOST_DIM:
         raise Error(f"q, k and v have head dimensions {q.shape[3]}, {k.shape[3]} and {v.shape[3]}: those of q and k must be equal, and all from 1 to {MOST_DIM}")
     check_numbers(call)
@@ -69,7 +77,7 @@ def check_numbers(call: Call) -> None:
     if call.scale is not None and not abs(call.scale) <= 1e30:
         raise Error(f"scale is {call.scale}: give a finite number with an absolute value of at most 1e30")
     if call.softcap is not None and not 1e-30 <= call.softcap <= 1e30:
-        raise Error(f"softcap is {call.softcap}: give a number from 1e-30 to 1e30, or omit the softcap")
+        raise Error(f"`softcap` is {call.softcap}: give a number from 1e-30 to 1e30, or leave out softcap")
     for slope in call.alibi or ():
         if not abs(slope) <= 1e30:
             raise Error(f"alibi has the slope {slope}: give finite numbers with an absolute value of at most 1e30")
@@ -81,7 +89,7 @@ def _slopes(alibi: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns (arguments that all kernels take, compile-time constants of the kernels), both by name."""
+    """Returns (arguments of all kernels, compile-time constants of all kernels), each as a dictionary by name."""
     batch, heads, q_len, dim = q.shape
     v_dim = v.shape[3]
     kv_heads, kv_len = call.plan.shape.kv_heads, call.plan.shape.kv_len
@@ -112,7 +120,7 @@ def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> t
         "factor": float(np.float32(1.0 / (1.0 - float(np.float32(dropout))))),
     }  # fmt: skip
     constants = {
-        "DIM": dim, "D": _width(dim), "V_DIM": v_dim, "DV": _width(v_dim), "SOFTCAP": call.softcap is not None,
+        "DIM": dim, "D": _width(dim, q), "V_DIM": v_dim, "DV": _width(v_dim, v), "SOFTCAP": call.softcap is not None,
         "BIAS": bias is not None, "RELATIVE": table is not None, "ALIBI": slopes is not None, "SOFT": soft is not None,
         "DROPOUT": dropout > 0.0, "PRECISION": "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
     }  # fmt: skip
@@ -120,7 +128,7 @@ def _arguments(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> t
 
 
 def _bias(extras: Extras, sizes: Sequence[int]) -> Tensor | None:
-    """Returns the sum of the biases, expanded to `sizes`; None if there are no biases."""
+    """Returns the sum of the biases in `extras`, expanded to the shape `sizes`; None if there are no biases."""
     biases = [_four("bias", bias.detach(), sizes) for bias in extras.bias]
     if len(biases) < 2:
         return biases[0] if biases else None
@@ -139,12 +147,12 @@ def _config(name: str, q: Tensor, v: Tensor) -> Config:
 
 
 def _whole(*tensors: Tensor) -> list[Tensor]:
-    """Returns the tensors with all four dimensions: a missing batch or head dimension becomes a dimension of size 1."""
+    """Returns the tensors with four dimensions: a missing batch or head dimension is added with size 1."""
     return [x[(None,) * (4 - x.dim())] if x.dim() in (2, 3) else x for x in tensors]
 
 
 def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[Tensor, Tensor]:
-    """Returns the output and the log-sum-exps in base e."""
+    """Computes attention by the kernels for many queries. Returns (output, log-sum-exps in base e)."""
     if q.dim() in (2, 3):
         q_, k_, v_ = _whole(q, k, v)
         out, lse = forward(call, q_, k_, v_, extras)
@@ -168,9 +176,10 @@ def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tupl
 
 
 def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the output and the log-sum-exps of a few queries.
+    """Computes attention of a few queries by the kernels for decoding. Returns (output, log-sum-exps in base e).
 
-    With `pages` `[batch, pages]`, k and v are `[pages, kv_heads, page_size, dim]`.
+    If `pages` is given, `[batch, n]`, it has the page numbers of each batch row, and `k` and `v` are `[pages, kv_heads,
+    page_size, dim]`.
     """
     shape = call.plan.shape
     out = torch.empty((*q.shape[:3], v.shape[3]), dtype=q.dtype, device=q.device)
@@ -202,8 +211,8 @@ def decode(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, pages: T
 def gradients(
     call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Returns the gradients of q, k and v, then those of the tensors of `extras.differentiable()`; None for a tensor for which
-    `wanted` is false.
+    """Returns the gradients of q, k and v, followed by those of the tensors of `extras.differentiable()`. `wanted` has one
+    entry for each of these tensors; if the entry is false, the gradient is None.
     """
     if q.dim() in (2, 3):
         out, lse, dout = saved
@@ -267,8 +276,8 @@ def gradients(
 
 
 def _summed(parts: Tensor) -> Tensor:
-    """Returns the sum over dimension 2, the heads of a group. Heads are added in ascending order, so that the order of the
-    additions does not depend on the shape.
+    """Returns the sum over dimension 2, the query heads that share a key-value head. Heads are added one after another in
+    ascending order, so the order of the additions never changes.
     """
     total = parts[:, :, 0]
     for head in range(1, parts.shape[2]):
@@ -277,10 +286,11 @@ def _summed(parts: Tensor) -> Tensor:
 
 
 def _parts(added: Sequence[Tensor | None], batch: int, heads: int, packed: int) -> Iterator[tuple[int, int]]:
-    """Yields (index of the first pair of batch row and head, number of pairs): the score gradients of these pairs are in memory
-    together.
+    """Yields groups of pairs (batch row, head), as (index of the first pair, number of pairs). The score gradients of one group
+    are in memory at the same time.
 
-    These are all heads of a batch row if an array has values for each head, otherwise the `packed` heads of a tile.
+    A group has all heads of a batch row if a tensor of `added` has values for each head, otherwise the `packed` heads of a
+    tile.
     """
     by_head = any(t is not None and t.dim() == 4 and t.shape[1] == heads for t in added)
     several = heads if by_head else packed
@@ -289,8 +299,8 @@ def _parts(added: Sequence[Tensor | None], batch: int, heads: int, packed: int) 
 
 
 def _add_score_gradients(call: Call, extras: Extras, ds: Tensor, at: tuple[int, int], grads: Sequence[Tensor | None]) -> None:
-    """Adds the score gradients `ds`, `[heads, q_len, kv_len]`, to `grads`, the gradients of biases, the relative table and soft
-    weights. `at` is (batch row, head) of the first entry of `ds`.
+    """Adds the score gradients `ds`, `[heads, q_len, kv_len]`, to `grads`, the gradients of the biases, of the table of
+    `relative` and of the soft weights. `at` is (batch row, head) of the first entry of `ds`.
     """
     *of_bias, of_relative, of_soft = grads
     b, head = at
@@ -321,7 +331,7 @@ def _add_reduced(grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
 
 def _add_by_distance(call: Call, grad: Tensor, ds: Tensor, b: int, heads: slice) -> None:
     """Adds the score gradients `ds` of batch row `b` and the heads `heads` to `grad`, the gradient of a table `[heads or 1, 2 *
-    reach + 1]`. A cell is added to the entry of its distance.
+    reach + 1]`. The gradient of a cell is added to the table's entry for the distance between its key and its query.
     """
     q_pos, k_pos = _plan.positions(call.plan, ds.device)
     q_len, kv_len = ds.shape[1:]

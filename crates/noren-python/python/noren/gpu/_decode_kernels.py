@@ -2,8 +2,8 @@
 # The functions are written in Triton's language, whose values have no types in Python.
 """The Triton kernels for decoding: few queries, many keys.
 
-A program computes one chunk of the keys for all query heads of a key-value head; a second kernel joins the chunks in ascending
-order. Row `g * q_len + i` of a block is query i of head g of the group.
+A program of the first kernel computes one chunk of the keys, for all query heads of one key-value head. The second kernel joins
+the results of the chunks in ascending order. Row `g * q_len + i` of a block is query i of query head g of the key-value head.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ._kernels import (
 
 @triton.jit
 def _cached(base, pages, key, column, stride_page, stride_key, stride_column, there, page_size: tl.constexpr, dim: tl.constexpr):
-    """Reads the rows `key` of a paged cache, [keys, columns]; a row is 0 if its entry of `there` is false. `pages` points to the
-    page numbers of the batch row.
+    """Reads the keys or values with the indices `key` from a paged cache, as [keys, columns]; rows for which `there` is false
+    are 0. `pages` points to the page numbers of the batch row.
     """
     page = tl.load(pages + key // page_size, mask=there, other=0).to(tl.int64)
     at = base + (page * stride_page + (key % page_size) * stride_key)[:, None] + column[None, :] * stride_column
@@ -49,8 +49,8 @@ def chunks_forward(
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     DROPOUT: tl.constexpr, PRECISION: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Writes the sums over one chunk of keys: weighted values [pairs, chunks, BM, DV], maximum and total of the weights [pairs,
-    chunks, BM]. A pair is a batch row and a key-value head.
+    """Writes the sums over one chunk of keys: the sum of the weighted values [pairs, chunks, BM, DV], the running maximum of
+    the scores and the sum of the weights, each [pairs, chunks, BM]. A pair is a batch row and a key-value head.
 
     PAGE is the number of keys of a page; 0 if the cache is contiguous.
     """

@@ -1,4 +1,4 @@
-"""Triton's interpreter on CPUs, with the fix that bf16 needs."""
+"""A correction of Triton's interpreter, which runs kernels on CPUs, for tensors in bf16."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from triton.runtime import interpreter
 
 
 def widen_bf16() -> None:
-    """Makes Triton's interpreter convert the bf16 operands of a matrix product to a wider type; without this, it multiplies their
-    bits (triton issue 11584).
+    """Makes Triton's interpreter convert the bf16 operands of a matrix product to a wider type; otherwise the interpreter
+    multiplies the bits of these operands as integers (triton issue 11584).
     """
     builder = interpreter.InterpreterBuilder
     create_dot = builder.create_dot

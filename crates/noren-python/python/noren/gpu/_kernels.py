@@ -2,10 +2,10 @@
 # The functions are written in Triton's language, whose values have no types in Python.
 """The Triton kernels for many queries: forward, gradients of queries, gradients of keys and values.
 
-A program computes one tile of the device plan. A tile has BM lines: PACK query heads of a group, each with BM // PACK query rows,
-so that short tiles still fill the matrix instructions and keys are read once for PACK heads. The program adds full blocks first,
-then mixed blocks, each in ascending order. Scores are in base 2, and the running maximum is a whole number: rescaling is an exact
-power of two, so blocks in which a row reads no key change no bit.
+A program computes one tile of the device plan. A tile has BM lines: for each of PACK query heads of one key-value head, BM //
+PACK query rows. So tiles with few query rows still fill the matrix instructions, and keys are read once for PACK heads. The
+program adds full blocks first, then mixed blocks, each in ascending order. Scores are in base 2, and the running maximum is a
+whole number: rescaling is an exact power of two, so blocks in which a row reads no key change no bit.
 
 Numbers that differ between batches are not specialised (`COUNTS`): new lengths use the same compiled kernel.
 """
@@ -29,8 +29,8 @@ COUNTS = [
 
 @triton.jit
 def _matrix(base, start, line, column, stride_line, stride_column, count, dim: tl.constexpr):
-    """Reads the rows start + line of a matrix for the entries of `line` below `count`; other rows, and columns from `dim` on, are
-    0.
+    """Reads the rows `start + line` of a matrix. Rows whose entry of `line` is not below `count`, and columns from `dim` on,
+    are 0.
     """
     at = base + (start + line)[:, None].to(tl.int64) * stride_line + column[None, :] * stride_column
     return tl.load(at, mask=(line < count)[:, None] & (column < dim)[None, :], other=0.0)
@@ -38,13 +38,15 @@ def _matrix(base, start, line, column, stride_line, stride_column, count, dim: t
 
 @triton.jit
 def _gathered(base, column, stride_column, real, dim: tl.constexpr):
-    """Reads one row of a matrix at each pointer of `base`; rows for which `real` is false, and columns from `dim` on, are 0."""
+    """Reads rows of a matrix; `base` has a pointer to each row. Rows for which `real` is false, and columns from `dim` on, are
+    0."""
     return tl.load(base[:, None] + column[None, :] * stride_column, mask=real[:, None] & (column < dim)[None, :], other=0.0)
 
 
 @triton.jit
 def _products(q, k, scale, softcap, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr):
-    """Returns (scores q k^T after scale and softcap, tanh(score / softcap)). Without SOFTCAP, the second value is not used."""
+    """Returns (scores q k^T after scale and softcap, tanh(score / softcap)). If SOFTCAP is false, the second value has no
+    meaning."""
     s = tl.dot(q, tl.trans(k), out_dtype=tl.float32, input_precision=PRECISION) * scale
     bent = s
     if SOFTCAP:
@@ -66,7 +68,8 @@ def _scores(
     """Adds biases and the logarithms of soft weights to the scores s [rows, keys]. Returns (scores in base 2, booleans: true for
     a cell that soft weights do not hide).
 
-    `bias_row`, `soft_row` and `table_row` are the pointers of each row, `slope` and `q_place` its slope and position.
+    For each query row, `bias_row`, `soft_row` and `table_row` are pointers to its data, `slope` is its slope of ALiBi, and
+    `q_place` its position.
     """
     if BIAS:
         at = bias_row[:, None] + key[None, :].to(tl.int64) * bias_k
@@ -119,17 +122,18 @@ def _allowed(words, block, BM: tl.constexpr, BN: tl.constexpr, PACK: tl.constexp
 
 @triton.jit
 def _finite(x):
-    """Returns x with 0 in place of infinities and NaN."""
+    """Returns `x` with every infinity and NaN replaced by 0."""
     return tl.where(tl.abs(x.to(tl.float32)) < float("inf"), x, 0.0).to(x.dtype)
 
 
 @triton.jit
 def _with_special(acc, readers, x, SIGNED: tl.constexpr):
-    """Adds the infinities and NaN of x [n, columns] to acc [rows, columns]: each row of acc is a weighted sum of rows of x.
+    """Adds the infinities and NaN of x [n, columns] to acc [rows, columns]. Each row of acc is a weighted sum of rows of x, in
+    which these numbers were replaced by 0.
 
-    readers [rows, n] is not 0 if the row of acc contains the row of x; with SIGNED, its sign is the sign of the weight. One
-    matrix product counts plus infinities in units of 2^-9, minus infinities in units of 1 and NaN in units of 2^9: numbers that
-    are exact in f16.
+    An entry of readers [rows, n] is not 0 if the row of acc contains the row of x; with SIGNED, the entry has the sign of the
+    weight. One matrix product counts plus infinities in units of 2^-9, minus infinities in units of 1 and NaN in units of 2^9:
+    numbers that are exact in f16.
     """
     wide = x.to(tl.float32)
     nan = tl.where(wide != wide, 512.0, 0.0)
@@ -154,8 +158,8 @@ def _any_special(x):
 
 @triton.jit
 def _rescaled(s, m):
-    """Returns (weights of the scores s of a block, new running maximum of each row, factor by which the sums of earlier blocks
-    are multiplied). `m` is the old maximum.
+    """Returns (weights of the scores s of a block, new running maximum of each row, factors). `m` is the old running maximum.
+    The sums of earlier blocks must be multiplied by the factor of their row.
     """
     most = tl.maximum(m, tl.ceil(tl.max(s, 1)))
     base = tl.where(most == -float("inf"), 0.0, most)
@@ -178,10 +182,10 @@ def _with_sink(m, total, acc, sink):
 @triton.jit
 def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, several):
     """Returns the tile of this program: (index of its first pair of batch row and head, index of the tile, first row or key of
-    the tile, number of its rows or keys). The number is 0 if there is no tile for this program.
+    the tile, number of its rows or keys). The last value is 0 if there is no tile for this program.
 
-    `several` is the number of heads that a program computes, `pairs` the number of programs with the same place in the order of
-    tiles.
+    `several` is the number of heads that a program computes. `pairs` is the number of groups of `several` heads: that many
+    consecutive programs compute the tiles with the same place in the order of tiles.
     """
     rank = tl.program_id(0) // pairs
     pair = pair_0 + tl.program_id(0) % pairs * several
@@ -196,8 +200,8 @@ def _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, several):
 
 @triton.jit
 def _steps(run, block, MIXED: tl.constexpr):
-    """Returns (first, end) of a run of keys or query rows if it is of the kind that is being computed (mixed with MIXED, else
-    full); for the other kind, an empty range.
+    """Returns (first, end) of the range `run` of keys or query rows, without the end. The range is empty if its kind is not
+    computed now: mixed blocks are computed if MIXED is true, otherwise full blocks.
     """
     first = tl.load(run)
     end = tl.load(run + 1)
@@ -296,7 +300,7 @@ def row_sums(
     out_ptr, dout_ptr, delta_ptr, out_b, out_h, out_s, out_d, dout_b, dout_h, dout_s, dout_d, heads, q_len, pairs,
     BM: tl.constexpr, V_DIM: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
-    """Writes the sum of out * dout over the columns of each query row."""
+    """Writes for each query row the sum of out * dout over the columns: a term that the gradients need."""
     pair = tl.program_id(0) % pairs
     b = (pair // heads).to(tl.int64)
     h = (pair % heads).to(tl.int64)
@@ -311,14 +315,15 @@ def row_sums(
 
 @triton.jit
 def _log_sums(lse_ptr, at, real):
-    """Returns log-sum-exps in base 2; plus infinity for rows that read no key, so that their weights are 0."""
+    """Reads log-sum-exps and returns them in base 2. For rows that read no key the result is plus infinity, so that the weights
+    of these rows are 0."""
     lse = tl.load(lse_ptr + at, mask=real, other=-float("inf")) * LOG2E
     return tl.where(lse == -float("inf"), float("inf"), lse)
 
 
 @triton.jit
 def _softmax_gradients(s, bent, v, dout, lse, delta, kept, SOFTCAP: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr):
-    """Returns (weights of the values after dropout, gradients of the scores after biases, gradients of the scores before the
+    """Returns (weights of the values after dropout, gradients of the scores with biases, gradients of the scores before
     softcap).
     """
     p = tl.exp2(s - lse[:, None])
@@ -345,7 +350,8 @@ def query_gradients(
     SOFTCAP: tl.constexpr, BIAS: tl.constexpr, RELATIVE: tl.constexpr, ALIBI: tl.constexpr, SOFT: tl.constexpr,
     DROPOUT: tl.constexpr, PRECISION: tl.constexpr, SCORES: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradients of a tile of query rows; with SCORES also those of the scores, [heads, q_len, kv_len] in f32."""
+    """Writes the gradients of a tile of query rows. With SCORES, also writes the gradients of the scores, [heads, q_len,
+    kv_len] in f32."""
     pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, PACK)
     if count > 0:
         b = (pair // heads).to(tl.int64)
@@ -376,7 +382,6 @@ def query_gradients(
             q_place = tl.load(q_pos + b * q_len + row, mask=real, other=0)
         ds_row = ds_ptr + (of_row - pair_0.to(tl.int64) * q_len) * kv_len
         acc = tl.zeros([BM, D], tl.float32)
-        kept = 1.0
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
         for MIXED in tl.static_range(2):
@@ -384,6 +389,7 @@ def query_gradients(
                 block = tl.load(runs + 3 * run + 2)
                 k0, k1 = _steps(runs + 3 * run, block, MIXED)
                 for at in range(k0, k1, BN):
+                    kept = 1.0
                     limit = BN
                     inside = real[:, None] & (lane >= 0)[None, :]
                     if MIXED:
@@ -426,7 +432,8 @@ def key_gradients(
 ):  # fmt: skip
     """Writes the gradients of a tile of keys and values, summed over `summed` query heads: [batch, heads / summed, kv_len, dim].
 
-    The heads are added in ascending order, PACK at a time. `summed` is the size of a group if its heads have equal masks, else 1.
+    The gradients of the query heads are added in ascending order, PACK heads at a time. `summed` is the number of query heads
+    that share a key-value head if these have equal masks, else 1.
     """
     pair, tile, start, count = _tile(pattern_of, first_tile, order, tiles, pairs, pair_0, summed)
     if count > 0:
@@ -442,7 +449,6 @@ def key_gradients(
         v = _matrix(v_ptr + b * v_b + kv_head * v_h, start, lane, dv, v_s, v_d, count, V_DIM)
         acc_k = tl.zeros([BN, D], tl.float32)
         acc_v = tl.zeros([BN, DV], tl.float32)
-        kept = 1.0
         first = tl.load(indptr + tile)
         last = tl.load(indptr + tile + 1)
         for first_head in range(0, summed, PACK):
@@ -457,6 +463,7 @@ def key_gradients(
                     block = tl.load(runs + 3 * run + 2)
                     r0, r1 = _steps(runs + 3 * run, block, MIXED)
                     for at in range(r0, r1, BM // PACK):
+                        kept = 1.0
                         there = line % (BM // PACK) < r1 - at
                         row = at + line % (BM // PACK)
                         inside = there[:, None] & real[None, :]

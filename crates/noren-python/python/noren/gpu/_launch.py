@@ -18,15 +18,16 @@ from .._noren import Error
 
 @dataclass(frozen=True)
 class Config:
-    """The configuration of a kernel. Block sizes decide the order of sums, and so the last bits of results."""
+    """The configuration of a kernel. The block sizes determine the order of sums, and therefore the last bits of results."""
 
     block: tuple[int, int]
-    """(query rows, keys) of a block. The query rows belong to one or several heads, see `packed`."""
+    """The size of a block as (query rows, keys). The query rows may belong to several heads (see `packed`)."""
     warps: int
     stages: int
 
     def packed(self, group: int) -> int:
-        """Returns the number of query heads of a tile, if all heads of a group of `group` heads have equal masks.
+        """Returns the number of query heads whose rows one tile contains. `group` is the number of query heads that share a
+        key-value head; these must have equal masks.
 
         The number divides `group`, and each head has at least 32 query rows of the tile (16 if `block[0]` is 32 or less).
         """
@@ -39,20 +40,21 @@ class Config:
 
 PASSES = ("forward", "query_gradients", "key_gradients", "decode")
 DIMS = (64, 128, 256)
-"""The head dimensions of configurations: a head dimension uses the configuration of the next number that is not smaller."""
+"""The head dimensions for which configurations exist. For another head dimension, the configuration of the next larger one is
+used."""
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
-"""The kinds of devices with configurations of their own: Ampere and Ada, Hopper, Blackwell, and AMD's CDNA 3."""
+"""The kinds of devices for which separate configurations exist: Ampere and Ada, Hopper, Blackwell, and AMD's CDNA 3."""
 
 _Four = tuple[int, int, int, int]
 _Three = tuple[_Four, _Four, _Four]
 Table = dict[tuple[str, str, int, int], Config]
-"""Configurations by target, pass, bytes of a number, and head dimension."""
+"""The configurations of kernels by (kind of device in `TARGETS`, pass in `PASSES`, bytes of a number, head dimension)."""
 
 
 def _rows(target: str, size: int, forward: _Three, query: _Three, key: _Three, decode: _Three) -> Table:
-    """Returns the configurations of a target for numbers of `size` bytes. Each pass is given as (query rows, keys, warps, stages)
-    for each of `DIMS`.
+    """Returns the configurations of a kind of device for numbers of `size` bytes. For each pass, the argument has one tuple
+    (query rows, keys, warps, stages) for each head dimension in `DIMS`.
     """
     passes = zip(PASSES, (forward, query, key, decode), strict=True)
     return {
@@ -100,10 +102,12 @@ TABLE: Table = {
         decode=((16, 64, 4, 1), (16, 64, 4, 1), (16, 64, 4, 1)),
     ),
 }  # fmt: skip
-"""Configurations that were chosen without a GPU: the largest blocks that Triton compiles without spilled registers."""
+"""Configurations of kernels that were chosen without measuring on a GPU: the largest blocks that Triton compiles without spilled
+registers."""
 
 VARIABLE = "NOREN_GPU_TABLE"
-"""The environment variable with the path of a table that replaces these configurations; `noren.gpu.tune` writes it."""
+"""The name of the environment variable for a table of kernel configurations: the path of a file that `noren.gpu.tune` writes.
+These configurations replace the built-in ones."""
 
 CHUNK = 512
 """The number of keys of a chunk in decoding."""
@@ -111,7 +115,7 @@ CHUNK = 512
 
 @lru_cache(maxsize=64)
 def target(device: torch.device) -> str:
-    """Returns the entry of `TARGETS` for a device. Triton's interpreter, on CPUs, uses `sm_80`."""
+    """Returns the kind of a device: a name in `TARGETS`. For Triton's interpreter, on CPUs, the kind is `sm_80`."""
     if device.type == "cpu":
         return "sm_80"
     if torch.version.hip is not None:
@@ -121,7 +125,8 @@ def target(device: torch.device) -> str:
 
 
 def config(name: str, x: torch.Tensor, dim: int) -> Config:
-    """Returns the configuration of a pass for tensors like `x` and head dimensions up to `dim`."""
+    """Returns the configuration of the pass `name` for tensors with the type and the device of `x`. `dim` is the largest head
+    dimension of the call."""
     key = (target(x.device), name, x.element_size(), next(width for width in DIMS if dim <= width))
     return _REPLACED.get(key) or _table(os.environ.get(VARIABLE))[key]
 
@@ -131,7 +136,7 @@ _REPLACED: Table = {}
 
 @contextmanager
 def replaced(key: tuple[str, str, int, int], chosen: Config) -> Iterator[None]:
-    """Within this context, the configuration of `key` is replaced by `chosen`."""
+    """Within this context, the configuration `chosen` is used in place of that of `key` (an entry of a `Table`)."""
     _REPLACED[key] = chosen
     try:
         yield
@@ -145,7 +150,8 @@ def _table(path: str | None) -> Table:
 
 
 def write_table(path: Path, table: Table, device: str) -> None:
-    """Writes configurations as JSON, one row for each target, pass, size of numbers and head dimension."""
+    """Writes configurations as JSON, one row for each kind of device, pass, size of numbers and head dimension. `device` is the
+    name of the measured device."""
     rows = [
         {"target": key[0], "pass": key[1], "bytes": key[2], "dim": key[3], "block": list(c.block), "warps": c.warps, "stages": c.stages}
         for key, c in table.items()
@@ -169,7 +175,7 @@ def read_table(path: Path) -> Table:
         ) from None
     for key, found in table.items():
         if key not in TABLE or any(size not in (16, 32, 64, 128, 256) for size in found.block):
-            raise Error(f"{path} has the configuration {found} for {key}: targets are {TARGETS}, passes {PASSES}, blocks 16 to 256")
+            raise Error(f"{path} has the configuration {found} for {key}, which is invalid: give one of the targets {TARGETS}, one of the passes {PASSES}, and blocks from 16 to 256")
     return table
 
 

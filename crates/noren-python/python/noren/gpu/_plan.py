@@ -1,4 +1,4 @@
-"""Plans on a device: flat arrays in one buffer, copied once for each plan."""
+"""Plans in the memory of a GPU: flat arrays in one buffer, which is copied to the GPU once for each plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Numbers = NDArray[np.int32]
 
 
 def capacity(count: int) -> int:
-    """Returns the capacity of an array of `count` numbers: the next of 4, 6, 8, 12, 16, 24, ...
+    """Returns the space that is reserved for an array of `count` numbers: the smallest of 4, 6, 8, 12, 16, 24, ... that is at
+    least `count`.
 
     Batches of similar size have the same capacities, so that CUDA graphs can be replayed with another plan.
     """
@@ -36,45 +37,48 @@ class Made:
 
     arrays: list[Numbers]
     most: list[int]
-    """Of a plan in tiles: [maximum number of row tiles of a pattern, maximum number of key tiles of a pattern]. Of a plan for
-    decoding: [number of rows of a block, maximum number of chunks of a pattern]."""
+    """The maxima over the patterns (distinct sets of cells) of a plan. For a plan in tiles: [number of row tiles, number of key
+    tiles]. For a plan for decoding: [number of rows of a block, number of chunks]."""
     least: list[int]
-    """The minimum capacity of each array, in numbers, so that plans of similar batches fit."""
+    """The minimum capacity of each array, as a count of numbers. It reserves space for the plans of similar batches."""
     by_head: bool = False
-    """Whether query heads that share a key-value head have different masks."""
+    """True if query heads that share a key-value head have different masks."""
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Arrays on a device: parts of one buffer, each with a capacity."""
+    """The arrays of a plan on a device, stored in one buffer. Each array has a capacity: space for the larger array of a later
+    plan."""
 
     buffer: Tensor
     parts: tuple[Tensor, ...]
     most: tuple[int, ...]
-    """The numbers of `Made.most`, each rounded up by `capacity`."""
+    """The maxima over the patterns of a plan (as in `Made.most`: numbers of tiles, or of rows and chunks), each rounded up by the
+    function `capacity`."""
     by_head: bool
-    """Whether query heads that share a key-value head have different masks."""
+    """True if query heads that share a key-value head have different masks."""
 
     def check(self, made: Made) -> None:
         """Raises `Error` if `made` cannot replace these arrays: an array of `made` is larger than its capacity, or query heads
-        that share a key-value head have different masks only in `made`.
+        that share a key-value head have different masks in `made` but not in these arrays.
         """
         if made.by_head and not self.by_head:
-            raise Error("in the new plan, query heads that share a key-value head have different masks, in the old one not: make a new graph")
+            raise Error("in the new plan, query heads that share a key-value head have different masks, but not in the old plan: capture a new CUDA graph with the new plan")
         sizes = [(len(array), part.numel()) for array, part in zip(made.arrays, self.parts, strict=True)]
         sizes += list(zip(made.most, self.most, strict=True))
         for size, limit in sizes:
             if size > limit:
-                raise Error(f"the new plan has an array of {size} numbers, and the old one has room for {limit}: make a new graph")
+                raise Error(f"the new plan has an array of {size} numbers, but the old plan has space for {limit}: capture a new CUDA graph with the new plan")
 
     def overwrite(self, made: Made) -> None:
-        """Overwrites the arrays on the device with those of `made`, in place."""
+        """Replaces the numbers of the arrays on the device by those of `made`; the arrays keep their memory."""
         sizes = [part.numel() for part in self.parts]
         self.buffer.copy_(_upload(made.arrays, sizes, torch.device("cpu")), non_blocking=True)
 
 
 def _upload(arrays: Sequence[Numbers], sizes: Sequence[int], device: torch.device) -> Tensor:
-    """Returns one buffer on the device with all arrays, one after another; array `i` has space for `sizes[i]` numbers."""
+    """Returns a buffer on the device that contains all arrays one after another. The array with index `i` has space for
+    `sizes[i]` numbers."""
     host = np.zeros(sum(sizes), np.int32)
     at = 0
     for array, size in zip(arrays, sizes, strict=True):
@@ -122,8 +126,8 @@ def replace(old: Plan, new: Plan) -> None:
 
 
 def _order(first: Numbers, indptr: Numbers, runs: Numbers) -> Numbers:
-    """Returns the indices of the tiles, pattern by pattern. Within a pattern, tiles that read most come first, so that no long
-    tile begins last.
+    """Returns the indices of the tiles, pattern by pattern. Within a pattern, tiles that read more keys come first, so that no
+    long computation starts last.
     """
     lengths = np.concatenate(([0], np.cumsum(runs[1::3].astype(np.int64) - runs[::3])))
     work = np.diff(lengths[indptr])
@@ -132,7 +136,7 @@ def _order(first: Numbers, indptr: Numbers, runs: Numbers) -> Numbers:
 
 
 MOST_ROOM = 1 << 16
-"""The maximum space, in words of mask bits, that is reserved for mixed blocks of later plans."""
+"""The maximum space that is reserved for mixed blocks of later plans, as a number of words (32 bits) of the mask."""
 
 
 def _tiles(plan: Plan, block: tuple[int, int]) -> Made:
@@ -163,7 +167,7 @@ def _positions(plan: Plan, _: tuple[int, int]) -> Made:
 
 def _int32(positions: NDArray[np.int64]) -> Numbers:
     if len(positions) and max(-int(positions.min()), int(positions.max())) >= 1 << 30:
-        raise Error(f"positions reach from {positions.min()} to {positions.max()}: score modifiers by distance on a GPU take positions below 2^30")
+        raise Error(f"positions range from {positions.min()} to {positions.max()}, but score modifiers by distance on a GPU need positions below 2^30")
     return positions.astype(np.int32)
 
 
@@ -176,14 +180,14 @@ MAKERS: dict[str, Callable[[Plan, tuple[int, int]], Made]] = {
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of a plan for one kernel: their numbers, and the arguments of the kernel."""
+    """The tiles of a plan for one kernel, and the arguments that the kernel needs to read them."""
 
     count: int
-    """The maximum number of tiles of a pattern, rounded up by `capacity`."""
+    """The maximum number of tiles of a pattern (set of allowed cells), rounded up by `capacity`."""
     packed: int
-    """The number of query heads that one tile contains."""
+    """The number of query heads whose rows one tile contains."""
     by_head: bool
-    """Whether query heads that share a key-value head have different masks."""
+    """True if query heads that share a key-value head have different masks."""
     arguments: dict[str, Any]
 
 
@@ -202,7 +206,8 @@ def tiles(plan: Plan, chosen: Config, device: torch.device, by_key: bool) -> Til
 
 
 def chunks(plan: Plan, block_kv: int, chunk: int, device: torch.device) -> tuple[int, int, dict[str, Any]]:
-    """Returns (number of rows of a block, maximum number of chunks of a pattern, arguments of a decode kernel by name)."""
+    """Returns the plan for the decode kernel, divided into chunks of `chunk` keys: (number of rows of a block, maximum number
+    of chunks in a pattern (set of allowed cells), arguments of the kernel by name)."""
     kept = _kept(plan, ("decode", (block_kv, chunk), device))
     names = ("pattern_of", "first_chunk", "indptr", "runs", "words")
     rows = int(kept.most[0])
@@ -210,6 +215,6 @@ def chunks(plan: Plan, block_kv: int, chunk: int, device: torch.device) -> tuple
 
 
 def positions(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the positions of queries and keys, `[batch * q_len]` and `[batch * kv_len]`."""
+    """Returns (positions of queries, positions of keys) of all batch rows, as tensors `[batch * q_len]` and `[batch * kv_len]`."""
     kept = _kept(plan, ("positions", (0, 0), device))
     return kept.parts[0], kept.parts[1]

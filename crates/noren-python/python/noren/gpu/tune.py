@@ -33,7 +33,7 @@ RUNS = 7
 
 
 def candidates(name: str) -> Iterator[Config]:
-    """Yields the configurations that are measured for the pass `name`."""
+    """Yields the configurations to measure for the pass `name`."""
     for block in BLOCKS[name]:
         for warps in (4, 8):
             for stages in (1, 2, 3, 4):
@@ -41,8 +41,9 @@ def candidates(name: str) -> Iterator[Config]:
 
 
 def fastest(choices: Sequence[Config], time: Callable[[Config], float]) -> tuple[Config, float]:
-    """Returns (configuration with the shortest time, this time). `time` measures a configuration; configurations that do not fit
-    the device are left out.
+    """Returns (configuration with the shortest time, this time). `time` measures a configuration; its unit is that of the returned
+    time. Configurations for which `time` raises an exception, because they do not fit the device, are left out. Raises `Error` if
+    none is left.
     """
     best: tuple[Config, float] | None = None
     for chosen in choices:
@@ -60,7 +61,7 @@ def fastest(choices: Sequence[Config], time: Callable[[Config], float]) -> tuple
 
 
 def _calls(dtype: torch.dtype, dim: int, length: int) -> dict[str, Callable[[], Any]]:
-    """Returns a function for each pass that runs this pass, by the name of the pass."""
+    """Returns a function for each pass, by its name. Each function runs the pass once."""
     q, k, v, dout = (torch.randn(1, 16, length, dim, dtype=dtype, device="cuda") for _ in range(4))
     call, none = Call(_noren.causal().plan(Shape.square(length, heads=16))), Extras([])
     out, lse = _attention.forward(call, q, k, v, none)
@@ -110,16 +111,16 @@ def tune(types: Sequence[torch.dtype], dims: Sequence[int], length: int) -> _lau
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m noren.gpu.tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", type=Path, help="the file that is written")
+    parser.add_argument("table", type=Path, help="the file to which the table is written")
     parser.add_argument("--dims", default="64,128,256", help="head dimensions [default: 64,128,256]")
     parser.add_argument("--types", default="bfloat16,float32", help="types [default: bfloat16,float32]")
-    parser.add_argument("--len", type=int, default=4096, help="number of tokens [default: 4096]")
+    parser.add_argument("--len", type=int, default=4096, help="the number of tokens of the measured calls [default: 4096]")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "error: no CUDA device was found: run this command on the machine with the GPU\n")
     table = tune([getattr(torch, name) for name in given.types.split(",")], [int(dim) for dim in given.dims.split(",")], given.len)
     _launch.write_table(given.table, table, torch.cuda.get_device_name())
-    print(f"{given.table}: {len(table)} configurations; use it by {_launch.VARIABLE}={given.table}")
+    print(f"{given.table}: {len(table)} configurations were written; set {_launch.VARIABLE}={given.table} to use them")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Evaluates a mask function for many cells: with tensors of PyTorch, with torch.vmap, with arrays of NumPy, or one cell at a time."""
+"""Evaluates a mask function in many cells: with tensors of PyTorch, with torch.vmap, with arrays of NumPy, or one cell at a
+time."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ Positions = NDArray[np.int64]
 
 
 class Refused(Exception):
-    """A result that is not a boolean for each cell; the message describes it."""
+    """Raised if the result of a mask function is not a boolean for each cell; the message describes the result."""
 
 
 class _Absent:
-    """In the place of an index that a function seems not to use: every use raises an exception."""
+    """A value passed for an index that a function seems not to use: every use of the value raises an exception."""
 
     def _used(self, *_: Any, **__: Any) -> NoReturn:
-        raise LookupError("the function uses this index only for some cells")
+        raise LookupError("the index of the batch row or head is used only for some cells")
 
     __getattr__ = __bool__ = __index__ = __int__ = __float__ = __len__ = __iter__ = __array__ = _used  # type: ignore[assignment]
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _used  # type: ignore[assignment]
@@ -35,11 +36,11 @@ class _Absent:
 
     @classmethod
     def __torch_function__(cls, *_: Any, **__: Any) -> NoReturn:
-        raise LookupError("the function uses this index only for some cells")
+        raise LookupError("the index of the batch row or head is used only for some cells")
 
 
 class _Hashed(Exception):
-    """A function hashes an index, as a lookup in a set or a dict does."""
+    """Raised if a function hashes an index, for example to look it up in a set or a dict."""
 
 
 @cache
@@ -54,11 +55,12 @@ def _unhashable() -> Any:
 
 
 class Evaluator:
-    """A mask function and the arguments with which it is called; `read` converts its results, and `what` names its kind in errors.
+    """A mask or score function with the kind of arguments (`mode`) with which it is called. `read` converts the results of the
+    function; `what` is the name of its kind in errors.
 
     `mode` is "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy" (arrays that broadcast) or "scalar" (whole numbers, one
-    cell at a time). `reasons` has the reasons why modes before it were not used. `uses_batch` and `uses_head` are false if the function
-    did not use the index in a test.
+    cell at a time). `reasons` has the reasons why modes that were tried before `mode` could not be used. `uses_batch` and
+    `uses_head` are false if the function did not use the index in a test.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Evaluator:
                 failed.append(error)
         else:
             if refused is not None:
-                raise Error(f"the {self.name} {refused}") from refused.__cause__
+                raise Error(f"the {self.name} cannot be used: {refused}") from refused.__cause__
             # a function of tensors or arrays fails on numbers because of their type
             last = failed[0] if isinstance(failed[-1], (AttributeError, TypeError)) else failed[-1]
             raise Error(
@@ -112,13 +114,12 @@ class Evaluator:
             return
         if (alone != found).any():
             raise Refused(
-                "gives other results for many cells than for one cell: it depends on random numbers, on state that changes, or on which "
-                "cells are evaluated together"
+                "the function gives different results when many cells are evaluated together and when one cell is evaluated alone: it depends on random numbers, on changing state, or on the other cells"
             )
 
     def _refuse_hashes(self) -> None:
-        """Raises `Refused` if the function looks up an index in a set or a dict: tensors with equal numbers have different hashes, so no
-        tensor would be found there.
+        """Raises `Refused` if the function looks up an index in a set or a dict: tensors with equal numbers have different
+        hashes, so the set or dict would contain none of them.
         """
         import torch
 
@@ -130,7 +131,7 @@ class Evaluator:
             try:
                 self.function(*arguments)
             except _Hashed:
-                raise Refused("looks up an index in a set or a dict, in which tensors are not found") from None
+                raise Refused("the function looks up an index in a set or a dict, where a tensor is never found") from None
             except Exception:  # other errors are found by a call with plain tensors
                 continue
 
@@ -145,19 +146,21 @@ class Evaluator:
                 setattr(self, name, True)
 
     def cells(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
-        """Returns the cells `[queries, keys]`. Raises `Error`, with the function's exception as the cause."""
+        """Returns the results of the function `[queries, keys]`: booleans of a mask function, numbers of a score function. If
+        the function raises an exception, raises `Error` with this exception as the cause."""
         try:
             return self.raw(batch, head, q, k)
         except Refused as error:
-            raise Error(f"the {self.name} {error}") from error.__cause__
+            raise Error(f"the {self.name} cannot be used: {error}") from error.__cause__
         except Exception as error:  # the function of the caller may raise anything
             where = f"batch row {batch}, head {head}, queries {q[0]} to {q[-1]}, keys {k[0]} to {k[-1]}"
+            advice = _advice(error)
             raise Error(
-                f"the {self.name} raises {type(error).__name__} for {where}: {_line(error)}{_advice(error)}"
+                f"the {self.name} raises {type(error).__name__} for {where}: {_line(error)}{'. ' if advice else ''}{advice}"
             ) from error
 
     def one(self, batch: int, head: int, q: int, k: int) -> Any:
-        """Returns one cell, evaluated alone."""
+        """Returns the value of the function in one cell. The function is called for this cell alone."""
         if self.mode in ("torch", "vmap"):
             import torch
 
@@ -167,7 +170,8 @@ class Evaluator:
         return self.read(self.function(*arguments), ()).item()
 
     def raw(self, batch: int, head: int, q: Positions, k: Positions) -> Any:
-        """Returns the cells `[queries, keys]`. Raises `Refused`, or the exception of the function."""
+        """Returns the results of the function `[queries, keys]`, like `cells`. Raises `Refused` for an unusable result, and
+        passes on exceptions of the function."""
         shape = (len(q), len(k))
         if self.mode == "scalar":
             rows = [[self.read(self.function(batch, head, i, j), ()) for j in k.tolist()] for i in q.tolist()]
@@ -189,7 +193,8 @@ class Evaluator:
 
 
 def _modes(function: Function) -> list[str]:
-    """Returns the modes to try, in order: NumPy before PyTorch for a function that refers to NumPy and not to PyTorch."""
+    """Returns the evaluation modes to try, in order. NumPy comes before PyTorch if the function refers to NumPy and not to
+    PyTorch."""
     code = getattr(function, "__code__", None)
     names = getattr(code, "co_names", ())
     known = getattr(function, "__globals__", {})
@@ -212,11 +217,12 @@ def _line(error: BaseException | None) -> str:
 
 
 def _advice(error: Exception) -> str:
-    """Returns the fix for usual exceptions, to be added to a message."""
+    """Returns a sentence with the fix for a common exception of mask functions, to be added to an error message; empty for
+    other exceptions."""
     if isinstance(error, IndexError):
-        return ": the function reads captured data beyond its end; bind the mask to the length of the data"
+        return "The function reads captured data beyond its end: bind the mask to a shape whose length is that of the data"
     if isinstance(error, LookupError) and "only for some cells" in str(error):
-        return ": use batch row and head for all cells, for example by `& (h >= 0)`"
+        return "The function must use the index of the batch row or head for all cells, for example by `& (h >= 0)`"
     return ""
 
 
@@ -225,13 +231,16 @@ def booleans(result: Any, shape: tuple[int, ...]) -> Cells:
     if hasattr(result, "detach"):
         result = result.detach().cpu().numpy() if "bfloat16" not in str(result.dtype) else result.detach().float().numpy()
     if not isinstance(result, (bool, np.ndarray, np.generic)):
-        raise Refused(f"returns {short(result)}: a mask function returns booleans, true where the query may read the key")
+        raise Refused(f"the function returns {short(result)}, but a mask function must return booleans, true where the query may read the key")
     made = np.asarray(result)
     if made.dtype != np.bool_:
-        kind = "numbers that are added to scores" if made.dtype.kind == "f" else "numbers"
-        fix = "give a function with scores to nr.from_score_mod" if made.dtype.kind == "f" else "add a comparison, such as `!= 0`"
-        raise Refused(f"returns {made.dtype} ({kind}), not booleans: {fix}")
+        if made.dtype.kind == "f":
+            raise Refused(
+                f"the function returns {made.dtype} (numbers that are added to scores), not booleans: give a function with scores to "
+                "nr.from_score_mod"
+            )
+        raise Refused(f"the function returns {made.dtype} (numbers), not booleans: add a comparison, such as `!= 0`")
     try:
         return np.broadcast_to(made, shape)
     except ValueError:
-        raise Refused(f"gives an array of shape {list(made.shape)} for {list(shape)} cells") from None
+        raise Refused(f"the function returns an array of shape {list(made.shape)}, which does not broadcast to the shape {list(shape)} of the cells") from None

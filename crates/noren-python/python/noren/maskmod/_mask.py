@@ -1,4 +1,4 @@
-"""`from_mask_mod`: a mask function of FlexAttention, NumPy or plain Python as a mask."""
+"""`from_mask_mod` converts a mask function of FlexAttention, NumPy or plain Python to a mask of noren."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from ._tiles import Bounds, Tiler
 from ._trace import Trace, Untraceable, trace
 
 COMPARED = 160
-"""Number of queries and keys for which a trace and an expression are compared with the function, where it can be evaluated there."""
+"""Results are compared in the cells of this number of queries and of keys: those of the recorded operations with those of the
+user's function, and those of the expression with those of the recorded operations. Fewer cells are compared if the function
+raises an error in some of them, or if captured data is shorter."""
 
 
 @dataclass(frozen=True)
 class MaskMod:
-    """The mask of a mask function, and the facts about it that `describe_mask_mod` established.
+    """The mask of a mask function, and the results of the examination of this function by `describe_mask_mod`.
 
-    `mask` is the mask. `recognised` is true if it is an expression of noren, which holds for every length at which it can be
-    bound; otherwise it is an atom whose cells are computed when it is bound. `traced` is true if the operations of the function were recorded: full and empty tiles
-    are then found without evaluating their cells. `evaluated_as` is the type of the function's arguments in evaluations: "torch"
-    (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar" (one cell at a time). `reasons` has the reasons why a simpler
-    or faster form was not used. `compared` is the number of cells in which the recorded operations, and the expression if there is one, were
-    compared with the function itself. `bounded` is true if `bounds` of the caller limit the cells that are evaluated.
+    `mask` is the mask. `recognised` is true if the mask is an expression of noren, which is correct at every length to which it
+    can be bound. Otherwise the mask is an atom, and its cells are computed when it is bound. `traced` is true if the operations
+    of the function were recorded: full and empty tiles are then found without evaluating their cells. `evaluated_as` is the
+    type of the function's arguments in evaluations: "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar"
+    (one cell at a time). `reasons` has the reasons why a simpler or faster form was not used. `compared` is the number of cells
+    in which the recorded operations were compared with the function itself. `bounded` is true if the caller's `bounds` limit
+    the cells in which the function is evaluated.
     """
 
     mask: Mask
@@ -43,23 +46,23 @@ class MaskMod:
 
     @property
     def established(self) -> str:
-        """The facts that were established about the mask, as a sentence."""
+        """A sentence that states how the mask was made from the function, and in how many cells the two were compared."""
         if self.recognised:
             return (
                 f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded "
-                f"operations of the function, and compared with the function in {self.compared} cells"
+                f"operations of the function, which were compared with the function in {self.compared} cells"
             )
         if self.traced:
             return (
-                "no expression was found; the cells are computed for each shape from the recorded operations of the function, which were "
-                f"compared with the function in {self.compared} cells; random cells of each shape are compared too"
+                "no expression with the cells of the function was found; for each shape, the cells are computed from the recorded operations of "
+                f"the function, which were compared with the function in {self.compared} cells; random cells of each shape are compared too"
             )
         if self.bounded:
             return (
-                "no expression was found; the function itself computes the cells that bounds= leave open, and random cells are computed "
-                "twice; the other cells are those of bounds=, which are compared with the function for random queries only"
+                "no expression with the cells of the function was found; the function itself computes the cells that bounds= does not decide, and random cells are computed "
+                "twice; the other cells are decided by bounds=, which is compared with the function for random queries only"
             )
-        return "no expression was found; the function itself computes the cells of each shape, and random cells are computed twice"
+        return "no expression with the cells of the function was found; the function itself computes the cells of each shape, and random cells are computed twice"
 
     def __repr__(self) -> str:
         reasons = "".join(f"; {reason}" for reason in self.reasons)
@@ -73,13 +76,15 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
     `nr.Shape.square` and `nr.Shape.cross` are the indices of FlexAttention; in `nr.Shape.cached(past, new)`, query 0 has position
     `past`. It must be pure: captured data must not change later.
 
-    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every length;
-    an expression made from captured lists of documents or ends is bound only to the length and the batch of these lists. Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are computed, and
-    mixed tiles are stored as bits. `describe_mask_mod` returns what was found out.
+    The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every
+    length; an expression made from captured lists (documents, ends of documents) is bound only to the length and the batch of
+    these lists. Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are
+    computed, and mixed tiles are stored as bits. `describe_mask_mod` returns the mask with the results of these examinations.
 
-    `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of (first
-    key, key after the last): the keys that at least one of the queries `first` to before `end` reads, and the keys that all of them
-    read. The bounds are compared with the function for random queries, and are an error where they differ.
+    `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of
+    ranges (first key, key after the last) for the queries from `first` to before `end`: the keys that at least one of these
+    queries reads, and the keys that all of them read. The bounds are compared with the function for random queries; a
+    difference is an error.
 
     Raises TypeError if the function is not callable, and `Error` if it raises an exception (which is the cause), returns something
     else than booleans, or depends on random numbers. An atom raises the same errors when it is bound.
@@ -88,7 +93,8 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
 
 
 def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> MaskMod:
-    """Returns the mask of `from_mask_mod`, and what was established about the mask. Arguments and errors are the same."""
+    """Returns the mask of `from_mask_mod` together with the results of examining the function (`MaskMod`). Arguments and
+    errors are those of `from_mask_mod`."""
     if not callable(function):
         raise TypeError(f"the mask function is {short(function)}: give a function of (b, h, q_idx, kv_idx)")
     if bounds is not None and not callable(bounds):
@@ -104,9 +110,9 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
         used = recorded.result.variables | recorded.fails.variables
         evaluator.uses_batch, evaluator.uses_head = "b" in used, "h" in used
     except Untraceable as error:
-        reasons.append(f"its operations cannot be recorded, because it {error}")
+        reasons.append(f"the operations of the function cannot be recorded: {error}")
     except _Contradicts as error:
-        reasons.append(f"its recorded operations differ from its results for {error}")
+        reasons.append(f"the operations that were recorded give another result than the function itself for {error}")
         recorded = None
     if recorded is not None:
         try:
@@ -115,7 +121,7 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
             _compare_expression(found, recorded.result)
             return MaskMod(found, True, True, evaluator.mode, tuple(evaluator.reasons), compared)
         except Unknown as error:
-            reasons.append(f"no expression for {error}")
+            reasons.append(str(error))
     tiler = Tiler(evaluator, recorded, bounds, named)
     mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
     bounded = bounds is not None and recorded is None
@@ -123,7 +129,7 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """Returns the name of a function, as the text of its mask contains it."""
+    """Returns the name of a mask function, for the text `function(name)` of the atom."""
     found = getattr(function, "__qualname__", None) or type(function).__qualname__
     return re.sub(r"[^\w.]", "", found.replace("<locals>.", "")) or "function"
 
@@ -134,14 +140,14 @@ def _shorter(mask: Mask) -> Mask:
 
 
 class _Contradicts(Exception):
-    """A result of a function differs from its recorded operations; the message names the cell."""
+    """Raised if the recorded operations of a function differ from its result in a cell; the message names the cell."""
 
 
 def _compare(evaluator: Evaluator, node: Node) -> int:
     """Compares recorded operations with the function, and returns the number of compared cells.
 
-    The cells are those of the first queries and keys and, where the function can be evaluated there, random cells far away. Raises
-    `_Contradicts`.
+    The compared cells are those of the first queries and keys, and random cells of later ones if the function can be evaluated
+    there. Raises `_Contradicts` if a cell differs.
     """
     count = 0
     rng = np.random.default_rng(0)
@@ -164,11 +170,13 @@ def _compare(evaluator: Evaluator, node: Node) -> int:
 
 
 class _Failed(Exception):
-    """The function cannot be evaluated for the chosen cells, for example because captured data is shorter."""
+    """Raised if the function cannot be evaluated in the chosen cells, for example because captured data is shorter."""
 
 
 def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: Any) -> int:
-    """Returns the number of compared cells. Raises `_Failed`, or `_Contradicts` if a cell differs."""
+    """Compares recorded operations with the function in the cells of the queries `q` and the keys `k`; `place` is (batch row,
+    head). Returns the number of compared cells. Raises `_Failed` if the function cannot be evaluated, `_Contradicts` if a cell
+    differs."""
     try:
         truth = Evaluator.raw(evaluator, *place, q, k)
     except Exception as error:  # the function may fail in any way outside of its data
@@ -186,20 +194,22 @@ def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:
 
 
 def _check_limits(recorded: Trace, text: str) -> None:
-    """Raises `Unknown` if the function reads captured data that the expression `text` does not contain: the expression would be bound to
-    lengths at which the function raises an error.
+    """Raises `Unknown` if the function reads captured data that is not part of the expression `text`. Such an expression could
+    be bound to a length at which the function raises an error.
     """
     if recorded.fails.op == "const":
         return
     read = {id(node.value) for root in (recorded.result, recorded.fails) for node in nodes(root) if node.op == "table"}
     if not read or text.count("documents(") + text.count("prefix(") < len(read):
-        raise Unknown("captured data that has no effect on its result")
+        raise Unknown("the expression that was found does not contain captured data of the function, which has no effect on its result but limits the length")
 
 
 def _compare_expression(mask: Mask, node: Node) -> None:
-    """Compares an expression with the recorded operations, at the length of captured data or at `COMPARED`.
+    """Compares the cells of a mask expression with those of the recorded operations of the mask function. The compared length
+    is that of the captured data, or `COMPARED` if there is none. If captured data has several lengths or more than 1024
+    entries, nothing is compared.
 
-    Raises `Unknown` if they differ, so that the operations are used instead.
+    Raises `Unknown` if a cell differs; the caller then uses the recorded operations instead of the expression.
     """
     lengths = {table.value.shape[-1] for table in nodes(node) if table.op == "table" and table.args[-1].variables & {"q", "k"}}
     rows = {table.value.shape[0] for table in nodes(node) if table.op == "table" and table.args[0].variables == {"b"}}
@@ -210,8 +220,8 @@ def _compare_expression(mask: Mask, node: Node) -> None:
     try:
         cells = mask.dense(shape)
     except Error as error:
-        raise Unknown(f"the shape of its captured data ({error})") from error
+        raise Unknown(f"the expression that was found cannot be bound to the shape of the captured data ({error})") from error
     for row in range(shape.batch):
         at = np.arange(length, dtype=np.int64)
         if (np.broadcast_to(evaluate(node, _at((row, 0), at, at)), (length, length)) != cells[row, 0]).any():
-            raise Unknown(f"its cells: the expression {mask} differs from the function")
+            raise Unknown(f"the expression that was found, {mask}, has other cells than the function")

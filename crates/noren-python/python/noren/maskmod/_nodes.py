@@ -1,4 +1,5 @@
-"""Expressions over (batch row, head, query, key) that a trace records: their values, and the range of their values over blocks."""
+"""Expressions over (batch row, head, query, key), which the trace of a mask function records. Computes the values of
+expressions, and the ranges of these values over blocks of cells."""
 
 from __future__ import annotations
 
@@ -12,19 +13,22 @@ from numpy.typing import NDArray
 Kind = Literal["bool", "int"]
 Values = NDArray[Any]
 Ranges = tuple[Values, Values]
-"""The smallest and the largest possible value, both included. For booleans, (True, True) means true for every cell of the block."""
+"""Ranges of values, as (smallest possible values, largest possible values), both included, with one entry for each block of
+cells. For booleans, (True, True) means that the value is true in every cell of the block."""
 
 VARIABLES = ("b", "h", "q", "k")
 FAR = np.int64(2**60)
 
 
 class Wide(Exception):
-    """A number may exceed 60 bits, so that ranges and the results of int64 may differ."""
+    """Raised if a number may need more than 60 bits. The function computes in int64, which wraps around, so a computed range
+    could be wrong."""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation of an expression. `value` is the number of a constant, the name of a variable, or the array of a table."""
+    """One operation of an expression. `value` is the number if the operation is a constant, the name for a variable, or the
+    array for a captured table."""
 
     op: str
     args: tuple[Node, ...]
@@ -34,13 +38,13 @@ class Node:
 
 
 class Graph:
-    """Makes nodes. Equal operations are one node."""
+    """Makes the nodes of an expression. Equal operations become one node."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Node] = {}
 
     def make(self, op: str, args: tuple[Node, ...] = (), value: Any = None, kind: Kind = "int") -> Node:
-        """Returns the node of an operation; operations on constants become constants."""
+        """Returns the node of an operation. An operation whose arguments are all constants becomes a constant."""
         key = (op, tuple(id(arg) for arg in args), id(value) if isinstance(value, np.ndarray) else value, kind)
         if key in self._known:
             return self._known[key]
@@ -58,7 +62,7 @@ class Graph:
         return self.make("var", (), name, "int")
 
     def all_of(self, parts: list[Node]) -> Node:
-        """Returns the intersection of conditions."""
+        """Returns the node of a condition that is true where all of `parts` are true."""
         made = self.const(True)
         for part in parts:
             if part.op == "const":
@@ -71,7 +75,7 @@ class Graph:
         return made
 
     def any_of(self, parts: list[Node]) -> Node:
-        """Returns the union of conditions."""
+        """Returns the node of a condition that is true where at least one of `parts` is true."""
         made = self.const(False)
         for part in parts:
             if part.op == "const":
@@ -114,7 +118,7 @@ _OPS: dict[str, Callable[..., Any]] = {
 
 
 def nodes(root: Node) -> list[Node]:
-    """Returns all nodes of an expression, arguments before the operations that use them."""
+    """Returns all nodes of an expression. A node comes after its arguments."""
     found: dict[int, Node] = {}
     stack: list[tuple[Node, bool]] = [(root, False)]
     while stack:
@@ -132,7 +136,8 @@ def nodes(root: Node) -> list[Node]:
 def evaluate(root: Node, at: dict[str, Values]) -> Values:
     """Returns the value of an expression for each cell. `at` has an array of int64 for each variable; their shapes broadcast.
 
-    An index outside of a table reads its first or last entry; `Trace.fails` has the cells in which the function raises IndexError.
+    An index outside a table reads the first or the last entry of the table. The function itself raises IndexError in such
+    cells; `Trace.fails` is the condition for them.
     """
     known: dict[int, Values] = {}
     for node in nodes(root):
@@ -151,7 +156,7 @@ def evaluate(root: Node, at: dict[str, Values]) -> Values:
 
 
 class Bounder:
-    """Ranges of an expression over blocks of cells."""
+    """Computes, for blocks of cells, the range of the values of an expression."""
 
     def __init__(self, root: Node) -> None:
         self._order = nodes(root)
@@ -159,8 +164,8 @@ class Bounder:
         self._ranges: dict[int, _RangeTable] = {}
 
     def ranges(self, at: dict[str, Ranges]) -> Ranges:
-        """Returns the range of the expression over each block. `at` has the range of each variable in each block. The range is
-        never too small; it may be too large.
+        """Returns the range of the expression over each block. `at` has the range of each variable in each block. A range
+        contains all values that occur; it may contain others.
         """
         known: dict[int, Ranges] = {}
         for node in self._order:
@@ -196,7 +201,7 @@ class Bounder:
 
 
 def _whole(node: Node) -> Ranges:
-    """Returns the range of all entries of a table."""
+    """Returns the smallest and the largest entry of a table, as the range of its values."""
     table = node.value
     if table.size == 0:
         return (np.asarray(-FAR), np.asarray(FAR)) if node.kind == "int" else (np.asarray(False), np.asarray(True))
@@ -204,7 +209,8 @@ def _whole(node: Node) -> Ranges:
 
 
 class _RangeTable:
-    """The minimum and the maximum of any range of entries of a list: entry `i` of level `l` covers `2^l` entries from `i`."""
+    """Gives the minimum and the maximum of any range of entries of a list. Entry `i` of table `l` has the minimum (or maximum)
+    of the `2^l` entries of the list from index `i` on."""
 
     def __init__(self, table: Values, fixed: list[int]) -> None:
         self.fixed = fixed
@@ -230,7 +236,7 @@ class _RangeTable:
 
 
 def _range(node: Node, args: list[Ranges]) -> Ranges:
-    """Returns the range of an operation from the ranges of its arguments."""
+    """Returns the range of the results of an operation; `args` has the ranges of its arguments."""
     (a, z), *rest = args
     match node.op:
         case "int":
@@ -252,7 +258,8 @@ def _range(node: Node, args: list[Ranges]) -> Ranges:
 
 
 def _two(node: Node, a: Values, z: Values, b: Values, y: Values) -> Ranges:
-    """Returns the range of an operation with two arguments, whose ranges are `a`..`z` and `b`..`y`."""
+    """Returns the range of the results of an operation with two arguments; the arguments are from `a` to `z` and from `b` to
+    `y`, both included."""
     match node.op:
         case "add":
             return np.add(a, b, dtype=np.int64), np.add(z, y, dtype=np.int64)

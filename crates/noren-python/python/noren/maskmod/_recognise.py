@@ -1,4 +1,4 @@
-"""Finds the expression of noren that has the cells of a traced mask function, for every length."""
+"""Finds the mask expression of noren that allows the same cells as a traced mask function, at every length."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from .._noren import Mask, batch, causal, chunk, documents, full, none, parse, p
 from ._nodes import Node
 
 MOST_RUNS = 4096
-"""Maximum number of documents, or of entries of a list, in an expression."""
+"""Maximum number of documents in an expression, and maximum number of entries of a list in an expression."""
 
 
 class Unknown(Exception):
-    """A part of the function has no expression; the message names the part."""
+    """Raised if a part of the mask function has no expression of noren; the message names the part."""
 
 
 @dataclass(frozen=True)
 class Affine:
-    """A sum: `constant` and, for each node that is no sum itself, a factor other than 0."""
+    """A linear form of nodes (values that a traced mask function computes): `constant` plus the sum of factor times node.
+    `factors` maps each node to its factor, which is not 0. No node in it is a sum."""
 
     factors: dict[Node, int]
     constant: int
@@ -38,7 +39,7 @@ class Affine:
 
 
 def affine(node: Node) -> Affine:
-    """Returns a number as a sum."""
+    """Returns the value of a node, written as a linear form of other nodes (`Affine`)."""
     match node.op:
         case "const":
             return Affine({}, int(node.value))
@@ -58,10 +59,12 @@ def affine(node: Node) -> Affine:
 
 
 def recognise(node: Node) -> Mask:
-    """Returns the mask of a condition. Raises `Unknown` if a part of it has no expression.
+    """Returns the mask of the cells where the condition `node` is true. Raises `Unknown` if a part of the condition has no
+    expression.
 
-    Every rule holds for all positions from 0, so the mask is equal at every length at which the function raises no exception. Masks of
-    captured arrays are made of `documents` and `prefix`, which refuse lengths and batches that the arrays do not fit.
+    Every rule holds for all positions from 0, so the mask is correct at every length at which the function raises no exception.
+    Masks of captured arrays are made of `documents` and `prefix`, which raise an error for lengths and batches that do not fit
+    the arrays.
     """
     match node.op:
         case "const":
@@ -80,7 +83,7 @@ def recognise(node: Node) -> Mask:
             return _either(_both(chosen, a), _both(_complement(chosen), b))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
             return _compared(node.op, node.args[0], node.args[1])
-    raise Unknown(_words(node))
+    raise Unknown(f"noren has no expression for {_words(node)}")
 
 
 def _words(node: Node) -> str:
@@ -111,7 +114,7 @@ _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "l
 
 
 def _compared(op: str, one: Node, other: Node) -> Mask:
-    """Returns the mask of a comparison `one op other`."""
+    """Returns the mask of the cells where `one op other` is true. `op` is "eq", "lt", "le", "gt" or "ge"."""
     if op == "ne":
         return _complement(_compared("eq", one, other))
     difference = affine(one).minus(affine(other))
@@ -129,11 +132,12 @@ def _compared(op: str, one: Node, other: Node) -> Mask:
         first, last = sorted(factors, key=lambda node: -factors[node])
         if factors[first] == 1 and factors[last] == -1:
             return _pair(op, first, last, -difference.constant)
-    raise Unknown(f"a comparison of {' and '.join(sorted({_words(node) for node in factors}))}")
+    raise Unknown(f"noren has no expression for a comparison of {' and '.join(sorted({_words(node) for node in factors}))}")
 
 
 def _linear(op: str, variables: dict[str, int], constant: int) -> Mask:
-    """Returns the mask of `sum of factor * variable + constant op 0`."""
+    """Returns the mask of the cells where `sum op 0` is true. The sum is `constant` plus each variable times its factor in
+    `variables`."""
     if not variables:
         return full() if _holds(op, constant) else none()
     if set(variables) == {"q", "k"} and variables["q"] == -variables["k"]:
@@ -146,7 +150,7 @@ def _linear(op: str, variables: dict[str, int], constant: int) -> Mask:
         if factor < 0:
             op, factor, constant = _SWAPPED[op], -factor, -constant
         return _positions(op, "queries" if name == "q" else "keys", factor, -constant)
-    raise Unknown(f"a comparison of {' and '.join(sorted(variables))}")
+    raise Unknown(f"noren has no expression for a comparison of {' and '.join(sorted(variables))}")
 
 
 def _holds(op: str, value: int) -> bool:
@@ -154,8 +158,8 @@ def _holds(op: str, value: int) -> bool:
 
 
 def _limits(op: str, factor: int, limit: int) -> tuple[int | None, int | None] | None:
-    """Returns the smallest and the largest whole x with `factor * x op limit`, for a factor above 0. `None` in the result means no
-    limit on that side; the result `None` means that there is no such x.
+    """Returns (smallest x, largest x) of the whole numbers x for which `factor * x op limit` is true; `factor` is above 0. A
+    None in the tuple means no limit on that side. Returns None if there is no such x.
     """
     match op:
         case "eq":
@@ -170,7 +174,7 @@ def _limits(op: str, factor: int, limit: int) -> tuple[int | None, int | None] |
 
 
 def _band(op: str, factor: int, limit: int) -> Mask:
-    """Returns the mask of `factor * (q - k) op limit`."""
+    """Returns the mask of the cells where `factor * (q - k) op limit` is true; `q` and `k` are the positions of query and key."""
     limits = _limits(op, factor, limit)
     if limits is None:
         return none()
@@ -181,7 +185,8 @@ def _band(op: str, factor: int, limit: int) -> Mask:
 
 
 def _positions(op: str, atom: str, factor: int, limit: int) -> Mask:
-    """Returns the mask of `factor * position op limit`, for the positions of queries or of keys."""
+    """Returns the mask of the cells where `factor * position op limit` is true. `atom` is `queries` or `keys`: the tokens whose
+    positions are compared."""
     limits = _limits(op, factor, limit)
     if limits is None or (limits[1] is not None and limits[1] < 0):
         return none()
@@ -195,7 +200,7 @@ def _positions(op: str, atom: str, factor: int, limit: int) -> Mask:
 
 
 def _alone(op: str, node: Node, limit: int) -> Mask:
-    """Returns the mask of `node op limit`."""
+    """Returns the mask of the cells where `node op limit` is true."""
     if node.op == "abs":
         inside = affine(node.args[0])
         return _absolute(op, inside, limit)
@@ -212,13 +217,13 @@ def _alone(op: str, node: Node, limit: int) -> Mask:
         return _quotient(op, node, limit)
     if node.op in ("min", "max"):
         return _extreme(op, node, limit)
-    raise Unknown(f"a comparison of {_words(node)} with a constant")
+    raise Unknown(f"noren has no expression for a comparison of {_words(node)} with a constant")
 
 
 def _absolute(op: str, inside: Affine, limit: int) -> Mask:
     factors = {node.value: factor for node, factor in inside.factors.items() if node.op == "var"}
     if len(factors) != len(inside.factors):
-        raise Unknown("an absolute value of captured data")
+        raise Unknown("noren has no expression for an absolute value of captured data")
 
     def compared(op: str, limit: int) -> Mask:
         return _linear(op, factors, inside.constant - limit)
@@ -233,12 +238,13 @@ def _absolute(op: str, inside: Affine, limit: int) -> Mask:
 
 
 def _quotient(op: str, node: Node, limit: int) -> Mask:
-    """Returns the mask of `x // size op limit`, as conditions on x."""
+    """Returns the mask of the cells where `x // size op limit` is true; `node` is the quotient `x // size`. The mask is found
+    from equivalent conditions on x."""
     size = int(node.args[1].value)
     inside = affine(node.args[0])
     factors = {part.value: factor for part, factor in inside.factors.items() if part.op == "var"}
     if len(factors) != len(inside.factors):
-        raise Unknown("a quotient of captured data")
+        raise Unknown("noren has no expression for a quotient of captured data")
 
     def from_(start: int) -> Mask:
         return _linear("ge", factors, inside.constant - start)
@@ -256,11 +262,11 @@ def _quotient(op: str, node: Node, limit: int) -> Mask:
 
 
 def _extreme(op: str, node: Node, limit: int) -> Mask:
-    """Returns the mask of a comparison of a minimum or a maximum."""
+    """Returns the mask of the cells where `node op limit` is true, for a node that is a minimum or a maximum."""
     parts = [_compared_with(op, arg, limit) for arg in node.args]
     every = (node.op == "max") == (op in ("le", "lt"))
     if op == "eq":
-        raise Unknown(f"an equality of a {node.op}")
+        raise Unknown(f"noren has no expression for a test whether a {node.op}(...) equals a number")
     return _both(*parts) if every else _either(*parts)
 
 
@@ -271,11 +277,11 @@ def _compared_with(op: str, node: Node, limit: int) -> Mask:
         return _linear(op, variables, inside.constant - limit)
     if inside.factors == {node: 1}:
         return _alone(op, node, limit)
-    raise Unknown(f"a comparison of {_words(node)}")
+    raise Unknown(f"noren has no expression for a comparison of {_words(node)}")
 
 
 def _pair(op: str, one: Node, other: Node, limit: int) -> Mask:
-    """Returns the mask of `one - other op limit`."""
+    """Returns the mask of the cells where `one - other op limit` is true."""
     if one.op == other.op == "floordiv" and one.args[1] is other.args[1] and limit in (0, 1, -1):
         names = [arg.args[0].value if arg.args[0].op == "var" else "" for arg in (one, other)]
         if names in (["q", "k"], ["k", "q"]) and one.args[1].op == "const":
@@ -287,11 +293,12 @@ def _pair(op: str, one: Node, other: Node, limit: int) -> Mask:
     for table, position, sign in ((one, other, 1), (other, one, -1)):
         if table.op == "table" and position.op == "var" and position.value == "k":
             return _ends(op if sign == 1 else _SWAPPED[op], table, sign * limit)
-    raise Unknown(f"a comparison of {_words(one)} and {_words(other)}")
+    raise Unknown(f"noren has no expression for a comparison of {_words(one)} and {_words(other)}")
 
 
 def _chunks(op: str, size: int, limit: int) -> Mask:
-    """Returns the mask of `q // size - k // size op limit`."""
+    """Returns the mask of the cells where `q // size - k // size op limit` is true: a comparison of the chunks of query and
+    key."""
     earlier = _both(causal(), ~chunk(size))  # of an earlier chunk
     match op, limit:
         case ("eq", 0):
@@ -304,11 +311,12 @@ def _chunks(op: str, size: int, limit: int) -> Mask:
             return ~earlier
         case ("lt", 0) | ("le", -1):
             return ~(causal() | chunk(size))
-    raise Unknown("a distance of chunks")
+    raise Unknown("noren has no expression for this distance between the chunk of the query and the chunk of the key")
 
 
 def _same_entry(one: Node, other: Node) -> Mask:
-    """Returns the mask of queries and keys with equal entries of a list, or of the list of their batch row."""
+    """Returns the mask of the cells whose query and key have equal entries in a captured list (or in the list of their batch
+    row)."""
     names = [[arg.value if arg.op == "var" else "" for arg in node.args] for node in (one, other)]
     table = one.value
     if sorted(names) == [["k"], ["q"]]:
@@ -316,27 +324,29 @@ def _same_entry(one: Node, other: Node) -> Mask:
     if sorted(names) == [["b", "k"], ["b", "q"]] and len(table) <= MOST_RUNS:
         rows = [_lengths(row) for row in table]
         if sum(map(len, rows)) > MOST_RUNS:
-            raise Unknown("more documents than an expression lists")
+            raise Unknown("the function has more documents than an expression of noren may contain")
         by_row = batch({number: documents(row) for number, row in enumerate(rows)})
         return by_row & prefix([table.shape[1]] * len(rows))  # the prefix refuses a larger batch
-    raise Unknown("equal entries of a captured array at other indices than query and key")
+    raise Unknown("noren has no expression for equal entries of a captured array at other indices than query and key")
 
 
 def _lengths(row: NDArray[np.int64]) -> list[int]:
-    """Returns the lengths of runs of equal entries. Raises `Unknown` if a number comes again after another one."""
+    """Returns the lengths of the groups of consecutive equal entries in `row`. Raises `Unknown` if the same entry occurs in two
+    groups."""
     edges = np.flatnonzero(np.diff(row)) + 1
     borders = [0, *edges.tolist(), len(row)]
     firsts = row[borders[:-1]]
     if len(borders) > MOST_RUNS or len(np.unique(firsts)) != len(firsts):
-        raise Unknown("documents in several parts, or more than an expression lists")
+        raise Unknown("noren has no expression for documents that consist of several separate parts, or for so many documents")
     return np.diff(borders).tolist()
 
 
 def _ends(op: str, table: Node, limit: int) -> Mask:
-    """Returns the mask of `table[b] - k op limit`: a prefix of each batch row."""
+    """Returns the mask of the cells where `table[b] - k op limit` is true: in batch row `b`, all keys before an end, or all
+    keys from an end on."""
     names = [arg.value if arg.op == "var" else "" for arg in table.args]
     if names != ["b"] or len(table.value) > MOST_RUNS:
-        raise Unknown("a comparison of a key with entries of a captured array")
+        raise Unknown("noren has no expression for a comparison of a key with entries of a captured array")
     ends = [int(end) for end in table.value]
     match op:  # k < end - limit (gt), k <= end - limit (ge)
         case "gt":
@@ -347,7 +357,7 @@ def _ends(op: str, table: Node, limit: int) -> Mask:
             return ~prefix([max(0, end - limit) for end in ends])
         case "lt":
             return ~prefix([max(0, end - limit + 1) for end in ends])
-    raise Unknown("equality of a key with entries of a captured array")
+    raise Unknown("noren has no expression for the equality of a key with entries of a captured array")
 
 
 __all__ = ["Unknown", "recognise"]

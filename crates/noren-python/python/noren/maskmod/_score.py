@@ -1,4 +1,5 @@
-"""`from_score_mod`: an additive `score_mod` of FlexAttention as a bias, slopes of ALiBi, a table by distance, or a mask."""
+"""`from_score_mod` converts a `score_mod` of FlexAttention that adds a number to each score. The result is a bias, slopes of
+ALiBi, a table by distance, or a mask."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ from ._evaluate import Evaluator, Refused
 from ._mask import _name, from_mask_mod
 
 SCORES = (0.0, 1.0, -2.5, 8.0)
-"""Scores at which a function is evaluated in each cell. The bias is its result for the first one."""
+"""The values of the argument `score` with which a function is called in each cell. The bias is the result for the first value,
+0."""
 TOLERANCE = 1e-5
-"""Maximum difference between `function(score)` and `score + bias`, relative to 1 plus both numbers."""
+"""Maximum difference between `function(score)` and `score + bias` that counts as rounding. The difference is divided by 1 plus
+the absolute values of score and bias."""
 ROWS = 64
 """Maximum number of queries that are evaluated in one call."""
 AT_ONCE = 1 << 22
-"""Maximum number of cells that are evaluated in one call, unless one query has more keys."""
+"""Maximum number of cells that are evaluated in one call; a single query is evaluated in one call even if it has more keys."""
 MOST_CELLS = 1 << 28
 """Maximum number of entries of a bias."""
 MOST_ENTRIES = 1 << 26
@@ -38,8 +41,8 @@ class ScoreMod:
 
     `arguments` are keyword arguments of `nr.attention` and `nt.attention`: `{}` (nothing is added), `{"alibi": slopes}`,
     `{"relative": table}` (`[heads, 2 * reach + 1]`, by key position minus query position), or `{"bias": array}` (`[batch or 1, heads
-    or 1, q_len, kv_len]`). `mask` has the cells in which the function returns -inf hidden, and is `full` if there are none.
-    `shape` is the shape for which this was established, in `cells` cells at the scores of `SCORES`.
+    or 1, q_len, kv_len]`). `mask` hides the cells in which the function returns -inf; it is `full` if there are none. `shape`
+    is the shape for which the function was evaluated, in `cells` cells at each score in `SCORES`.
     """
 
     arguments: dict[str, Any]
@@ -49,8 +52,9 @@ class ScoreMod:
 
     @property
     def established(self) -> str:
-        """The facts that were established about the function, as a sentence."""
-        kind = next(iter(self.arguments), "no change of scores")
+        """A sentence that describes the score function, and states the shape and the number of cells for which the description
+        was checked."""
+        kind = next(iter(self.arguments), "the function does not change the scores")
         return (
             f"additive ({kind}) for {self.shape}: score + bias was compared with the function in {self.cells} cells at the scores "
             f"{', '.join(map(str, SCORES))}; other scores and lengths were not evaluated"
@@ -63,12 +67,14 @@ class ScoreMod:
 def from_score_mod(function: Callable[..., Any], shape: Shape | int, *, name: str | None = None) -> ScoreMod:
     """Returns the bias of a function `score_mod(score, b, h, q_idx, kv_idx)` that adds a number to the score, for one shape.
 
-    The number must not depend on the score: the function is evaluated in every cell at several scores. A function that adds -slope *
-    |q_idx - kv_idx| becomes slopes of ALiBi, one that depends on head and distance a table, others an array `[batch or 1, heads or 1,
-    q_len, kv_len]`. Cells with -inf become a mask. Indices are positions, as in `from_mask_mod`.
+    The number must not depend on the score: the function is evaluated in every cell at several scores. A function that adds
+    -slope * |q_idx - kv_idx| becomes slopes of ALiBi. A function that depends only on head and distance becomes a table. Other
+    functions become an array `[batch or 1, heads or 1, q_len, kv_len]`. Cells with -inf become a mask. Indices are positions,
+    as in `from_mask_mod`.
 
-    Raises `Error` if the function is not additive, with the modifier that noren has instead (`softcap`, `scale`) where it is one; if it
-    raises an exception (the cause), or returns NaN or something else than floats. Raises TypeError if the function is not callable.
+    Raises `Error` if the function is not additive, and names the modifier of noren that replaces it (`softcap`, `scale`), if
+    there is one. Raises `Error` too if the function raises an exception (which is the cause), or returns NaN or something else
+    than floats. Raises TypeError if the function is not callable.
     """
     if not callable(function):
         raise TypeError(f"the score function is {short(function)}: give a function of (score, b, h, q_idx, kv_idx)")
@@ -110,8 +116,9 @@ class _Source:
             )
 
     def blocks(self, check: bool) -> Iterator[tuple[tuple[int, int], NDArray[np.int64], Numbers]]:
-        """Yields ((batch row, head), positions of queries, numbers that are added `[queries, keys]`). Raises `Error` if the function is
-        not additive there; `check` is false for cells that were checked before.
+        """Yields blocks of cells as ((batch row, head), positions of queries, numbers that the function adds `[queries,
+        keys]`). If `check` is true, raises `Error` if the function is not additive in a block; give false for cells that were
+        checked before.
         """
         k = np.arange(self.shape.kv_len, dtype=np.int64)
         rows = max(1, min(ROWS, AT_ONCE // len(k)))
@@ -136,23 +143,24 @@ class _Source:
                 raise Error(self._reason(place, q[row : row + 1], k[key : key + 1], score == SCORES[0]))
 
     def _reason(self, place: tuple[int, int], q: NDArray[np.int64], k: NDArray[np.int64], again: bool) -> str:
-        """Returns the reason why the function is not additive in a cell."""
+        """Returns the reason why the function is not additive in a cell, as text. `again` is true if two calls with the same
+        score returned different results."""
         cell = f"batch row {place[0]}, head {place[1]}, query {q[0]}, key {k[0]}"
-        start = f"the score function {self.name}"
         if again:
-            return f"{start} gives different results for the same score in {cell}: it depends on random numbers or on state that changes"
+            return f"the score function {self.name} gives different results for the same score in {cell}: it depends on random numbers or on state that changes"
         function = self.at[0].function.function  # type: ignore[attr-defined]
         given = (*SCORES, 1e9, -1e9, -8.0)
         made = [Evaluator.raw(_like(self.at[0], _at_score(function, score)), *place, q, k).item() for score in given]
-        start = f"{start} is not additive: in {cell}, it returns {made[0]:.6g} for the score 0 and {made[3]:.6g} for the score 8"
+        start = f"the score function {self.name} is not additive: in {cell}, it returns {made[0]:.6g} for the score 0 and {made[3]:.6g} for the score 8"
         top, bottom, middle = made[4], made[5], made[0]
         cap = (top - bottom) / 2
         if math.isfinite(cap) and 0 < cap < 1e8:
             tanh = [cap * math.tanh(score / cap) for score in given]
             shift = middle
             if all(abs(found - one - shift) <= 1e-4 * (1 + cap) for found, one in zip(made, tanh, strict=True)):
-                more = "" if abs(shift) < 1e-6 else ", and give the number that it adds after the softcap as a bias"
-                return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})){more}"
+                if abs(shift) < 1e-6:
+                    return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g}))"
+                return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})), and give the number that it adds after the softcap as a bias"
         factor = made[1] - made[0]
         if all(abs(found - middle - factor * score) <= 1e-4 * (1 + abs(factor * score)) for found, score in zip(made, given, strict=True)):
             return (
@@ -163,14 +171,15 @@ class _Source:
 
 
 def _like(evaluator: Evaluator, function: Callable[..., Any]) -> Evaluator:
-    """Returns an evaluator of another function that calls it in the same mode."""
+    """Returns an evaluator for `function` with the same mode as `evaluator` (tensors, arrays or single cells)."""
     made = object.__new__(Evaluator)
     made.__dict__.update(evaluator.__dict__, function=function)
     return made
 
 
 class _AtScore:
-    """A score function at one score, as a function of (b, h, q_idx, kv_idx)."""
+    """A score function whose argument `score` is always the same number. It is called like a mask function, with
+    (b, h, q_idx, kv_idx), and returns the modified score."""
 
     def __init__(self, function: Callable[..., Any], score: float) -> None:
         self.function, self.score = function, score
@@ -190,7 +199,7 @@ def _at_score(function: Callable[..., Any], score: float) -> Callable[..., Any]:
 
 
 def _finite(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the mask function of the cells in which a score function does not return -inf."""
+    """Returns a mask function that is true where the score function `function` returns another number than -inf."""
     at_zero = _AtScore(function, 0.0)
 
     def finite(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -200,25 +209,26 @@ def _finite(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _numbers(result: Any, shape: tuple[int, ...]) -> Any:
-    """Returns the result of a score function as float64. Raises `Refused` for other types, NaN and +inf."""
+    """Returns `result`, the result of a score function, as an array of float64 that broadcasts to `shape`. Raises `Refused` for
+    other types, NaN and +inf."""
     if hasattr(result, "detach"):
         result = result.detach().double().cpu().numpy() if result.is_floating_point() else result.detach().cpu().numpy()
     if isinstance(result, bool) or not isinstance(result, (int, float, np.ndarray, np.generic)):
-        raise Refused(f"returns {short(result)}: a score function returns floats, the changed scores")
+        raise Refused(f"the function returns {short(result)}, but a score function must return floats, the changed scores")
     made = np.asarray(result)
     if made.dtype.kind == "b" or made.dtype.kind not in "fiu":
-        raise Refused(f"returns {made.dtype}, not floats: give a function with booleans to nr.from_mask_mod")
+        raise Refused(f"the function returns {made.dtype}, not floats: give a function with booleans to nr.from_mask_mod")
     made = made.astype(np.float64)
     if np.isnan(made).any() or np.isposinf(made).any():
-        raise Refused("returns NaN or +inf")
+        raise Refused("the function returns NaN or +inf")
     try:
         return np.broadcast_to(made, shape)
     except ValueError:
-        raise Refused(f"gives an array of shape {list(made.shape)} for {list(shape)} cells") from None
+        raise Refused(f"the function returns an array of shape {list(made.shape)}, which does not broadcast to the shape {list(shape)} of the cells") from None
 
 
 class _Reduced:
-    """The numbers that a function adds, in the smallest form that holds all of them: by distance, or as an array."""
+    """Collects the numbers that a score function adds, in the smallest sufficient form: a table by distance, or an array."""
 
     def __init__(self, source: _Source) -> None:
         self._source = source
@@ -229,7 +239,9 @@ class _Reduced:
         self._table = np.full((source.heads, 2 * last + 1 if self._by_distance else 0), np.nan)
 
     def add(self, place: tuple[int, int], q: NDArray[np.int64], bias: Numbers) -> None:
-        """Adds the numbers of some queries. Numbers of hidden cells (-inf) have no meaning."""
+        """Adds `bias`, the numbers that the score function adds to the scores of the queries `q`, to the collection; `place` is
+        (batch row, head). Tests whether these numbers depend only on the distance between key and query. Hidden cells (-inf)
+        are ignored."""
         if not self._by_distance:
             return
         distance = np.arange(self._source.shape.kv_len) - q[:, None] + self._reach
@@ -241,7 +253,8 @@ class _Reduced:
         self._by_distance = bool((np.abs(row[at] - values) <= 1e-9 * (1 + np.abs(values))).all())
 
     def arguments(self) -> dict[str, Any]:
-        """Returns keyword arguments of attention."""
+        """Returns the numbers that the score function adds as one keyword argument of `noren.attention`: `alibi` (slopes), `relative`
+        (a table by distance) or `bias`; nothing if all numbers are 0."""
         heads = self._source.shape.heads
         if self._by_distance:
             table = np.broadcast_to(np.nan_to_num(self._table), (heads, self._table.shape[1]))

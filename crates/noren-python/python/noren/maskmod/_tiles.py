@@ -14,44 +14,49 @@ from ._nodes import Bounder, Node, Ranges, Wide, evaluate
 from ._trace import Trace
 
 SIDE = 64
-"""Number of queries of a tile, and of keys."""
+"""Number of queries in a tile, and number of keys in a tile."""
 COARSE = 16
-"""Number of rows of tiles that are computed together, and of columns that are bounded together."""
+"""Number of rows of tiles that are computed together. If the operations of the mask function were recorded, blocks of `COARSE` rows
+and `COARSE` columns of tiles are first classified as a whole: full, empty, or to be examined tile by tile."""
 MOST_MIXED = 1 << 21
 """Maximum number of mixed tiles of one batch row and head; their bits take 1 GiB."""
 MOST_SCALAR = 1 << 25
-"""Maximum number of cells that are evaluated one by one."""
+"""Maximum number of cells of one batch row and head for which the mask function is called, if each call computes one cell."""
 MOST_EVALUATED = 1 << 35
-"""Maximum number of cells of one batch row and head that the function itself evaluates in arrays."""
+"""Maximum number of cells of one batch row and head for which the mask function is called, if each call computes many cells."""
 AT_ONCE = 1 << 20
-"""Number of cells that are evaluated in one call."""
+"""Maximum number of cells that are computed at once: in one call of the mask function, or in one evaluation of its recorded
+operations."""
 CHECKED = 128
-"""Number of random cells that are evaluated again, alone."""
+"""Number of random cells that are checked: the mask function is called again for each of them alone."""
 CHECKED_QUERIES = 16
-"""Number of random queries whose keys are compared with the caller's bounds."""
+"""Number of random queries for which the caller's bounds are compared with the function."""
 EMPTY, FULL, MIXED = 0, 1, 2
 _FULL_SLOT = 0xFFFFFFFF
 
 KeyRanges = Sequence[tuple[int, int]]
 Bounds = Callable[[int, int, int, int], tuple[KeyRanges, KeyRanges]]
-"""A function of (batch row, head, first query, query after the last). Returns two lists of (first key, key after the last): the keys
-that at least one of the queries reads, and the keys that every one reads."""
+"""A function of (batch row, head, first query, query after the last). Returns two lists of (first key, key after the last): the
+keys that at least one of these queries reads, and the keys that all of these queries read."""
 
 States = NDArray[np.int8]
 Ints = NDArray[np.int64]
 
 
 class Tiler:
-    """Computes tiles. `trace` has the recorded operations of the function, or is None; `bounds` are the caller's bounds, or None."""
+    """Computes the tiles of a mask function. `trace` has the recorded operations of the function, or is None. `bounds` is the
+    function that the caller gave to limit the evaluated cells, or None."""
 
     def __init__(self, evaluator: Evaluator, trace: Trace | None, bounds: Bounds | None, name: str) -> None:
         self.evaluator, self.trace, self.bounds, self.name = evaluator, trace, bounds, name
 
     def __call__(self, batch: int, head: int, first: int, end: int, keys_end: int) -> tuple[bytes, bytes]:
-        """Returns runs of tiles and bits, as `noren._noren.tile_function` reads them.
+        """Returns the tiles that are not empty in the rows of tiles from `first` to `end`, as the two arrays of bytes (tiles, bits)
+        that `noren._noren.tile_function` reads.
 
-        Runs are numbers of 32 bits: (row of tiles, first tile, tile after the last, index of the bits of the first tile or 2^32 - 1
-        for full tiles). Bits are 64 numbers of 64 bits for each mixed tile: one number for each query.
+        `tiles` has four numbers of 32 bits for each run of neighbouring tiles: the row of tiles; the column of the first tile; the
+        column after the last tile; for mixed tiles the index in `bits` of the first tile, for full tiles 2^32 - 1. `bits` has 64
+        numbers of 64 bits for each mixed tile: one number for each query, in which each key has one bit.
         """
         if self.trace is not None:
             try:
@@ -74,9 +79,10 @@ class Tiler:
         return found.packed()
 
     def _check_tables(self, place: tuple[int, int], queries: tuple[int, int], keys_end: int) -> None:
-        """Calls the function in a cell in which it reads captured data beyond its end by the trace, so that it raises its error.
+        """Finds a cell in which, according to the recorded operations, the function reads captured data beyond its end, and
+        calls the function there. The call raises the function's exception.
 
-        Raises `_Differs` if the function does not raise an error there.
+        Raises `_Differs` if the function raises no exception there.
         """
         assert self.trace is not None
         if self.trace.fails.op == "const" and not self.trace.fails.value:
@@ -96,7 +102,7 @@ class Tiler:
 
 
 class _Differs(Exception):
-    """A cell that was evaluated twice has two results; the message names the cell."""
+    """Raised if two evaluations of the same cell gave different results; the message names the cell."""
 
 
 class Region:
@@ -115,7 +121,7 @@ class Region:
         self._bounder = Bounder(node) if node is not None else None
 
     def compute(self) -> None:
-        """Computes all tiles. Raises `Error` if there are too many mixed tiles, and the errors of the function."""
+        """Computes all tiles. Raises `Error` if there are too many mixed tiles, and passes on the errors of the mask function."""
         if self.tiler.bounds is None:
             self._check_budget(self.rows * self.columns * SIDE * SIDE)
         for first in range(0, self.rows, COARSE):
@@ -124,19 +130,24 @@ class Region:
             self._store(row, column)
 
     def _check_budget(self, cells: int) -> None:
-        """Raises `Error` if the function itself must evaluate more cells than the limit."""
+        """Raises `Error` if `cells`, the number of cells for which the mask function must be called, exceeds the maximum."""
         scalar = self.tiler.evaluator.mode == "scalar"
         most = MOST_SCALAR if scalar else MOST_EVALUATED
         if self.node is None and cells > most:
-            how = "one cell at a time" if scalar else "in arrays"
-            fix = "write it with operators of tensors (&, |, torch.where), or give bounds=" if scalar else "give bounds="
+            name, q_len = self.tiler.name, self.queries[1] - self.queries[0]
+            if scalar:
+                raise Error(
+                    f"the mask function {name} is evaluated one cell at a time, and needs more than {most} cells for {q_len} queries and "
+                    f"{self.keys_end} keys: write it with operators of tensors (&, |, torch.where), or give bounds="
+                )
             raise Error(
-                f"the mask function {self.tiler.name} is evaluated {how}, and needs more than {most} cells for "
-                f"{self.queries[1] - self.queries[0]} queries and {self.keys_end} keys: {fix}"
+                f"the mask function {name} is evaluated in arrays, and needs more than {most} cells for {q_len} queries and "
+                f"{self.keys_end} keys: give bounds="
             )
 
     def _classify(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Adds the full tiles of rows of tiles to `runs`, and returns the (row, column) of tiles that must be evaluated."""
+        """Classifies the tiles in the rows of tiles `rows`: full, empty, or open (the cells must be evaluated). Returns (rows,
+        columns) of the open tiles."""
         if self._bounder is not None:
             states = self._bounded(rows)
         elif self.tiler.bounds is not None:
@@ -154,7 +165,9 @@ class Region:
         return {"b": (batch, batch), "h": (head, head), "q": q, "k": k}
 
     def _bounded(self, rows: Ints) -> States:
-        """Returns the states of tiles from the ranges of the traced expression: first of large blocks, then of their tiles."""
+        """Returns the state of each tile in the rows of tiles `rows`: full, empty, or open (its cells must be evaluated). The
+        states follow from the ranges of the recorded expression. These are computed for large blocks first, then for the tiles
+        in open blocks."""
         assert self._bounder is not None
         start = self.queries[0] + rows * SIDE
         q = (start[:, None], np.minimum(start + SIDE, self.queries[1])[:, None] - 1)
@@ -172,7 +185,8 @@ class Region:
         return states
 
     def _given(self, row: int) -> States:
-        """Returns the states of a row of tiles from the caller's bounds."""
+        """Returns the state of each tile in one row of tiles, according to the caller's bounds: full, empty, or open (its cells
+        must be evaluated)."""
         bounds = self.tiler.bounds
         assert bounds is not None
         first = self.queries[0] + row * SIDE
@@ -181,8 +195,7 @@ class Region:
             some, every = ([(int(a), int(z)) for a, z in part] for part in bounds(*self.place, first, end))
         except Exception as error:  # the function of the caller may raise anything
             raise Error(
-                f"bounds= of the mask function {self.tiler.name} fails for queries {first} to {end}: return two lists of (first key, "
-                f"key after the last): keys that some query reads, keys that every query reads ({type(error).__name__}: {error})"
+                f"bounds= of the mask function {self.tiler.name} fails for queries {first} to {end}: it must return two lists of (first key, key after the last): the keys that at least one query reads, and the keys that every query reads ({type(error).__name__}: {error})"
             ) from error
         for a, z in (*some, *every):
             if z < a:
@@ -199,7 +212,8 @@ class Region:
         return states
 
     def _store(self, row: Ints, column: Ints) -> None:
-        """Evaluates mixed tiles, and appends all tiles of the strip to `runs` and `bits`."""
+        """Evaluates the cells of the open tiles; `row` and `column` are the indices of these tiles. Appends the tiles of the
+        current rows that are not empty to `runs`, and the bits of the mixed tiles to `bits`."""
         words: list[NDArray[np.uint8]] = []
         strip = (row // COARSE * COARSE)[0] if len(row) else 0
         for tiles, cells in self._evaluated(row, column):
@@ -218,7 +232,7 @@ class Region:
         if self.mixed > MOST_MIXED:
             raise Error(
                 f"the mask function {self.tiler.name} has more than {MOST_MIXED} mixed tiles for batch row {self.place[0]}, head "
-                f"{self.place[1]}: combine it with a mask that leaves fewer tiles, inside the function"
+                f"{self.place[1]}: add a condition inside the function that allows fewer cells, such as a window"
             )
         self.bits.extend(words)
         if not len(at_row):
@@ -233,7 +247,8 @@ class Region:
     _strip = 0
 
     def _evaluated(self, row: Ints, column: Ints) -> Any:
-        """Yields (indices of tiles, cells `[tiles, 64, 64]`). Cells beyond the queries and keys are copies of the last ones."""
+        """Evaluates tiles in groups. Yields (indices of the tiles of a group, their cells `[tiles, 64, 64]`). Cells after the
+        last query or key are copies of the cells of the last query or key."""
         if self.node is not None:
             count = AT_ONCE // SIDE**2
             for start in range(0, len(row), count):
@@ -262,7 +277,8 @@ class Region:
         return q[:, :, None] & (column[:, None] * SIDE + side < self.keys_end)[:, None, :]
 
     def check_cells(self) -> None:
-        """Evaluates random cells again, alone, and compares them. Raises `_Differs`, or `Error` if the caller's bounds are wrong."""
+        """Evaluates random cells again, one cell in each call, and compares the results with the tiles. Raises `_Differs` if a
+        result differs, and `Error` if the caller's bounds are wrong."""
         runs = np.concatenate(self.runs) if self.runs else np.zeros((0, 4), np.uint32)
         words = np.concatenate(self.bits) if self.bits else np.zeros((0, SIDE, SIDE // 8), np.uint8)
         rng = np.random.default_rng(0)
@@ -286,8 +302,8 @@ class Region:
                 raise _Differs(cell)
 
     def _check_bounds(self, rng: np.random.Generator) -> None:
-        """Compares the caller's bounds with the function for random queries: with all keys, or with those of random tiles and of the
-        tiles at the ends of the bounds. Raises `Error` if the bounds are wrong.
+        """Compares the caller's bounds with the function for random queries: for all keys, or for the keys of random tiles and
+        of the tiles at the ends of the bounds. Raises `Error` if the bounds are wrong.
         """
         most = 4 if self.tiler.evaluator.mode == "scalar" else 1024
         for _ in range(CHECKED_QUERIES):
@@ -303,14 +319,14 @@ class Region:
             wrong = np.flatnonzero(np.where(truth, state == EMPTY, state == FULL))
             if len(wrong):
                 reads = bool(truth[wrong[0]])
-                says = "no query near it reads the key" if reads else "every query near it reads the key"
+                says = "no query in this row of tiles reads the key" if reads else "every query in this row of tiles reads the key"
                 raise Error(
                     f"bounds= of the mask function {self.tiler.name} are wrong for batch row {self.place[0]}, head {self.place[1]}, query "
                     f"{q}, key {keys[wrong[0]]}: by the bounds, {says}, but the function returns {reads}"
                 )
 
     def packed(self) -> tuple[bytes, bytes]:
-        """Returns the runs and the bits as bytes."""
+        """Returns (groups of consecutive tiles, bits of the mixed tiles) as bytes, in the form that `Tiler.__call__` returns."""
         return b"".join(part.tobytes() for part in self.runs), b"".join(part.tobytes() for part in self.bits)
 
 
@@ -320,7 +336,8 @@ def _states(ranges: Ranges, shape: tuple[int, int]) -> States:
 
 
 def _lines(row: Ints, column: Ints, most: int) -> list[Ints]:
-    """Returns lists of indices of tiles: tiles of one row with consecutive columns, at most `most` in a list."""
+    """Returns groups of tiles, each as a list of indices in `row` and `column`. The tiles of a group are in one row of tiles,
+    in consecutive columns; a group has at most `most` tiles."""
     if not len(row):
         return []
     breaks = np.flatnonzero((np.diff(row) != 0) | (np.diff(column) != 1)) + 1

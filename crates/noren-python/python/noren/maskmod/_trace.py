@@ -1,4 +1,4 @@
-"""Traces a mask function: runs it once for each path of its conditions, with values that record the operations."""
+"""Traces a mask function: calls it once for each path through its conditions, with values that record their operations."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from ._nodes import FAR, VARIABLES, Graph, Kind, Node
 MOST_PATHS = 256
 """Maximum number of paths through the conditions (`if`, `and`, `or`) of a function."""
 MOST_ENTRIES = 1 << 26
-"""Maximum number of entries of a captured array."""
+"""Maximum number of entries of a captured array that the function may index."""
 
 
 class Untraceable(Exception):
-    """The function does something that a trace cannot record; the message has the reason."""
+    """Raised if the function does something that a trace cannot record; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The recorded operations of a function: its result, and the condition that it reads captured data beyond its end."""
+    """The recorded operations of a function: the expression of its result, and a condition that is true in cells in which the
+    function reads captured data beyond the end of the data."""
 
     result: Node
     fails: Node
 
 
 class Traced:
-    """A value that records the operations of a function. It stands for one number of each cell."""
+    """A value that records the operations of a function. It represents one number for each cell."""
 
     __slots__ = ("node", "paths")
     __hash__ = None  # type: ignore[assignment]
@@ -63,32 +64,32 @@ class Traced:
         return self.paths.decide(_as_bool(self.node, self.paths))
 
     def __index__(self) -> NoReturn:
-        raise Untraceable("uses an index as a number of Python, such as the index of a list")
+        raise Untraceable("the function uses a value that depends on b, h, q_idx or kv_idx where a Python number is required, such as the index of a list")
 
     __int__ = __float__ = __complex__ = __index__
 
     def item(self) -> NoReturn:
-        raise Untraceable("calls item() of an index")
+        raise Untraceable("the function calls item() of a value that depends on b, h, q_idx or kv_idx")
 
     def __iter__(self) -> NoReturn:
-        raise Untraceable("iterates over an index")
+        raise Untraceable("the function iterates over a value that depends on b, h, q_idx or kv_idx")
 
     def __getattr__(self, name: str) -> Any:
         handler = _HANDLERS.get(name)
         if handler is None:
-            raise Untraceable(f"uses {name} of an index")
+            raise Untraceable(f"the function uses the attribute {name} of a value that depends on b, h, q_idx or kv_idx, which cannot be recorded")
         return lambda *args, **kwargs: self.paths.call(name, (self, *args), kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__":
-            raise Untraceable(f"uses {ufunc.__name__}.{method}")
+            raise Untraceable(f"the function uses {ufunc.__name__}.{method}, an operation that cannot be recorded")
         return self.paths.call(ufunc.__name__, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self.paths.call(func.__name__, args, kwargs)
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise Untraceable("converts an index to an array")
+        raise Untraceable("the function converts a value that depends on b, h, q_idx or kv_idx to an array")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -122,7 +123,8 @@ for _name in ("neg", "abs", "invert", "pos"):
 
 
 class Table:
-    """A captured list or NumPy array that takes traced indices; everything else is that of the list or array."""
+    """A captured list or NumPy array that can be indexed with traced values; in all other respects, it behaves like the list or
+    array."""
 
     def __init__(self, held: Any, paths: _Paths) -> None:
         self._held, self._paths = held, paths
@@ -140,7 +142,7 @@ class Table:
 
     def __contains__(self, item: Any) -> bool:
         if isinstance(item, Traced):
-            raise Untraceable("tests whether an index is in a collection")
+            raise Untraceable("the function tests whether a value that depends on b, h, q_idx or kv_idx is in a collection")
         return item in self._held
 
     def __getattr__(self, name: str) -> Any:
@@ -148,7 +150,7 @@ class Table:
 
 
 class _Rows:
-    """A table of which the first indices are given."""
+    """A table for which only some of its indices are given up to now: the result of `table[b]` in `table[b][k]`."""
 
     def __init__(self, table: Any, index: tuple[Node, ...], paths: _Paths) -> None:
         self._table, self._index, self._paths = table, index, paths
@@ -157,11 +159,11 @@ class _Rows:
         return self._paths.entry(self._table, (*self._index, *self._paths.indices(index)))
 
     def __getattr__(self, name: str) -> Any:
-        raise Untraceable(f"uses {name} of a row of a captured array")
+        raise Untraceable(f"the function uses the attribute {name} of a row of a captured array, which cannot be recorded")
 
 
 def _find(value: Any) -> Traced | None:
-    """Returns a traced value inside of tuples, lists and dicts, or None if there is none."""
+    """Returns the first traced value in `value`, which may be nested tuples, lists and dicts; None if there is none."""
     if isinstance(value, Traced):
         return value
     if isinstance(value, (tuple, list)):
@@ -170,26 +172,28 @@ def _find(value: Any) -> Traced | None:
 
 
 class _Paths:
-    """The path that a run of the function takes: the decisions of its conditions."""
+    """The paths of a function through its conditions (`if`, `and`, `or`). One call of the function takes one path: a list of
+    decisions."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tables: dict[int, tuple[Any, np.ndarray[Any, Any]]] = {}
         self.narrow: dict[int, str] = {}
-        """The number types of captured arrays whose sums may wrap around, by the id of the recorded array."""
+        """For captured arrays whose number type has few bits, so that sums may wrap around: the number type, by the id of the
+        recorded array."""
         self._plan: list[bool] = []
         self._taken: list[tuple[Node, bool]] = []
         self._fails: list[Node] = []
 
     def all(self, run: Callable[[], Any]) -> Trace:
-        """Runs the function over all paths."""
+        """Calls `run` once for each path through the conditions of the function, and returns the operations of all paths."""
         parts: list[Node] = []
         pending: list[list[bool]] = [[]]
         count = 0
         while pending:
             count += 1
             if count > MOST_PATHS:
-                raise Untraceable(f"has more than {MOST_PATHS} paths through its conditions")
+                raise Untraceable(f"the function has more than {MOST_PATHS} paths through its conditions")
             self._plan, self._taken = pending.pop(), []
             start = len(self._plan)
             result = self._boolean(run())
@@ -202,7 +206,8 @@ class _Paths:
         return [node if true else self.not_(node) for node, true in self._taken]
 
     def decide(self, condition: Node) -> bool:
-        """Returns whether this run takes the path on which a condition is true."""
+        """Returns the decision of the current call at a condition: true if the call takes the path on which the condition is
+        true."""
         if condition.op == "const":
             return bool(condition.value)
         for node, true in self._taken:
@@ -216,31 +221,32 @@ class _Paths:
     def _boolean(self, result: Any) -> Node:
         node = self.lift(result)
         if node.kind != "bool":
-            raise Untraceable("returns a number")
+            raise Untraceable("the function returns a number, not a boolean")
         return node
 
     def not_(self, node: Node) -> Node:
         return node.args[0] if node.op == "not" else self.graph.make("not", (node,), None, "bool")
 
     def lift(self, value: Any) -> Node:
-        """Returns the node of a traced value, a number of Python, NumPy or a tensor without dimensions."""
+        """Converts a traced value, a number of Python or NumPy, or a tensor without dimensions to a node."""
         if isinstance(value, Traced):
             return value.node
         if isinstance(value, (bool, int)):
             if abs(value) > FAR:
-                raise Untraceable("computes with a number of more than 60 bits")
+                raise Untraceable("the function computes with a number of more than 60 bits")
             return self.graph.const(value)
         if isinstance(value, (np.bool_, np.integer)):
             return self.graph.const(value.item())
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             return self.lift(value.item())
-        raise Untraceable(f"computes with {type(value).__name__} values")
+        raise Untraceable(f"the function computes with a value of the type {type(value).__name__}, not with whole numbers or booleans")
 
     def wide(self, value: Any) -> Node:
-        """Returns the node of an operand of arithmetic. Raises `Untraceable` for entries of arrays of narrow numbers."""
+        """Returns the node of an operand of arithmetic. Raises `Untraceable` for an entry of an array whose number type has few
+        bits, because a sum of such entries may wrap around."""
         node = self.lift(value)
         if node.op == "table" and id(node.value) in self.narrow:
-            raise Untraceable(f"computes with entries of a captured array of {self.narrow[id(node.value)]}, which may wrap around")
+            raise Untraceable(f"the function computes with entries of a captured array of {self.narrow[id(node.value)]}, which may wrap around")
         return node
 
     def indices(self, index: Any) -> tuple[Node, ...]:
@@ -248,7 +254,7 @@ class _Paths:
         return tuple(self.lift(part) for part in given)
 
     def gather(self, held: Any, index: Any) -> Any:
-        """Returns the entry of a captured array at traced indices."""
+        """Returns the entry of a captured array (`held`) at an index that contains traced values."""
         known = self.tables.get(id(held))
         if known is None:
             known = self.tables[id(held)] = (held, _array(held))
@@ -259,11 +265,11 @@ class _Paths:
 
     def entry(self, table: np.ndarray[Any, Any], index: tuple[Node, ...]) -> Any:
         if any(node.kind == "bool" for node in index):
-            raise Untraceable("indexes a captured array with booleans")
+            raise Untraceable("the function indexes a captured array with booleans")
         if len(index) < table.ndim:
             return _Rows(table, index, self)
         if len(index) > table.ndim:
-            raise IndexError(f"too many indices for a captured array of {table.ndim} dimensions")
+            raise IndexError(f"{len(index)} indices are given for a captured array of {table.ndim} dimensions")
         for part, size in zip(index, table.shape, strict=True):
             outside = [
                 self.graph.make("lt", (part, self.graph.const(-size)), None, "bool"),
@@ -280,11 +286,11 @@ class _Paths:
             if isinstance(args[0], Traced):
                 if args[1] in ((), Ellipsis):
                     return args[0]
-                raise Untraceable("indexes an index")
+                raise Untraceable("the function indexes a value that depends on b, h, q_idx or kv_idx")
             return self.gather(*args)
         handler = _HANDLERS.get(plain)
         if handler is None:
-            raise Untraceable(f"calls {name}")
+            raise Untraceable(f"the function calls {name}, an operation that cannot be recorded")
         made = handler(self, *args, **kwargs)
         return Traced(made, self) if isinstance(made, Node) else made
 
@@ -295,13 +301,13 @@ def _array(held: Any) -> np.ndarray[Any, Any]:
         held = held.detach().cpu().numpy()
     made = np.array(held)
     if made.size > MOST_ENTRIES:
-        raise Untraceable(f"reads a captured array of {made.size} entries")
+        raise Untraceable(f"the function reads a captured array of {made.size} entries; arrays of up to {MOST_ENTRIES} are supported")
     if made.size == 0:
-        raise Untraceable("reads an empty captured array")
+        raise Untraceable("the function reads an empty captured array")
     if made.dtype == np.bool_:
         return made
     if made.dtype.kind not in "iu" or made.ndim == 0:
-        raise Untraceable(f"reads a captured array of {made.dtype} values")
+        raise Untraceable(f"the function reads a captured array of {made.dtype} values and {made.ndim} dimensions; only booleans or integers with at least 1 dimension are supported")
     return made.astype(np.int64)
 
 
@@ -327,7 +333,7 @@ def _number(op: str) -> Callable[..., Node]:
         if one.kind == other.kind == "bool":
             if op == "mul":
                 return paths.graph.make("and", (one, other), None, "bool")
-            raise Untraceable("adds or subtracts booleans")
+            raise Untraceable("the function adds or subtracts booleans")
         return paths.graph.make(op, (_as_int(one, paths), _as_int(other, paths)))
 
     return run
@@ -337,8 +343,12 @@ def _divide(op: str) -> Callable[..., Node]:
     def run(paths: _Paths, a: Any, b: Any, *, rounding_mode: str = "floor") -> Node:
         one, other = (paths.lift(part) for part in (a, b))
         positive = other.op in ("const", "table") and other.kind == "int" and np.min(other.value, initial=1) >= 1
-        if not positive or one.kind == "bool" or rounding_mode != "floor":
-            raise Untraceable("divides by something else than constants or captured numbers above 0")
+        if one.kind == "bool":
+            raise Untraceable("the function divides a boolean")
+        if not positive:
+            raise Untraceable("the function divides by something else than whole numbers of 1 or more that are constants or captured")
+        if rounding_mode != "floor":
+            raise Untraceable(f"the function divides with rounding_mode={rounding_mode!r}, not with 'floor'")
         return paths.graph.make(op, (one, other))
 
     return run
@@ -346,7 +356,7 @@ def _divide(op: str) -> Callable[..., Node]:
 
 def _divided(paths: _Paths, a: Any, b: Any, *, rounding_mode: str | None = None) -> Node:
     if rounding_mode != "floor":
-        raise Untraceable("divides with a fraction as the result")
+        raise Untraceable(f"the function divides with rounding_mode={rounding_mode!r}, not with 'floor'")
     return _divide("floordiv")(paths, a, b)
 
 
@@ -387,12 +397,12 @@ def _invert(paths: _Paths, value: Any) -> Node:
 
 
 def _cast(paths: _Paths, value: Any, *args: Any, **kwargs: Any) -> Node:
-    """Records `to` and `astype`: a conversion to a type, or to a device."""
+    """Records a call of `to` or `astype`: the conversion of a value to a type or to a device."""
     node = paths.lift(value)
     for given in (*args, *kwargs.values()):
         name = getattr(given, "__name__", str(given)).rsplit(".")[-1]
         if name.startswith(("float", "bfloat", "half", "double", "complex", "uint", "int8", "int16")):
-            raise Untraceable(f"converts to {name}")
+            raise Untraceable(f"the function converts a value to {name}; only conversions to bool, int and long are supported")
         if name.startswith("bool"):
             node = _as_bool(node, paths)
         elif name.startswith(("int", "long")):
@@ -406,7 +416,7 @@ def _filled(number: bool | int | None) -> Callable[..., Node]:
         name = str(dtype)
         as_bool = "bool" in name or (dtype is None and paths.lift(like).kind == "bool")
         if "float" in name:
-            raise Untraceable(f"makes values of {name}")
+            raise Untraceable(f"the function makes an array of {name}; only booleans and integers can be recorded")
         return paths.graph.const(bool(value) if as_bool else int(value))
 
     return run
@@ -444,7 +454,8 @@ def _handlers() -> dict[str, Callable[..., Any]]:
     add("logical_not", lambda paths, a: paths.not_(_as_bool(paths.lift(a), paths)))
     add("neg negative", _alone_number("neg"))
     add("abs absolute", _alone_number("abs"))
-    add("pos positive clone contiguous detach cpu cuda", _same)
+    for unchanged in ("pos", "positive", "clone", "contiguous", "detach", "cpu", "cuda"):
+        add(unchanged, _same)
     add("minimum min", _number("min"))
     add("maximum max", _number("max"))
     add("where", _where)
@@ -476,13 +487,14 @@ def trace(function: Callable[..., Any]) -> Trace:
     except Untraceable:
         raise
     except RecursionError as error:
-        raise Untraceable("has too deep a recursion") from error
+        raise Untraceable("the calls in the function are nested too deeply (RecursionError)") from error
     except Exception as error:  # a function of the caller may fail in any way on values of the trace
-        raise Untraceable(f"raises {type(error).__name__} ({error})") from error
+        raise Untraceable(f"the function raises {type(error).__name__} ({error})") from error
 
 
 def _with_torch(run: Callable[[], Any], paths: _Paths) -> Callable[[], Any]:
-    """Returns `run` with PyTorch's functions and tensors recorded, if PyTorch is imported."""
+    """Returns a function that calls `run` and records the operations of PyTorch's functions and tensors; `run` itself if
+    PyTorch is not imported."""
     if "torch" not in sys.modules:
         return run
     from torch.overrides import TorchFunctionMode
@@ -502,7 +514,8 @@ def _with_torch(run: Callable[[], Any], paths: _Paths) -> Callable[[], Any]:
 
 
 def rebound(value: Any, paths: _Paths, known: dict[int, Any]) -> Any:
-    """Returns a function in which captured lists and NumPy arrays take traced indices, in inner functions too."""
+    """Returns a copy of a function in which captured lists and NumPy arrays can be indexed with traced values, also in the
+    functions inside it."""
     if id(value) in known:
         return known[id(value)]
     if isinstance(value, np.ndarray) and value.ndim:
@@ -520,7 +533,7 @@ def rebound(value: Any, paths: _Paths, known: dict[int, Any]) -> Any:
 
 
 def _function(value: types.FunctionType, paths: _Paths, known: dict[int, Any]) -> Any:
-    """Returns a copy of a function whose captured variables take traced indices."""
+    """Returns a copy of a function whose captured variables can be indexed with traced values."""
     if value.__module__ and value.__module__.split(".")[0] in ("torch", "numpy", "builtins"):
         return value
     cells = [types.CellType() for _ in value.__closure__ or ()]

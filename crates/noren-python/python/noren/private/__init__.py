@@ -1,4 +1,5 @@
-"""Private text: found, traced to tokens, hidden by masks in every layer, and the proof that outputs do not depend on it.
+"""Finds private text and the tokens that contain it, hides these tokens by masks in every layer, and proves that outputs do not
+depend on them.
 
 >>> import noren as nr
 >>> [(f.kind, f.text) for f in nr.private.find("Mail ann@x.example or call +44 20 7946 0958")]
@@ -33,7 +34,8 @@ _WHERE = {"pool": "_pool", "masked": "_masked", "Leak": "_proof", "Proof": "_pro
 
 
 def __getattr__(name: str) -> Any:
-    """Returns what needs PyTorch and transformers, whose modules are imported on first use."""
+    """Returns an object of this module whose code needs PyTorch and transformers. These modules are imported when such an
+    object is first used."""
     if name in _WHERE:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Texts and chats as tokens of a model, with their private tokens."""
+"""Converts texts and chats to a model's tokens, and marks the tokens that contain private text."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Text = str | Sequence[Mapping[str, Any]]
 class Encoded:
     """A batch of texts as tokens, `[batch, length]`, with its private tokens; made by `encode`.
 
-    `Encoded(inputs, tokens)` holds tokens that were made in another manner: `inputs` are arrays or tensors by name, of which
-    "input_ids" is needed, and `tokens` their private tokens.
+    If tokens were not made by `encode`, use `Encoded(inputs, tokens)`: `inputs` are arrays or tensors by name, with at least
+    "input_ids", and `tokens` are the private tokens among them.
     """
 
     arrays: Mapping[str, Any]
-    """The arguments of the model: "input_ids" and "attention_mask", and others that the tokenizer makes."""
+    """The arguments of the model by name: "input_ids", "attention_mask", and others that the tokenizer returns."""
     tokens: Tokens
-    """The private tokens."""
+    """The private tokens of the batch, as `nr.private.locate` returns them."""
     texts: tuple[str, ...] = ()
-    """The texts; of chats, the texts that the template makes."""
+    """The texts; for chats, the texts that the chat template returns. Empty if the tokens were not made by `encode`."""
     found: tuple[Found, ...] = ()
-    """The findings in each text."""
+    """The private parts found in each text, in the order of `texts`."""
     tokenizer: Any = None
-    """The tokenizer; None if the tokens were made in another manner."""
+    """The tokenizer; None if the tokens were not made by `encode`."""
 
     def __repr__(self) -> str:
         return f"<{', '.join(self.arrays)}: {self.tokens!r}>"
@@ -48,17 +48,17 @@ class Encoded:
         if not isinstance(self.arrays, Mapping) or "input_ids" not in self.arrays:
             raise TypeError('the arrays are not the inputs of a model: give a dict such as {"input_ids": ids, "attention_mask": mask}')
         if not isinstance(self.tokens, Tokens):
-            raise TypeError(f"tokens is {type(self.tokens).__name__}: give the private tokens, as nr.private.locate returns them")
+            raise TypeError(f"`tokens` is {type(self.tokens).__name__}: give the private tokens, as nr.private.locate returns them")
         ids = self.arrays["input_ids"]
         shape = tuple(getattr(ids, "shape", ()))
         if shape != self.tokens.shape:
-            raise Error(f"input_ids has shape {list(shape)}, but the private tokens are those of a batch {list(self.tokens.shape)}: give [batch, length] of the same batch")
+            raise Error(f"input_ids has shape {list(shape)}, but the private tokens belong to a batch of shape {list(self.tokens.shape)}: give [batch, length] of the same batch")
         if array("input_ids", ids).dtype.kind not in "iu":
             raise TypeError(f"input_ids holds {ids.dtype}: give whole numbers")
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The tokens, `[batch, length]`."""
+        """Returns the token ids `[batch, length]`."""
         ids = self.arrays["input_ids"]
         return np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids, np.int64)
 
@@ -76,7 +76,7 @@ class Encoded:
         return found
 
     def names(self, row: int = 0) -> list[str]:
-        """Returns the tokens of a batch row as readable text."""
+        """Returns the tokens of the batch row `row` as readable texts, one for each token."""
         self.tokens.row(row)
         row = whole("row", row)
         ids = self.ids[row].tolist()
@@ -100,14 +100,15 @@ def encode(
     padding_side: Literal["left", "right"] | None = None,
     **template: Any,
 ) -> Encoded:
-    """Returns texts as tokens, with the tokens that contain private text.
+    """Converts texts to tokens, and finds the tokens that contain private text.
 
-    `tokenizer` is a fast tokenizer of transformers or a `Tokenizer` of the package tokenizers. `texts` is one text, or a list of texts;
-    a chat (a list of messages) in the place of a text is written with the tokenizer's chat template, with `add_generation_prompt` and the
-    other arguments `template`. `pairs` are the second texts of pairs. Rows are padded to the longest one, on `padding_side` [default: that of the
-    tokenizer]. Rows longer than `max_length` tokens lose tokens of their texts (of a pair, of the longer text), never special tokens. `spans` are ranges
-    of characters that are private in the text (of a chat: in the text that the template makes; of a pair: in its first text); for a list of
-    texts, one entry for each text.
+    `tokenizer` is a fast tokenizer of transformers or a `Tokenizer` of the package tokenizers. `texts` is one text, or a list
+    of texts; an entry may also be a chat (a list of messages), which the tokenizer's chat template converts to a text, with
+    `add_generation_prompt` and the other arguments `template`. If the model reads pairs of texts, `pairs` are the second texts.
+    Rows are padded to the longest one, on `padding_side` [default: that of the tokenizer]. Rows longer than `max_length` tokens
+    are cut: tokens of the text are removed (of a pair, first those of the longer text), never special tokens. `spans` are
+    ranges of characters that are private in the text (of a chat: in the text that the template makes; of a pair: in its first
+    text); for a list of texts, one entry for each text.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> words = Tokenizer(models.WordLevel({"?": 0, "Ask": 1, "Ann": 2, "now": 3}, unk_token="?"))
@@ -125,12 +126,12 @@ def encode(
     if any(chats) and not all(chats):
         raise Error("`texts` has both plain texts and chats: give only texts or only chats")
     if template and not all(chats):
-        raise TypeError(f"{', '.join(template)}: these arguments are for chat templates, but `texts` holds plain texts: leave the arguments out")
+        raise TypeError(f"{', '.join(template)}: these arguments are for chat templates, but `texts` holds plain texts, so leave them out")
     special, prompt = flag("add_special_tokens", add_special_tokens), flag("add_generation_prompt", add_generation_prompt)
     first = [_written(tokenizer, text, prompt, template) for text in listed]
     second = None if pairs is None else check_texts("pairs", [pairs] if isinstance(pairs, str) else pairs)
     if second is not None and len(second) != len(first):
-        raise Error(f"`pairs` has {len(second)} texts, but there are {len(first)} first texts: give one for each")
+        raise Error(f"`pairs` has {len(second)} texts, but there are {len(first)} first texts: give one for each first text")
     most = None if max_length is None else whole("max_length", max_length)
     if most is not None and not 1 <= most <= MOST_TOKENS:
         raise Error(f"max_length is {most}: give a number of tokens from 1 to {MOST_TOKENS}, or None")
@@ -148,7 +149,7 @@ def encode(
 
 def _listed(texts: Any) -> list[Any]:
     if isinstance(texts, Mapping):
-        raise TypeError(f"texts is {short(texts)}: give a text, a chat (a list of messages), or a list of them")
+        raise TypeError(f"`texts` is {short(texts)}: give a text, a chat (a list of messages), or a list of texts or chats")
     return items("texts", texts)
 
 
@@ -157,12 +158,12 @@ def _is_chat(text: Any) -> bool:
 
 
 def _written(tokenizer: Any, text: Any, add_generation_prompt: bool, template: Mapping[str, Any]) -> str:
-    """Returns a text, or the text that the template makes of a chat."""
+    """Returns a text unchanged, and for a chat the text that the chat template returns."""
     if not isinstance(text, str):
         if not _is_chat(text):
-            raise TypeError(f"texts holds {type(text).__name__}: give texts, or chats: lists of messages such as {{\"role\": \"user\", \"content\": \"...\"}}")
+            raise TypeError(f"`texts` holds {type(text).__name__}: give texts, or chats, which are lists of messages such as {{\"role\": \"user\", \"content\": \"...\"}}")
         if not hasattr(tokenizer, "apply_chat_template"):
-            raise TypeError(f"tokenizer is {type(tokenizer).__name__}, which has no chat template: give a tokenizer of transformers, or the written text")
+            raise TypeError(f"`tokenizer` is {type(tokenizer).__name__}, which has no chat template: give a tokenizer of transformers, or the text of the chat")
         if any(name in template for name in ("tokenize", "return_tensors", "return_dict")):
             raise TypeError("tokenize, return_tensors and return_dict are chosen by nr.private.encode: leave them out")
         try:
@@ -177,9 +178,9 @@ def _tokenized(tokenizer: Any, first: list[str], second: list[str] | None, speci
     """Returns an `Encoding` of the package tokenizers for each text, without padding and truncation."""
     plain = hasattr(tokenizer, "encode_batch") and hasattr(tokenizer, "token_to_id")
     if not plain and not (hasattr(tokenizer, "is_fast") and callable(tokenizer)):
-        raise TypeError(f"tokenizer is {type(tokenizer).__name__}: give a fast tokenizer of transformers, or a Tokenizer of the package tokenizers")
+        raise TypeError(f"`tokenizer` is {type(tokenizer).__name__}: give a fast tokenizer of transformers, or a Tokenizer of the package tokenizers")
     if not plain and not tokenizer.is_fast:
-        raise Error(f"{type(tokenizer).__name__} computes no offsets, so private text cannot be traced to its tokens: use the fast tokenizer of the model (AutoTokenizer)")
+        raise Error(f"{type(tokenizer).__name__} returns no character offsets, so private text cannot be traced to its tokens: use the fast tokenizer of the model (AutoTokenizer)")
     if not first:
         return []
     try:
@@ -189,13 +190,13 @@ def _tokenized(tokenizer: Any, first: list[str], second: list[str] | None, speci
     except Exception as error:  # the package tokenizers raises exceptions without a type of their own
         raise Error(f"the tokenizer cannot encode the texts ({type(error).__name__}: {error}): check the texts and the tokenizer's vocabulary") from error
     if found is None:
-        raise Error(f"{type(tokenizer).__name__} returned no offsets: use the fast tokenizer of the model (AutoTokenizer)")
+        raise Error(f"{type(tokenizer).__name__} returned no character offsets: use the fast tokenizer of the model (AutoTokenizer)")
     return list(found)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One row without padding."""
+    """The tokens of one batch row without padding."""
 
     ids: list[int]
     types: list[int]
@@ -203,7 +204,8 @@ class _Row:
 
 
 def _row(encoding: Any, most: int | None, side: str) -> _Row:
-    """Returns the tokens of an encoding, without padding and with at most `most` tokens; tokens are cut at `side`."""
+    """Returns the tokens of an encoding, without padding and with at most `most` tokens; `side` is the side on which tokens of
+    the texts are removed. None: no maximum."""
     whole_row = offsets_of(encoding)
     known = [at for at, real in enumerate(whole_row.real) if real]
     texts = [[at for at in known if whole_row.sequences[at] == number] for number in (0, 1)]
@@ -223,7 +225,8 @@ def _row(encoding: Any, most: int | None, side: str) -> _Row:
 
 
 def _shared(space: int, first: int, second: int) -> list[int]:
-    """Returns the numbers of tokens that two texts keep: the longer one loses tokens first, as in transformers."""
+    """Returns the numbers of tokens that the two texts of a pair keep, if both together may have `space` tokens; `first` and
+    `second` are their lengths. Tokens of the longer text are removed first, as in transformers."""
     short_one, long_one = sorted((first, second))
     long_one = short_one if short_one > space else max(short_one, space - short_one)
     if short_one + long_one > space:
@@ -232,7 +235,8 @@ def _shared(space: int, first: int, second: int) -> list[int]:
 
 
 def _batch(tokenizer: Any, encoded: list[_Row], texts: list[str], found: list[Found], others: list[Found] | None, side: str) -> Encoded:
-    """Returns the batch, whose rows are padded to one length."""
+    """Pads the rows to one length and returns them as a batch; `side` is the side of the padding (`left` or `right`). `found`
+    and `others` are the private parts of the first and second texts."""
     length = max((len(row.ids) for row in encoded), default=0)
     shape = (len(encoded), length)
     if shape[0] * shape[1] > MOST_TOKENS:
@@ -262,7 +266,8 @@ def _padded(row: Offsets, length: int, side: str) -> Offsets:
 
 
 def _padding_id(tokenizer: Any) -> int:
-    """Returns the token of padding: the tokenizer's, else the token that ends a text, else 0; attention_mask hides it."""
+    """Returns the token id for padding: that of the tokenizer's padding token, otherwise that of its token for the end of a
+    text, otherwise 0. The id has no effect on outputs, because `attention_mask` hides padding."""
     padding = getattr(tokenizer, "padding", None)
     known = [padding.get("pad_id")] if isinstance(padding, dict) else []
     for found in [*known, *(getattr(tokenizer, name, None) for name in ("pad_token_id", "eos_token_id"))]:

@@ -1,4 +1,4 @@
-"""Private text: detectors, and the findings in a text."""
+"""Private text: the detectors, and their findings in a text."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ MOST_TEXTS = 1 << 20
 """The maximum number of texts of a batch."""
 
 Kinds = str | Iterable[str]
-"""Names of kinds, as a list or with commas between them; "all" stands for `KINDS`."""
+"""The kinds of private text to search for, as a list of names or as names separated by commas; "all" means all of `KINDS`."""
 Words = str | Iterable[str] | Mapping[str, str | Iterable[str]]
-"""Words and phrases of the kind "word", or lists of them by kind."""
+"""Words and phrases to find: a list, whose kind is "word", or a dict from kinds to lists."""
 Spans = Iterable[tuple[int, int]] | Mapping[str, Iterable[tuple[int, int]]]
-"""Ranges of characters (first, after the last) of the kind "span", or lists of them by kind."""
+"""Ranges of characters that are private, as (first, after the last): a list, whose kind is "span", or a dict from kinds to
+lists."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A private text: the characters `start` to `end` (without `end`) of a text."""
+    """One private part of a text: its characters from `start` to before `end`."""
 
     kind: str
     """The kind of private text, such as "email"."""
     start: int
-    """The index of the first character, from 0."""
+    """The index in the text of the first character of the private part, from 0."""
     end: int
-    """The index after the last character."""
+    """The index in the text after the last character of the private part."""
     text: str = field(repr=False)
-    """The private text. The `repr` leaves it out, so that it is not in logs."""
+    """The private characters. The `repr` of a finding leaves them out, so that they do not appear in logs."""
 
 
 @dataclass(frozen=True)
 class Found(Sequence[Finding]):
-    """The findings in one text, sorted by their start, with the kinds that were looked for.
+    """The findings in one text, sorted by their start, with the kinds of private text for which the text was searched.
 
-    Findings of different kinds may overlap. Text that any detector found is private.
+    Findings of different kinds may overlap. A character is private if at least one finding contains it.
     """
 
     text: str = field(repr=False)
-    """The text."""
+    """The text in which the detectors searched."""
     findings: tuple[Finding, ...]
-    """The findings."""
+    """The findings, sorted by their start."""
     looked_for: tuple[str, ...] = field(repr=False)
-    """The kinds that were looked for."""
+    """The kinds of private text for which the text was searched."""
     not_looked_for: str = field(repr=False)
-    """A sentence that names the kinds that were not looked for."""
+    """A sentence that names the kinds of private text for which the text was not searched."""
 
     def __post_init__(self) -> None:
         check_text("text", self.text)
         found = tuple(items("findings", self.findings))
         for finding in found:
             if not isinstance(finding, Finding):
-                raise TypeError(f"findings holds {type(finding).__name__}: give nr.private.Finding(kind, start, end, text)")
+                raise TypeError(f"`findings` holds {type(finding).__name__}: give nr.private.Finding(kind, start, end, text)")
             check_text("the kind of a finding", finding.kind)
             if _span("a finding", (finding.start, finding.end))[1] > len(self.text):
-                raise Error(f"a finding is {(finding.start, finding.end)}, but the text has {len(self.text)} characters: give findings in this text")
+                raise Error(f"a finding has the range {(finding.start, finding.end)}, but the text has {len(self.text)} characters: give findings in this text")
         object.__setattr__(self, "findings", tuple(sorted(found, key=lambda finding: (finding.start, finding.end))))
 
     @overload
@@ -76,9 +77,10 @@ class Found(Sequence[Finding]):
         return len(self.findings)
 
     def parts(self) -> list[tuple[str, str | None]]:
-        """Returns the text in parts: (text, None) for public text, (text, kinds) for private text.
+        """Returns the consecutive parts of the text: (characters, None) for a public part, (characters, kinds) for a private
+        part.
 
-        Findings that overlap are one part, whose kinds have "+" between them.
+        Overlapping findings become one part, whose kinds are joined by "+".
         """
         merged: list[tuple[int, int, list[str]]] = []
         for finding in self.findings:
@@ -96,17 +98,18 @@ class Found(Sequence[Finding]):
         return [part for part in out if part[0]]
 
     def redacted(self, replacement: str = "[{kind}]") -> str:
-        """Returns the text with `replacement` in place of each private part; `{kind}` in it stands for the kind.
+        """Returns a copy of the text in which `replacement` replaces each private part. In `replacement`, `{kind}` stands for
+        the kind of the part.
 
         >>> find("Mail ann@x.example now", "email").redacted()
         'Mail [email] now'
         """
         if not isinstance(replacement, str):
-            raise TypeError(f'replacement is {short(replacement)}: give a text such as "[{{kind}}]"')
+            raise TypeError(f'`replacement` is {short(replacement)}: give a text such as "[{{kind}}]"')
         return "".join(text if kind is None else replacement.replace("{kind}", kind) for text, kind in self.parts())
 
     def marked(self) -> str:
-        """Returns the text with brackets around private parts."""
+        """Returns a copy of the text with brackets around each private part."""
         return "".join(text if kind is None else f"⟦{text}⟧" for text, kind in self.parts())
 
 
@@ -114,7 +117,7 @@ class Found(Sequence[Finding]):
 class Recognizer:
     """A function that finds kinds of private text, such as a model that finds names.
 
-    `find` takes a text and returns tuples (kind, first character, character after the last).
+    `find` takes a text and returns tuples (kind, index of the first character, index after the last).
 
     >>> names = Recognizer(["name"], lambda text: [("name", 0, 3)])
     >>> find("Ann is here", [], recognizers=[names])[0]
@@ -122,9 +125,9 @@ class Recognizer:
     """
 
     kinds: Sequence[str]
-    """The kinds that the function finds."""
+    """The kinds of private text that the function finds."""
     find: Callable[[str], Iterable[tuple[str, int, int]]]
-    """The function."""
+    """A function of a text that returns tuples (kind, index of the first character, index after the last)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(_names("kinds", self.kinds)))
@@ -132,14 +135,15 @@ class Recognizer:
             raise TypeError(f"`find` is {short(self.find)}: give a function of a text that returns tuples (kind, start, end)")
 
     def _findings(self, text: str, first: int) -> list[tuple[int, int, int]]:
-        """Returns (index of the kind, start, end); `first` is the index of the recognizer's first kind."""
+        """Returns the findings of this recognizer in `text` as (index of the kind, start, end). The index counts the kinds of
+        all recognizers; `first` is the index of this recognizer's first kind."""
         found = self.find(text)
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
-            raise TypeError(f"a recognizer returned {short(found)}: return a list of tuples (kind, start, end)")
+            raise TypeError(f"a recognizer returned {short(found)}: its function must return a list of tuples (kind, start, end)")
         out = []
         for item in items("the result of a recognizer", found):
             if not isinstance(item, (tuple, list)) or len(item) != 3 or not isinstance(item[0], str) or item[0] not in self.kinds:
-                raise Error(f"a recognizer of {', '.join(self.kinds)} returned {short(item)}: return tuples (kind, start, end) with one of its kinds")
+                raise Error(f"a recognizer of the kinds {', '.join(self.kinds)} returned {short(item)}: its function must return tuples (kind, start, end) with one of these kinds")
             start, end = _span("a finding of a recognizer", item[1:])
             out.append((first + self.kinds.index(item[0]), start, end))
         return out
@@ -148,9 +152,10 @@ class Recognizer:
 class Detectors:
     """Detectors of private text, to be used for many texts.
 
-    `kinds` are names of built-in detectors (`KINDS`) [default: all of them]. `words` are words and phrases, found in upper and
-    lower case: a list (of the kind "word"), or a dict of lists by kind. `patterns` is a dict of regular expressions by kind, in the syntax
-    of Rust's crate regex: every search takes linear time. `recognizers` find kinds that have no pattern, such as names.
+    `kinds` are names of built-in detectors (`KINDS`) [default: all of them]. `words` are words and phrases, found without
+    regard to case: a list (of the kind "word"), or a dict from kinds to lists. `patterns` is a dict from kinds to regular
+    expressions, in the syntax of Rust's crate regex, which searches in linear time. `recognizers` find kinds that have no
+    pattern, such as names.
 
     >>> detectors = Detectors("email,phone", words={"name": ["Ann Lee"]}, patterns={"ticket": r"T-[0-9]+"})
     >>> [(f.kind, f.text) for f in detectors.find("ann lee (ann@x.example) wrote T-77")]
@@ -184,12 +189,12 @@ class Detectors:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that the detectors find."""
+        """The kinds of private text that the detectors find."""
         return tuple(self._detectors.kinds([]))
 
     @property
     def not_looked_for(self) -> str:
-        """A sentence that names the kinds that the detectors do not find."""
+        """A sentence that names the kinds of private text that the detectors do not find."""
         return self._detectors.not_looked_for()
 
     def find(self, text: str, *, spans: Spans | None = None) -> Found:
@@ -209,7 +214,7 @@ class Detectors:
         return Found(text, findings, tuple(self._detectors.kinds([kind for kind, _ in given])), self.not_looked_for)
 
     def find_all(self, texts: Iterable[str], *, spans: Iterable[Spans | None] | None = None) -> list[Found]:
-        """Returns the findings in each text; `spans` has the spans of each text, or None for a text without spans."""
+        """Returns the findings in each text. `spans` has an entry for each text: private ranges of characters, or None."""
         listed = check_texts("texts", texts)
         given: list[Any] = [None] * len(listed) if spans is None else items("spans", spans)
         if len(given) != len(listed):
@@ -223,11 +228,12 @@ def detectors_of(
     patterns: Mapping[str, str | Iterable[str]] | None,
     recognizers: Iterable[Recognizer],
 ) -> Detectors:
-    """Returns the detectors that a caller gave, as `Detectors` or by kinds, words, patterns and recognizers."""
+    """Returns the detectors for the arguments of a call: the given `Detectors`, or new ones from kinds, words, patterns and
+    recognizers."""
     if not isinstance(kinds, Detectors):
         return Detectors(kinds, words=words, patterns=patterns, recognizers=recognizers)
     if words is not None or patterns is not None or _recognizers(recognizers):
-        raise TypeError("Detectors were given together with words, patterns or recognizers: give these to Detectors(...)")
+        raise TypeError("Detectors were given together with words, patterns or recognizers: give the words, patterns and recognizers to Detectors(...)")
     return kinds
 
 
@@ -250,11 +256,11 @@ def find(
     spans: Any = None,
     recognizers: Iterable[Recognizer] = (),
 ) -> Found | list[Found]:
-    """Returns the private text in `text`; for a list of texts, a list of findings, one entry for each text.
+    """Returns the findings (private parts) in `text`; for a list of texts, a list with the findings of each text.
 
-    `kinds` are kinds of private text (`KINDS`) or `Detectors`; `words`, `patterns` and `recognizers` as in `Detectors`. `spans` are
-    ranges of characters that are private; for a list of texts, one entry for each text. No detector finds everything:
-    `found.not_looked_for` names the kinds that were not looked for.
+    `kinds` are kinds of private text (`KINDS`) or `Detectors`; `words`, `patterns` and `recognizers` are those of `Detectors`.
+    `spans` are ranges of characters that are private; for a list of texts, one entry for each text. No detector finds
+    everything: `found.not_looked_for` names the kinds for which the text was not searched.
 
     >>> found = find("Ask Ann (lee@x.example) or pay 4111 1111 1111 1111.", "email,card", words={"name": ["Ann"]})
     >>> [(f.kind, f.text) for f in found]
@@ -274,7 +280,8 @@ def find(
 
 
 def check_text(name: str, text: Any) -> None:
-    """Raises an error unless `text` is a text that can be searched."""
+    """Raises an error unless `text` is a str of at most `MOST_CHARACTERS` characters without unpaired surrogates. `name` is the
+    name of the argument in the message."""
     if not isinstance(text, str):
         raise TypeError(f"{name} is {short(text)}: give a text (str)")
     if len(text) > MOST_CHARACTERS:
@@ -283,7 +290,7 @@ def check_text(name: str, text: Any) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise Error(
-            f"{name} has a half of a surrogate pair at character {error.start}: decode the bytes with errors=\"replace\" instead of \"surrogateescape\""
+            f"{name} has half of a surrogate pair at character {error.start}: decode the bytes with errors=\"replace\" instead of \"surrogateescape\""
         ) from None
 
 
@@ -296,7 +303,7 @@ def check_texts(name: str, texts: Any) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Returns the type and the beginning of a value, for error messages."""
+    """Returns the type of a value and the beginning of its text, for error messages."""
     try:
         text = repr(value)
     except Exception:  # the repr of a user's object may raise anything
@@ -305,7 +312,8 @@ def short(value: Any) -> str:
 
 
 def whole(name: str, given: Any) -> int:
-    """Returns a whole number of any library. Raises a TypeError for anything else, booleans included."""
+    """Returns `given` as an int if it is a whole number of Python or of an array library. Raises a TypeError for anything else,
+    also for booleans."""
     try:
         if isinstance(given, bool) or type(given).__name__ == "bool_":
             raise TypeError
@@ -315,14 +323,15 @@ def whole(name: str, given: Any) -> int:
 
 
 def flag(name: str, given: Any) -> bool:
-    """Returns a boolean. Raises a TypeError for anything else."""
+    """Returns `given` as a bool. Raises a TypeError unless it is a boolean."""
     if isinstance(given, bool) or type(given).__name__ == "bool_":
         return bool(given)
     raise TypeError(f"{name} is {short(given)}: give True or False")
 
 
 def items(name: str, given: Any) -> list[Any]:
-    """Returns the items of an iterable that is not a text; at most `MOST_TEXTS` items."""
+    """Returns the entries of the argument `name` as a list. Raises an error for a text, for an object that is not iterable, and for
+    more than `MOST_TEXTS` entries."""
     try:
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
             raise TypeError
@@ -333,7 +342,7 @@ def items(name: str, given: Any) -> list[Any]:
     for item in iterator:
         out.append(item)
         if len(out) > MOST_TEXTS:
-            raise Error(f"{name} has more than {MOST_TEXTS} entries: give them in several calls")
+            raise Error(f"{name} has more than {MOST_TEXTS} entries: divide the list over several calls")
     return out
 
 
@@ -351,7 +360,8 @@ def _texts(name: str, given: Any) -> list[str]:
 
 
 def _by_kind(name: str, given: Any, kind: str) -> list[tuple[str, Any]]:
-    """Returns the entries of a dict by kind; anything else belongs to the given kind."""
+    """Returns (kind, entry) for each entry of a dict from kinds to entries. Anything else is returned as one entry of the kind
+    `kind`."""
     if not isinstance(given, Mapping):
         return [(kind, given)]
     _names(name, given)
@@ -373,7 +383,8 @@ def _recognizers(given: Any) -> list[Recognizer]:
 
 
 def _span(name: str, given: Any) -> tuple[int, int]:
-    """Returns the start and the end of a range of characters."""
+    """Returns a range of characters as (start, end). Raises an error if `given` is not a valid range; `name` is its name in the
+    message."""
     pair = (given.start, given.stop) if isinstance(given, range) and given.step == 1 else given
     try:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

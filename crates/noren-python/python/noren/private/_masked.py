@@ -26,9 +26,9 @@ from ._state import Made, State, converted
 from ._tokens import Tokens, tokens_of
 
 NAME = "noren_private"
-"""The name of the attention in transformers."""
+"""The name under which the attention with policies is registered in transformers."""
 _STATES: WeakKeyDictionary[nn.Module, State] = WeakKeyDictionary()
-"""The policies of the models that compute with one, by module."""
+"""For each model that computes with a policy at this moment: the state of its computation."""
 _LOCK = Lock()
 
 
@@ -40,8 +40,7 @@ def _attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attent
     state = _STATES.get(module)
     if state is None:
         raise Error(
-            f"{type(module).__name__} computes with the masks of nr.private, but it is not a module of the model that nr.private.masked was given: it belongs to a "
-            "copy (such as those of DataParallel), or to another model with the same configuration object"
+            f"{type(module).__name__} computes with the masks of nr.private, but it is not a module of the model given to nr.private.masked: it belongs to a copy of the model (such as those of DataParallel), or to another model with the same configuration object"
         )
     mask = state.change(module, query, key, attention_mask, others.get("is_causal"))
     return hf.attention_forward(module, query, key, value, mask, **others)
@@ -58,9 +57,10 @@ def _register() -> None:
 
 
 def model_of(model: Any) -> Any:
-    """Returns the transformers model of a module: the module itself, or the outermost model inside it. None if there is none.
+    """Returns the transformers model of a module: the module itself, or the outermost transformers model inside it. Returns
+    None if there is none.
 
-    Raises `Error` if a module contains several models.
+    Raises `Error` if the module contains several outermost models.
     """
     from transformers import PreTrainedModel
 
@@ -72,22 +72,26 @@ def model_of(model: Any) -> Any:
     inside = set(models[0].modules())
     other = next((part for part in models if part not in inside), None)
     if other is not None:
-        raise Error(f"model is {type(model).__name__}, which contains {type(models[0]).__name__} and {type(other).__name__}: give one of these models")
+        raise Error(f"`model` is {type(model).__name__}, which contains {type(models[0]).__name__} and {type(other).__name__}: give one of these models")
     return models[0]
 
 
 @contextmanager
 def masked(model: Any, tokens: Tokens | Encoded, policy: Policy | None = None) -> Iterator[State]:
-    """Computes a transformers model with a policy inside a `with` statement: forward, `generate` and training steps.
+    """Inside a `with` statement, a transformers model computes its attention with a policy: in forward, `generate` and training
+    steps.
 
-    `tokens` are the private tokens of the batch that the model computes (`encode`, `locate`). `policy` is `Hide()` [default],
-    `Clearance` or `Heads`; it changes the mask of every layer that reads the text, cross-attention of a decoder included. Generated tokens are
-    public. A model with another attention than noren's computes with noren inside the statement, in all threads.
+    `tokens` are the private tokens of the batch that the model computes: the result of `encode` or `locate`. `policy` is
+    `Hide()` [default], `Clearance` or `Heads`; it changes the mask of every layer that reads the text, cross-attention of a
+    decoder included. Generated tokens are public. A model that uses another attention implementation uses noren inside the
+    statement, in all threads.
 
-    A private token contains its own content: release only outputs that `policy.released(tokens)` selects (`pool`). Compute the text, its
-    continuation and the backward pass inside one statement: keys and values of a cache from outside contain private text.
+    The output of a private token depends on the token's content: release only outputs that `policy.released(tokens)` selects,
+    as `pool` does. Compute the text, its continuation and the backward pass inside one statement: keys and values of a cache
+    from outside contain private text.
 
-    With the result of `encode`, the public tokens that the model computes are compared with those of the text: one statement is for one batch.
+    If `tokens` is the result of `encode`, its public tokens are compared with those that the model computes, so a statement is
+    for one batch only.
 
     Raises `Error` for a model whose attention cannot be computed with noren, for a model that mixes tokens without attention
     (convolutions, recurrent layers), for a cache and states of an encoder that were computed outside of the statement, for tokens of another text, and for a
@@ -101,22 +105,23 @@ def masked(model: Any, tokens: Tokens | Encoded, policy: Policy | None = None) -
         yield state
         length = state.tokens.shape[1]
         if 0 < state.longest < length:
-            raise Error(f"the model computed {state.longest} tokens, but the private tokens are those of texts of {length}: give the tokens of the batch that the model computes")
+            raise Error(f"the model computed {state.longest} tokens, but the private tokens belong to texts of {length} tokens: give the tokens of the batch that the model computes")
 
 
 @contextmanager
 def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool, ids: NDArray[np.int64] | None = None) -> Iterator[State]:
-    """Computes a model with a policy. If `strict` is false, also a model in which private text has other paths than attention."""
+    """Inside a `with` statement, a model computes with a policy, as in `masked`. If `strict` is false, a model is accepted even
+    if private text reaches its outputs by other paths than attention. `ids` are the token ids of the text, or None."""
     known = tokens_of(tokens)
     rule = check_policy(Hide() if policy is None else policy)
     inner = model_of(model)
     if inner is None:
-        raise TypeError(f"model is {short(model)}: give a model of transformers; for other models, give policy.mask(mask) and policy.facts(tokens) to nr.attention")
+        raise TypeError(f"`model` is {short(model)}: give a model of transformers; for other models, give policy.mask(mask) and policy.facts(tokens) to nr.attention")
     _refuse_virtual_tokens(model)
     modules = list(inner.modules())
     with _LOCK:
         if any(module in _STATES for module in modules):
-            raise Error("the model already computes with a policy: leave the other `with` statement first")
+            raise Error("the model already computes with a policy of nr.private.masked: leave that `with` statement first")
         roles = Roles(inner)
         state = State(known, rule, roles, {module: name for name, module in inner.named_modules()}, strict, ids)
         _STATES.update({module: state for module in modules})
@@ -125,8 +130,7 @@ def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool, i
         paths = other_paths(inner.config, roles.text) if strict else []
         if paths:
             raise Error(
-                f"{type(inner).__name__} mixes tokens without attention in {len(paths)} place(s), such as {paths[0]}: masks cannot hide private text there. "
-                "nr.private.prove shows what it leaks"
+                f"{type(inner).__name__} mixes tokens without attention in {len(paths)} place(s), such as {paths[0]}, where masks cannot hide private text. nr.private.prove shows the leaks"
             )
         with _attention(inner, roles.text):
             handles += state.hooks(inner)
@@ -140,7 +144,7 @@ def computing(model: Any, tokens: Any, policy: Policy | None, *, strict: bool, i
 
 
 def _refuse_virtual_tokens(model: nn.Module) -> None:
-    """Raises `Error` for adapters that add tokens in front of the text."""
+    """Raises `Error` if the model has adapters that add tokens to the text (prompt learning)."""
     for part in model.modules():
         configs = getattr(part, "peft_config", None)
         if isinstance(configs, dict) and any(getattr(config, "is_prompt_learning", False) for config in configs.values()):
@@ -149,7 +153,8 @@ def _refuse_virtual_tokens(model: nn.Module) -> None:
 
 @contextmanager
 def _attention(model: Any, text: list[tuple[str, nn.Module]]) -> Iterator[None]:
-    """Computes the attention of a model by `_attend` inside a `with` statement."""
+    """Inside a `with` statement, the attention modules of the model call `_attend`, which applies the policy. `text` has (name,
+    module) for each module that computes the tokens of the text."""
     from transformers import PreTrainedModel
 
     _register()
@@ -170,7 +175,7 @@ def _attention(model: Any, text: list[tuple[str, nn.Module]]) -> Iterator[None]:
                     raise Error(f"{type(part).__name__} cannot compute its attention with noren: {reason}. Private text cannot be hidden in this model")
             model.set_attn_implementation(NAME)
             if model.config._attn_implementation != NAME:
-                raise Error(f"{type(model).__name__} does not let its attention be replaced: private text cannot be hidden in this model")
+                raise Error(f"{type(model).__name__} does not allow its attention to be replaced, so private text cannot be hidden in this model")
         yield
     finally:
         for config, name in zip(configs, before, strict=True):
@@ -180,7 +185,8 @@ def _attention(model: Any, text: list[tuple[str, nn.Module]]) -> Iterator[None]:
 
 
 def _keep_defaults(model: Any) -> list[tuple[Any, Any]]:
-    """Gives models the mask that `noren.hf.register` was called with for the name of their attention, and returns the settings before."""
+    """Makes sure that models whose attention is replaced still use the default mask of `noren.hf.register`. Returns (model,
+    previous setting) for each changed model, to restore the settings."""
     from transformers import PreTrainedModel
 
     before: list[tuple[Any, Any]] = []
@@ -197,7 +203,7 @@ def _keep_defaults(model: Any) -> list[tuple[Any, Any]]:
 
 
 def _configs(model: Any) -> list[Any]:
-    """Returns the configurations of a model and of its parts, each once."""
+    """Returns the configurations of the model and of the models inside it, each once."""
     found = {id(config): config for module in model.modules() if hasattr(config := getattr(module, "config", None), "_attn_implementation_internal")}
     pending = list(found.values())
     while pending:

@@ -1,4 +1,4 @@
-"""The characters of each token: encodings of tokenizers, and dicts with offsets."""
+"""Reads the range of characters of each token, from encodings of tokenizers and from dicts with offsets."""
 
 from __future__ import annotations
 
@@ -15,34 +15,38 @@ from .._noren import Error
 MOST_TOKENS = 1 << 28
 """The maximum number of tokens of a batch, padding included."""
 MOST_BACK = 8
-"""The maximum number of characters by which a token may begin before the token in front of it: normalisers reorder marks."""
+"""The maximum number of characters by which a token may begin before the start of the previous token: a normaliser of text may
+reorder combining marks."""
 
 Cut = tuple[int, int, int]
-"""A token of the text that is not in the row: (sequence, first character, character after the last)."""
+"""A token that truncation removed from a row: (index of the text that contains it, 0 or 1; first character; character after the
+last)."""
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """The tokens of one row: characters, sequences and padding."""
+    """The tokens of one batch row: for each token, its range of characters, the text that contains it, and whether it is
+    padding."""
 
     offsets: Sequence[tuple[int, int]]
-    """The characters of each token."""
+    """For each token, its range of characters in the text: (first, after the last)."""
     sequences: Sequence[int | None]
-    """The text of each token: 0, 1 for the second text of a pair, None for a special token."""
+    """For each token, the index of the text that contains it: 0, or 1 for the second text of a pair; None for a special token."""
     real: Sequence[bool]
-    """False for padding."""
+    """For each token, true if it is not padding."""
     cut: Sequence[Cut] = ()
-    """The tokens of the same texts that truncation took out of the row."""
+    """The tokens of the row's texts that truncation removed from the row."""
     paired: bool = True
-    """Whether `sequences` separates the texts of a pair."""
+    """True if `sequences` distinguishes the two texts of a pair."""
     words: Sequence[int | None] | None = None
-    """The index of each token's word; None if it is unknown."""
+    """For each token, the index of its word in the text, or None for no word. None instead of the list if words are unknown."""
 
     def text_range(self, number: int, length: int) -> tuple[int, int]:
-        """Returns the characters of text `number` that tokens of this row may contain, of a text of `length` characters.
+        """Returns the range of characters (first, after the last) that this row covers in a text. `number` is the index of the
+        text (0 or 1), `length` its number of characters.
 
-        The tokens that were cut contain the characters outside of this range. No token contains characters inside the range that
-        the tokenizer dropped.
+        Characters outside this range belong to tokens that truncation removed. Characters inside it that are in no token were
+        dropped by the tokenizer.
         """
         own = [offset for offset, sequence in zip(self.offsets, self.sequences, strict=True) if sequence == number]
         if not own or not self.cut:
@@ -68,12 +72,13 @@ def _alone(encoding: Any) -> Offsets:
 
 
 def text_tokens(row: Offsets) -> list[Cut]:
-    """Returns the tokens of a row that have text."""
+    """Returns the tokens of a row that contain text, in the form of `Cut`; special tokens and padding are left out."""
     return [(sequence, *offset) for offset, sequence in zip(row.offsets, row.sequences, strict=True) if sequence is not None]
 
 
 def check_order(row: Offsets) -> None:
-    """Raises `Error` if offsets do not count characters of one text: those of words, or those of two texts."""
+    """Raises `Error` if the offsets begin again at 0 within one text. Then they count the characters of single words, or of
+    both texts of a pair, instead of those of one text."""
     before: dict[int, tuple[int, int, int | None]] = {}
     for at, (offset, sequence) in enumerate(zip(row.offsets, row.sequences, strict=True)):
         if sequence is None:
@@ -89,7 +94,8 @@ def check_order(row: Offsets) -> None:
 
 
 def check_words(row: Offsets, number: int, text: str) -> None:
-    """Raises `Error` if several words have one character of a text that no normaliser expands: words of one character each."""
+    """Raises `Error` if consecutive tokens of different words have the same range of one character: the offsets then count from
+    the start of each word. A character that a normaliser expands to several words, such as ½, is no error."""
     before: tuple[tuple[int, int], int | None] = ((0, 0), None)
     for at, offset in enumerate(row.offsets):
         if row.words is None or row.sequences[at] != number:
@@ -103,8 +109,7 @@ def check_words(row: Offsets, number: int, text: str) -> None:
 
 def _restarted(at: int, offset: tuple[int, int], before: tuple[int, int]) -> Error:
     return Error(
-        f"token {at} has the characters {offset[0]}..{offset[1]}, and the token before it {before[0]}..{before[1]}: give the offsets in one text, not in "
-        "each word (is_split_into_words) and not in both texts of a pair without their numbers"
+        f"token {at} has the characters {offset[0]}..{offset[1]}, but the token before it has {before[0]}..{before[1]}: give offsets in the whole text, not in each word (is_split_into_words), and for pairs give the number of each token's text"
     )
 
 
@@ -112,7 +117,8 @@ def _restarted(at: int, offset: tuple[int, int], before: tuple[int, int]) -> Err
 
 
 def encodings_of(given: Any) -> tuple[list[Offsets], list[int] | None]:
-    """Returns the offsets of each row, and the number of the text of each row if a text has several rows."""
+    """Returns (offsets of each row, text numbers). If a text has several rows, the text numbers are the index of the text of
+    each row; otherwise they are None."""
     if is_encoding(given):
         return [offsets_of(given)], None
     if isinstance(given, (list, tuple)) and all(map(is_encoding, given)):
@@ -131,18 +137,19 @@ def encodings_of(given: Any) -> tuple[list[Offsets], list[int] | None]:
 
 
 def is_encoding(given: Any) -> bool:
-    """Returns whether a value is an `Encoding` of the package tokenizers."""
+    """Returns true if the value is an `Encoding` of the package tokenizers."""
     return all(hasattr(given, name) for name in ("ids", "offsets", "special_tokens_mask", "sequence_ids", "attention_mask", "overflowing", "word_ids"))
 
 
 def _of_batch(given: Mapping[str, Any], found: Sequence[Any]) -> tuple[list[Offsets], list[int] | None]:
-    """Returns the offsets of a `BatchEncoding`, after comparing them with the tokens, which the caller may have changed."""
+    """Returns the offsets and the text numbers of a `BatchEncoding`, as `encodings_of` does. The tokens in `given` are compared
+    with the encodings `found`, because the caller may have changed them."""
     ids = array("input_ids", given["input_ids"]) if "input_ids" in given and _is_even(given["input_ids"]) else None
     if ids is not None:
         held = [each.ids for each in found]
         rows = ids.reshape(1, -1) if ids.ndim == 1 else ids
         if rows.ndim != 2 or len(held) != len(rows) or any(list(row) != list(own) for row, own in zip(rows.tolist(), held, strict=True)):
-            raise Error("input_ids differ from the tokens of the encoding, which has the offsets: give the tokenizer's result unchanged")
+            raise Error("input_ids differ from the tokens of the encoding to which the offsets belong: give the tokenizer's result unchanged")
     mapping = given.get("overflow_to_sample_mapping")
     if mapping is None:
         return [offsets_of(each) for each in found], None
@@ -155,12 +162,13 @@ def _of_batch(given: Mapping[str, Any], found: Sequence[Any]) -> tuple[list[Offs
 
 
 def _is_even(given: Any) -> bool:
-    """Returns whether rows have one length."""
+    """Returns true if all rows have the same length."""
     return not isinstance(given, list) or len({len(row) if isinstance(row, list) else -1 for row in given}) <= 1
 
 
 def _of_mapping(given: Mapping[str, Any]) -> list[Offsets]:
-    """Returns the offsets of a dict; without special_tokens_mask, tokens with the offsets (0, 0) are special."""
+    """Returns the offsets of a dict with "offset_mapping". If it has no "special_tokens_mask", tokens with the offsets (0, 0)
+    count as special tokens."""
     offsets = array("offset_mapping", given["offset_mapping"])
     offsets = offsets[None] if offsets.ndim == 2 else offsets
     if offsets.ndim != 3 or offsets.shape[2] != 2 or (offsets < 0).any():
@@ -180,11 +188,12 @@ def _of_mapping(given: Mapping[str, Any]) -> list[Offsets]:
 
 
 def array(name: str, given: Any) -> NDArray[Any]:
-    """Returns whole numbers or booleans as an array; tensors are moved to the CPU."""
+    """Converts whole numbers or booleans to a NumPy array; tensors are moved to the CPU. `name` is the name of the argument in
+    messages."""
     try:
         found = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     except Exception as error:  # arrays of other libraries raise errors of their own
-        raise TypeError(f"{name} is {type(given).__name__}, which is not an array of one shape ({error}): give an array or a tensor") from None
+        raise TypeError(f"{name} is {type(given).__name__}, which is not an array whose rows have equal lengths ({error}): give an array or a tensor") from None
     if found.dtype.kind not in "biu" and (found.size or found.dtype.kind == "O"):
         raise TypeError(f"{name} holds {found.dtype}: give whole numbers or booleans")
     if found.size > MOST_TOKENS:
@@ -193,7 +202,8 @@ def array(name: str, given: Any) -> NDArray[Any]:
 
 
 def booleans(name: str, given: Any) -> NDArray[np.bool_]:
-    """Returns booleans `[batch, length]`; numbers other than 0 are true."""
+    """Converts an array to booleans `[batch, length]`; numbers other than 0 are true. `name` is the name of the argument in
+    messages."""
     found = array(name, given)
     found = found[None] if found.ndim == 1 else found
     if found.ndim != 2:

@@ -1,4 +1,4 @@
-"""The numbers that a model returns, and the tokens to which they belong."""
+"""The tensors that a model returned, and the token, batch row or batch to which each of their numbers belongs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from .._noren import Error
 
 Owner = Literal["token", "flat", "query", "row", "batch"]
-"""The owner of each number of an output: a token `[batch, length, ...]` or `[batch * length, ...]` ("flat"), a query
-`[batch, heads, length, ...]`, a batch row `[batch, ...]`, or the whole batch."""
+"""The owner of each number of an output: a token (`[batch, length, ...]`), a token in flattened rows ("flat", `[batch *
+length, ...]`), a query (`[batch, heads, length, ...]`), a batch row (`[batch, ...]`), or the whole batch."""
 
 OF_TOKENS = ("start_logits", "end_logits")
-"""Outputs `[batch, length]` with one number for each token."""
+"""The names of outputs `[batch, length]` that have one number for each token."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,16 @@ class Output:
     tensor: Tensor
     owner: Owner
     unsure: bool = False
-    """Whether the numbers `[batch, length]` of a row may also belong to the whole row, such as a vector of as many numbers as tokens."""
+    """True if it is not known whether a row `[length]` of the output has one number for each token, or is one vector for the
+    whole row."""
 
 
 def outputs(returned: Any, shape: tuple[int, int], *, encodes: bool, of_tokens: tuple[str, ...] = OF_TOKENS) -> list[Output]:
-    """Returns the tensors that a model returned, by name; caches are left out.
+    """Returns each tensor in the result of a model with its name and owner; caches are left out.
 
-    `shape` is (batch rows, tokens of a row) of the text. `encodes` is true for a model with an encoder and a decoder: only outputs of its encoder
-    belong to tokens of the text. `of_tokens` are names of outputs `[batch, length]` with one number for each token.
+    `shape` is (batch rows, tokens of a row) of the text. `encodes` is true for a model with an encoder and a decoder: the text
+    is the encoder's input, so only outputs of the encoder belong to its tokens. `of_tokens` are names of outputs `[batch,
+    length]` with one number for each token.
     """
     found = []
     for name, tensor in _tensors("", returned):
@@ -70,9 +72,11 @@ def _owner(name: str, tensor: Tensor, shape: tuple[int, int], ours: bool) -> Own
 
 
 def chosen(output: Output, tokens: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Tensor:
-    """Returns booleans, of a shape that broadcasts to the output, that select the numbers of some tokens.
+    """Returns a tensor of booleans that is true at the numbers of an output that belong to the selected tokens. Its shape
+    broadcasts to that of the output.
 
-    `tokens` are the tokens, `[batch, length]`; `rows` are the batch rows whose numbers for the whole row are selected.
+    `tokens`, `[batch, length]`, is true for the selected tokens. `rows`, `[batch]`, is true for the selected batch rows; it is
+    used for an output with one result for each batch row, such as the class of a text.
     """
     dim, device = output.tensor.dim(), output.tensor.device
     if output.owner == "batch":
@@ -87,7 +91,7 @@ def chosen(output: Output, tokens: NDArray[np.bool_], rows: NDArray[np.bool_]) -
 
 
 def differing(a: Tensor, b: Tensor) -> Tensor:
-    """Returns true for the numbers of which any bit differs."""
+    """Returns booleans in the shape of the two tensors: true where the bits of the numbers differ."""
     if a.shape != b.shape or a.dtype != b.dtype:
         raise Error(f"two calls with the same number of tokens returned {list(a.shape)} {a.dtype} and {list(b.shape)} {b.dtype}: the sizes of outputs depend on the tokens, and cannot be compared")
     a, b = (torch.view_as_real(x) if x.is_complex() else x for x in (a, b))

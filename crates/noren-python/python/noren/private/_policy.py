@@ -1,4 +1,4 @@
-"""Policies: the rule for which tokens may read private tokens, and which outputs may be released."""
+"""Policies: rules for which tokens may read private tokens, and which outputs may be released."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from ._find import items, short, whole
 from ._tokens import Tokens, check_facts, tokens_of
 
 MOST_HEADS = 1 << 16
-"""The maximum number of query heads that a policy names."""
+"""The maximum number of query heads in the arguments of a policy."""
 
 
 class Policy(ABC):
     """A rule for which tokens may read private tokens: `Hide`, `Clearance` or `Heads`.
 
-    A policy changes the mask of every layer. Otherwise, hidden content passes through a token that read it one layer earlier. A
-    private token contains its own content with any mask, so its output is not released.
+    A policy changes the mask of every layer. If one layer allowed a public token to read private tokens, later layers would
+    pass on their content. The output of a private token depends on the content of this token whatever the mask, so it is not
+    released.
     """
 
     @property
@@ -30,7 +31,8 @@ class Policy(ABC):
     def _policy(self) -> _Policy: ...
 
     def mask(self, base: Mask | str) -> Mask:
-        """Returns `base` without the cells that the policy denies; `facts` has the facts that the mask needs.
+        """Returns `base` without the cells that the policy denies. The returned mask needs the data that the method `facts`
+        returns.
 
         Raises `Error` for a text that is not a mask, and TypeError for anything else.
         """
@@ -39,34 +41,38 @@ class Policy(ABC):
         return self._policy.mask(base)
 
     def facts(self, tokens: Tokens, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
-        """Returns `facts` with the labels (and for `Clearance` the levels) of the private tokens of each batch row."""
+        """Returns `facts` (data of masks) with the labels of the private tokens of each batch row added; for `Clearance`, also
+        with the levels."""
         return self._policy.facts(list(tokens_of(tokens).rows), check_facts(facts))
 
     def released(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Returns `[batch, length]`: true for a token whose output the reader may have; padding is never released."""
+        """Returns booleans `[batch, length]`: true for a token whose output may be released to the reader. Padding is never
+        released."""
         known = tokens_of(tokens)
         return np.array([self._policy.rulings(row)[0] for row in known.rows], np.bool_).reshape(known.shape) & known.real
 
     def secret(self, tokens: Tokens) -> NDArray[np.bool_]:
-        """Returns `[batch, length]`: true for a token whose content is hidden from the reader."""
+        """Returns booleans `[batch, length]`: true for a token whose content must stay hidden from the reader."""
         known = tokens_of(tokens)
         return np.array([self._policy.rulings(row)[1] for row in known.rows], np.bool_).reshape(known.shape)
 
     def denied_heads(self, count: int) -> list[int]:
-        """Returns the query heads, of `count`, in which tokens may not read private tokens."""
+        """Returns the indices of the query heads in which no token may read private tokens. `count` is the number of query
+        heads of the model."""
         number = whole("count", count)
         if not 0 <= number <= MOST_HEADS:
             raise Error(f"`count` is {number}: give a number of query heads from 0 to {MOST_HEADS}")
         return list(range(number))
 
     def across(self, tokens: Tokens) -> tuple[Policy, Tokens]:
-        """Returns the policy, and the private tokens, for cross-attention, whose keys are `tokens` and whose queries are other tokens."""
+        """Returns (policy, private tokens) for cross-attention. Its keys are `tokens`, the tokens of the text; its queries are
+        tokens of the decoder."""
         return self, tokens_of(tokens)
 
 
 @dataclass(frozen=True)
 class Hide(Policy):
-    """No token reads private tokens: `mask - keys(label="private")`.
+    """A policy with which no token reads private tokens: the mask `mask - keys(label="private")`.
 
     >>> Hide().mask("causal")
     causal - keys(label="private")
@@ -79,7 +85,8 @@ class Hide(Policy):
 
 @dataclass(frozen=True)
 class Clearance(Policy):
-    """Each token reads tokens up to its own level: `mask & clearance`.
+    """A policy with clearance levels: each token reads only tokens whose level is not above the token's level. The mask is
+    `mask & clearance`.
 
     `levels` gives the level of each kind, 1 or more [default: 1]. A token of several kinds has the highest of their levels; public
     tokens have level 0. Outputs of tokens up to the level `reader` may be released.
@@ -89,22 +96,22 @@ class Clearance(Policy):
     """
 
     levels: Mapping[str, int] = field(default_factory=dict)
-    """The level of each kind."""
+    """The clearance level of each kind of private text, 1 or more."""
     reader: int = 0
-    """The reader's level, 0 or more."""
+    """The clearance level of the person or program that receives the outputs, 0 or more."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, Mapping):
-            raise TypeError(f'levels is {short(self.levels)}: give a dict such as {{"email": 1, "card": 2}}')
+            raise TypeError(f'`levels` is {short(self.levels)}: give a dict such as {{"email": 1, "card": 2}}')
         found = {}
         for name, given in self.levels.items():
             if not isinstance(name, str):
-                raise TypeError(f"levels has the key {short(name)}: give names of kinds")
+                raise TypeError(f"`levels` has the key {short(name)}: give names of kinds of private text")
             found[name] = _level(f"levels[{name!r}]", given)
         object.__setattr__(self, "levels", found)
         object.__setattr__(self, "reader", _level("reader", self.reader))
         if self.reader < 0:
-            raise Error(f"`reader` is {self.reader}: give 0 or more, because public tokens have level 0")
+            raise Error(f"`reader` is {self.reader}: give a clearance level of 0 or more; public tokens have level 0")
         _ = self._policy
 
     def __hash__(self) -> int:
@@ -121,9 +128,10 @@ class Clearance(Policy):
 
 @dataclass(frozen=True)
 class Heads(Policy):
-    """Only some query heads are prevented from reading private tokens, to study the effect of attention.
+    """A policy with which only some query heads do not read private tokens, to study the effect of attention.
 
-    The other heads read private tokens and pass on their content. So no output of a row with private tokens is released.
+    The other heads read private tokens and pass on their content. Therefore, no output of a row with private tokens is
+    released.
 
     >>> Heads(range(2)).mask("causal")
     heads(0..2: causal - keys(label="private"), else: causal)
@@ -150,7 +158,7 @@ class Heads(Policy):
 
 
 def _heads(given: Any) -> int | range:
-    """Returns a head or a range of heads."""
+    """Returns `given`, an index of a head or a range of heads. Raises an error for other values."""
     part = given if isinstance(given, range) else whole("heads", given)
     ends = (part.start, part.stop - 1) if isinstance(part, range) else (part, part)
     if not 0 <= ends[0] <= ends[1] < MOST_HEADS or (isinstance(part, range) and part.step != 1):
@@ -166,7 +174,7 @@ def _level(name: str, given: Any) -> int:
 
 
 def check_policy(policy: Any) -> Policy:
-    """Returns a policy. Raises a TypeError for anything else."""
+    """Returns `policy`. Raises a TypeError if it is not a policy."""
     if isinstance(policy, Policy):
         return policy
-    raise TypeError(f"policy is {short(policy)}: give nr.private.Hide(), Clearance(levels, reader=...) or Heads(heads)")
+    raise TypeError(f"`policy` is {short(policy)}: give nr.private.Hide(), Clearance(levels, reader=...) or Heads(heads)")

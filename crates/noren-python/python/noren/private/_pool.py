@@ -1,4 +1,4 @@
-"""Vectors of texts without their private tokens."""
+"""Computes one vector for each text of a batch, without the private tokens of the text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None) -> Tensor:
-    """Returns the mean of the states of the tokens that the policy releases, `[batch, width]`: vectors of the texts without private text.
+    """Returns for each text the mean of the states of the tokens that the policy releases, `[batch, width]`.
 
-    `states` are `[batch, length, width]`. Padding and private tokens are left out: their content, NaN included, changes no bit. The vector of a
-    row without a released token is 0. Raises `Error` for states of another batch.
+    `states` are `[batch, length, width]`. The states of padding and private tokens are left out, so their numbers, even NaN,
+    change no bit of the result. The vector of a row without a released token is 0. Raises `Error` for states of another batch.
 
     >>> import torch
     >>> tokens = Tokens.of({"name": [False, True, False]})
@@ -36,6 +36,6 @@ def pool(states: Tensor, tokens: Tokens | Encoded, policy: Policy | None = None)
         raise TypeError(f"`states` is {given}: give floats [batch, length, width]")
     check_strided("states", states)
     if states.dim() != 3 or tuple(states.shape[:2]) != known.shape:
-        raise Error(f"`states` has shape {list(states.shape)}, but the private tokens are those of a batch {list(known.shape)}: give [batch, length, width]")
+        raise Error(f"`states` has shape {list(states.shape)}, but the private tokens belong to a batch of shape {list(known.shape)}: give [batch, length, width]")
     released = check_policy(Hide() if policy is None else policy).released(known)
     return mean_pool(states, torch.from_numpy(released).to(states.device))

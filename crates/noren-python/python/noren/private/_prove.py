@@ -1,4 +1,4 @@
-"""Runs of a model with other private tokens, and the comparison of their outputs."""
+"""Runs a model with other private tokens, and compares the outputs of the runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ._tokens import Tokens
 MOST_TRIALS = 1000
 """The maximum value of `trials`: the number of model runs with other private tokens."""
 MOST_LEAKS = 1000
-"""The approximate maximum number of leaks in a proof: no further leaks are added beyond it."""
+"""The approximate maximum number of leaks that a proof lists. No leaks are added to a list that has reached it."""
 NAN = "NaN in place of the secrets"
 
 Run = Callable[[Tensor], Any]
@@ -44,17 +44,20 @@ def prove(
     others: Sequence[Encoded] = (),
     inputs: Mapping[str, Any] | None = None,
 ) -> Proof:
-    """Runs a model with the text, and again with other tokens in place of the private ones, and compares released outputs bit by bit.
+    """Runs a model with the text, then with other tokens in place of the private ones, and compares the bits of released
+    outputs.
 
-    `model` is a model of transformers: it computes with `policy` [default: `Hide()`] as in `masked`, also if it mixes tokens without attention. A function of `input_ids` is called as it
-    is, and must hide the private tokens itself. `encoded` are the tokens (`encode`). In each of `trials` runs, every private token is replaced by
-    another one of `choices` [default: the vocabulary without special tokens], drawn with `seed`. `others` are further texts that differ from the
-    first in secrets of the same number of tokens. One more run has NaN in the embeddings of private tokens: NaN reaches every number that
-    is computed from it. All outputs are compared: logits, states of all layers, pooled states, classes. `new_tokens` also compares the logits of a
-    continuation. `inputs` are further arguments of the model, such as `decoder_input_ids`.
+    `model` is a model of transformers or a function of `input_ids`. A model computes with `policy` [default: `Hide()`] as in
+    `masked`; it is tested even if it mixes tokens without attention. A function is called without changes, and must hide the
+    private tokens itself. `encoded` are the tokens (`encode`). In each of `trials` runs, every private token is replaced by
+    another one of `choices` [default: the vocabulary without special tokens], drawn with `seed`. `others` are further texts
+    that differ from the first in secrets of the same number of tokens. In one more run, the embeddings of private tokens are
+    NaN; every number that is computed from them becomes NaN. All outputs are compared: logits, states of all layers, pooled
+    states, classes. `new_tokens` also compares the logits of a continuation. `inputs` are further arguments of the model, such
+    as `decoder_input_ids`.
 
-    The proof states what it established and what it could not: `print(proof)`. Outputs whose first dimensions are `[batch, length]` belong to
-    tokens; other outputs belong to whole texts, and are released if any token of the text is.
+    The proof states what it established and what it could not: `print(proof)`. Outputs whose first dimensions are `[batch,
+    length]` belong to tokens; other outputs belong to whole texts, and are released if a token of the text is released.
 
     >>> import torch
     >>> encoded = Encoded({"input_ids": torch.tensor([[5, 7, 9]])}, Tokens.of({"name": [False, True, False]}))
@@ -76,7 +79,7 @@ def prove(
     if reason:
         return test.nothing(reason)
     if not swapped:
-        return test.nothing("no run with other secrets was requested: give trials or others")
+        return test.nothing("no model run with other secrets was requested: give trials=, the number of such runs, or others=, texts with other secrets")
     with torch.no_grad():
         return test.run(swapped, new_tokens)
 
@@ -89,29 +92,30 @@ def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
 
 @dataclass
 class _Seen:
-    """The results of the model runs so far."""
+    """The results of the model runs up to now."""
 
     compared: int = 0
     leaks: list[Leak] = field(default_factory=list)
     changed: NDArray[np.bool_] | None = None
     named: list[str] = field(default_factory=list)
     unsure: str = ""
-    """The name of an output whose numbers may belong to tokens or to whole texts, and change only at private tokens."""
+    """The name of an output that changes only at the positions of private tokens, if it is not known whether its numbers belong
+    to tokens or to whole texts; otherwise empty."""
 
 
 class _Test:
     def __init__(self, model: Any, encoded: Encoded, policy: Policy, inputs: Any) -> None:
         if not isinstance(encoded, Encoded):
-            raise TypeError(f"encoded is {short(encoded)}: give the result of nr.private.encode, or nr.private.Encoded(inputs, tokens)")
+            raise TypeError(f"`encoded` is {short(encoded)}: give the result of nr.private.encode, or nr.private.Encoded(inputs, tokens)")
         if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
-            raise TypeError(f"inputs is {short(inputs)}: give a dict of further arguments of the model")
+            raise TypeError(f"`inputs` is {short(inputs)}: give a dict of further arguments of the model")
         if "input_ids" in inputs:
-            raise Error("inputs has input_ids, which encoded has too: give further arguments of the model only")
+            raise Error("`inputs` and `encoded` both contain input_ids: give only further arguments of the model in `inputs`")
         self.inner = model_of(model)
         if self.inner is None and not callable(model):
-            raise TypeError(f"model is {short(model)}: give a model of transformers, or a function of input_ids")
+            raise TypeError(f"`model` is {short(model)}: give a model of transformers, or a function of input_ids")
         if "inputs_embeds" in encoded.inputs or "inputs_embeds" in inputs:
-            raise Error("inputs_embeds is given: embeddings hold the private text, and cannot be replaced; give input_ids")
+            raise Error("inputs_embeds is given, but embeddings hold the private text and cannot be replaced: give input_ids")
         self.model, self.encoded, self.policy = model, encoded, policy
         self.tokens: Tokens = encoded.tokens
         device = getattr(self.inner, "device", None)
@@ -138,16 +142,15 @@ class _Test:
         if not self.secret.any():
             return "the text has no private token that the policy hides from the reader"
         if not self.released.any():
-            return "the policy releases no output"
+            return "the policy releases no output, so no output can be compared"
         return ""
 
     def replaced(self, trials: int, seed: int, choices: Iterable[int] | None) -> list[tuple[str, Tensor]]:
-        """Returns one (name of the run, token ids) for each of `trials` runs. In these ids, other tokens replace the private
-        ones.
+        """Returns (name of the run, token ids) for each of `trials` runs. In these ids, other tokens replace the private ones.
         """
         vocabulary = self._choices(choices)
         if len(vocabulary) < 2:
-            raise Error(f"there are {len(vocabulary)} tokens to choose from: give at least two, because a private token is replaced by another one")
+            raise Error(f"`choices` has {len(vocabulary)} tokens: give at least two, because a private token is replaced by another one")
         rng = np.random.default_rng(seed)
         own = self.encoded.ids
         found = []
@@ -167,7 +170,7 @@ class _Test:
         known = len(tokenizer) if hasattr(tokenizer, "__len__") else getattr(tokenizer, "get_vocab_size", lambda: None)()
         count = min(number for number in (size, known, 1 << 31) if number)
         if count == 1 << 31:
-            raise Error("the size of the vocabulary is unknown: give choices, the tokens that replace private ones")
+            raise Error("the size of the vocabulary is unknown: give choices=, the tokens that may replace private ones")
         special = set(getattr(tokenizer, "all_special_ids", ()))
         added = tokenizer.get_added_tokens_decoder() if hasattr(tokenizer, "get_added_tokens_decoder") else getattr(tokenizer, "added_tokens_decoder", {})
         special |= {id for id, token in added.items() if token.special}
@@ -178,8 +181,8 @@ class _Test:
         return np.array([id for id in range(count) if id not in special], np.int64)
 
     def given(self, others: Sequence[Encoded]) -> list[tuple[str, Tensor]]:
-        """Returns one (name of the run, token ids) for each text of `others`. Raises `Error` unless the text differs from the
-        given text only in its secrets, and has them at the same positions.
+        """Returns (name of the run, token ids) for each text of `others`. Raises `Error` for a text that differs from the given
+        text in more than its private tokens, or has them at other positions.
         """
         if not isinstance(others, (list, tuple)) or not all(isinstance(other, Encoded) for other in others):
             raise TypeError(f"`others` is {short(others)}: give a list of encoded texts, the results of nr.private.encode")
@@ -189,12 +192,13 @@ class _Test:
             if not same or not (other.ids == self.encoded.ids)[~self.secret].all() or not self._same_arguments(other):
                 raise Error(f"`others[{at}]` has other public tokens, or private tokens in other places: give texts whose secrets have the same number of tokens")
             if (other.ids == self.encoded.ids).all():
-                raise Error(f"`others[{at}]` has the same tokens: give a text with other secrets")
+                raise Error(f"`others[{at}]` has the same tokens as the given text: give a text with other secrets")
             found.append((f"others[{at}]", torch.from_numpy(other.ids).to(self.ids.device, self.ids.dtype)))
         return found
 
     def _same_arguments(self, other: Encoded) -> bool:
-        """Returns whether another text has the same padding, and equal arguments of the model other than its tokens."""
+        """Returns true if `other` and the given text differ in their token ids only: all other arguments of the model and the
+        padding are equal."""
         own = self.encoded.inputs
         return bool(
             (other.tokens.real == self.tokens.real).all()
@@ -203,27 +207,28 @@ class _Test:
         )
 
     def check_continuation(self, new_tokens: int) -> None:
-        """Raises `Error` if the model cannot continue the texts. Stores in `withheld` the batch rows that end inside a secret:
-        their continuations are not compared.
+        """Raises `Error` if the model cannot continue the texts by `new_tokens` tokens. Stores in `withheld` the batch rows
+        whose last token the policy does not release; their continuations are not compared.
         """
         if self.inner is None or not self.inner.can_generate():
             raise Error(f"new_tokens is {new_tokens}, but the model cannot continue texts: leave new_tokens out")
         if not self.encodes:
             if not self.tokens.real[:, -1].all():
-                raise Error('the rows have padding on the right, and a continuation begins after it: give padding_side="left" to nr.private.encode')
+                raise Error('the rows have padding on the right, and a continuation would begin after the padding: give padding_side="left" to nr.private.encode')
             self.withheld = tuple(np.flatnonzero(~self.released[:, -1]).tolist())
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
     def _call(self, ids: Tensor, new_tokens: int) -> list[Output]:
-        """Returns the outputs of one model run on the token ids `ids`, with a continuation of `new_tokens` tokens."""
+        """Runs the model on the token ids `ids` and returns its outputs, including those of a continuation of `new_tokens`
+        tokens."""
         try:
             return self._outputs(ids, new_tokens)
         except Error:
             raise
         except Exception as error:  # models raise errors of any type for tokens and arguments that they cannot compute
             text = str(error).strip().splitlines() or [""]
-            raise Error(f"the model cannot compute these tokens ({type(error).__name__}: {text[0]}): check encoded and inputs") from error
+            raise Error(f"the model cannot compute these tokens ({type(error).__name__}: {text[0]}): check the arguments encoded and inputs") from error
 
     def _outputs(self, ids: Tensor, new_tokens: int) -> list[Output]:
         shape = (self.ids.shape[0], self.ids.shape[1])
@@ -271,7 +276,7 @@ class _Test:
         again = self._call(self.ids, new_tokens)
         unequal = len(own) != len(again) or any(bool(differing(a.tensor, b.tensor).any()) for a, b in zip(own, again, strict=True))
         if unequal:
-            return self.nothing("two runs with the same tokens returned different numbers: call model.eval(), and sample with a fixed seed", records)
+            return self.nothing("two runs with the same tokens returned different numbers: call model.eval(), and fix the seed of a function that samples", records)
         for name, ids in swapped:
             self._look(seen, name, own, self._call(ids, new_tokens), count=True)
         self._poison(seen, own, new_tokens)
@@ -284,8 +289,8 @@ class _Test:
         return chosen(output, self.released, rows)
 
     def _look(self, seen: _Seen, name: str, own: list[Output], other: list[Output], count: bool) -> None:
-        """Adds to `seen` the differences between the outputs `own` of the given text and the outputs `other` of the run `name`.
-        If `count` is true, changed outputs of private tokens are counted too.
+        """Compares the outputs `own` (run on the given text) with the outputs `other` (run with the name `name`), and adds the
+        differences to `seen`. If `count` is true, changed outputs of private tokens are counted too.
         """
         seen.named.append(name)
         _check_names(own, other)
@@ -302,9 +307,10 @@ class _Test:
                 seen.leaks += _leaks(a, b, bad, name, (self.ids.shape[0], self.ids.shape[1]))
 
     def _poison(self, seen: _Seen, own: list[Output], new_tokens: int) -> None:
-        """Runs the model with NaN in the embeddings of private tokens, and adds the differences from the outputs `own` to `seen`."""
+        """Runs the model with NaN in the embeddings of private tokens, and adds to `seen` the differences from the outputs
+        `own` of the run on the given text."""
         if self.inner is None:
-            self.poisoned = "a function was given, so embeddings could not be replaced"
+            self.poisoned = "a function was given as the model, so embeddings could not be replaced"
             return
         met = [0]
         with _poisoned(self._tables(), self.ids, torch.from_numpy(self.secret).to(self.ids.device), met):
@@ -333,25 +339,25 @@ class _Test:
         if seen.leaks or any(record.allowed for record in records):
             verdict = "leaks"
         elif bad is not None:
-            verdict, reason = "nothing established", f"{bad.name} holds NaN or infinite numbers with the own tokens: numbers that are not finite hide differences"
+            verdict, reason = "nothing established", f"{bad.name} holds NaN or infinite numbers with the given text: numbers that are not finite hide differences"
         elif seen.unsure:
             verdict, reason = "nothing established", (
-                f"{seen.unsure} has as many numbers in each row as the text has tokens, and numbers in the places of private tokens change: it is unknown whether they "
+                f"{seen.unsure} has one number for each token of a row, and the numbers at private tokens change: it is unknown whether they "
                 "belong to tokens or to the whole text. Return [batch, length, 1] for numbers of tokens, or a text of another length"
             )
         elif not changed and not plain:
             verdict, reason = "nothing established", (
-                "no output of a private token was returned, or none changed: it is unknown whether the replaced tokens were read. Return outputs for each token"
+                "no output of a private token was returned, or none changed: it is unknown whether the model read the replaced tokens. Return outputs for each token"
             )
         elif not seen.compared:
-            verdict, reason = "nothing established", "no released number was returned"
+            verdict, reason = "nothing established", "the model returned no released number, so nothing could be compared"
         return Proof(
             verdict, reason, tuple(seen.named), seen.compared, tuple(seen.leaks), int(self.secret.sum()), changed, self.withheld, records, plain,
             self._established(seen, records, plain, verdict), self._not_established(records, new_tokens),
         )  # fmt: skip
 
     def nothing(self, reason: str, records: tuple[Record, ...] = ()) -> Proof:
-        """Returns the proof that established nothing."""
+        """Returns a proof that established nothing, with the reason."""
         private = int(self.secret.sum())
         return Proof("nothing established", reason, (), 0, (), private, 0, self.withheld, records, None, (), self._not_established(records, 0))
 
@@ -359,50 +365,51 @@ class _Test:
         if verdict != "holds":
             return ()
         total = int(self.secret.sum())
-        found = [f"All bits of {seen.compared} released numbers are equal in {len(seen.named)} runs: {', '.join(seen.named)}."]
+        found = [f"All bits of {seen.compared} released numbers are equal in {len(seen.named)} model runs: {', '.join(seen.named)}."]
         if records:
             pairs = sum(record.pairs for record in records)
-            found.append(f"The masks of {len(records)} attention calls of noren allow none of {pairs} cells (public query, private key).")
+            found.append(f"The masks of {len(records)} attention calls of noren allow none of the {pairs} cells (public query, private key) that the policy denies.")
         changed = 0 if seen.changed is None else int((seen.changed & self.secret).sum())
         if changed:
-            found.append(f"The replaced tokens were read: the own outputs of {changed} of {total} private tokens change.")
+            found.append(f"The model read the replaced tokens: the outputs at {changed} of {total} private tokens change.")
         if plain is not None:
-            found.append(f"Without the policy, the first replacement changes {plain} of the released numbers of one call.")
+            found.append(f"Without the policy, the first replacement of private tokens changes {plain} of the released numbers of one call.")
         return tuple(found)
 
     def _not_established(self, records: tuple[Record, ...], new_tokens: int) -> tuple[str, ...]:
         found = [
-            "Private text that was not found: " + (self.encoded.found[0].not_looked_for + "." if self.encoded.found else "it is unknown how the private tokens were found."),
+            f"Private text that no detector found was not replaced: {self.encoded.found[0].not_looked_for}." if self.encoded.found
+            else "The private tokens were given by the caller, not found by a search: it is unknown whether these are all private tokens.",
             "The number and the positions of private tokens are equal in all runs: outputs may depend on them, and so may the rest of the text.",
-            "Secrets, texts and batches other than those of the runs: the runs are samples. The masks that were examined hide the cells for every content.",
+            "Only the secrets, texts and batches of the model runs were tested, which are samples. The examined masks hide the private keys for every content.",
             "Outputs at private tokens and caches contain the secrets: release neither.",
         ]
         found += self._unobserved(records)
         if self.poisoned:
-            found.append(f"Secrets that are NaN: {self.poisoned}.")
+            found.append(f"No run with NaN in the place of the secrets was compared: {self.poisoned}.")
         if self.withheld:
-            found.append(f"The continuation of row(s) {', '.join(map(str, self.withheld))}: the text ends inside a secret, so a continuation depends on it. Withhold it.")
+            found.append(f"The continuation of row(s) {', '.join(map(str, self.withheld))}: the text ends inside a secret, so its continuation depends on the secret. Do not release it.")
         elif not new_tokens and self.inner is not None and self.inner.can_generate():
-            found.append("Continuations of the text: give new_tokens.")
+            found.append("Continuations of the text were not tested: give new_tokens= to test them.")
         return tuple(found)
 
     def _unobserved(self, records: tuple[Record, ...]) -> list[str]:
         if self.inner is None:
-            return ["The masks of the model: a function was given, so no attention call was observed."]
+            return ["The masks of the model were not observed: a function was given in the place of the model."]
         text = self.inner.config.get_text_config() if not self.encodes else self.inner.config
         layers = getattr(text, "num_hidden_layers", None)
         modules = {record.module for record in records}
         found = [
-            "Paths between tokens other than attention (convolutions, recurrent states, norms over tokens, routing that counts tokens): only the runs test them."
+            "Paths between tokens other than attention (convolutions, recurrent states, norms over tokens, routing that counts tokens) are tested only by the model runs."
         ]
         if isinstance(layers, int) and len(modules) < layers:
-            found.append(f"The masks of {layers - len(modules)} of {layers} layers: only {len(modules)} modules computed attention with noren.")
+            found.append(f"The masks of {layers - len(modules)} of {layers} layers were not observed: only {len(modules)} modules computed attention with noren.")
         return found
 
 
 def _check_names(own: list[Output], other: list[Output]) -> None:
     if [out.name for out in own] != [out.name for out in other]:
-        raise Error(f"two runs returned outputs of different names ({len(own)} and {len(other)} outputs): they cannot be compared")
+        raise Error(f"two model runs returned outputs of different names ({len(own)} and {len(other)} outputs), which cannot be compared")
 
 
 def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
@@ -410,14 +417,14 @@ def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
     most = (size or 1 << 31) - 1
     bad = next((id for id in listed if not 0 <= id <= most), None)
     if bad is not None or len(set(listed)) < 2:
-        raise Error(f"`choices` has {len(set(listed)) if bad is None else bad}: give at least two different tokens of the vocabulary, numbers from 0 to {most}")
+        raise Error(f"`choices` has {len(set(listed)) if bad is None else bad}: give at least two different tokens of the vocabulary, as numbers from 0 to {most}")
     return np.unique(np.array(listed, np.int64))
 
 
 @contextmanager
 def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) -> Iterator[None]:
-    """Replaces the embeddings of private tokens by NaN inside a `with` statement. `met[0]` counts the calls of embedding modules
-    with the token ids `ids`.
+    """Inside a `with` statement, replaces the embeddings of private tokens by NaN. Only calls of the embedding modules `tables`
+    with the token ids `ids` are changed; `met[0]` counts them.
     """
 
     def replace(_: Any, args: tuple[Any, ...], output: Any) -> Any:
@@ -437,7 +444,8 @@ def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) ->
 
 
 def _leaks(a: Output, b: Output, bad: Tensor, run: str, shape: tuple[int, int]) -> list[Leak]:
-    """Returns the leaks of one output: one for each token or batch row with a changed number, or one for the whole batch."""
+    """Returns the leaks in one output: one leak for each token or each batch row that has a changed number, or one leak for the
+    whole batch."""
     gap = (a.tensor.double() - b.tensor.double()).abs() if not a.tensor.is_complex() else (a.tensor - b.tensor).abs().double()
     gap = torch.where(bad, gap.nan_to_num(torch.inf, torch.inf, torch.inf), 0.0)
     if a.owner == "batch":

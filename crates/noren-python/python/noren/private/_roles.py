@@ -1,4 +1,4 @@
-"""The part that each attention module of a transformers model has: which tokens are its keys."""
+"""Determines for each attention module of a transformers model which tokens its keys are: those of the private text, or others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from torch import nn
 from .._noren import Error
 
 Role = Literal["text", "cross", "other"]
-"""The keys of an attention call: "text" are the private text's own tokens, read by themselves; "cross" are these tokens, read by a
-decoder; "other" are the tokens of a decoder, an image or a foreign encoder."""
+"""The keys of an attention call: "text": the tokens of the text with private parts, read by queries of the same text; "cross":
+the tokens of this text, read by a decoder; "other": other tokens, such as those of a decoder, an image or another encoder."""
 
 STATES = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
-"""Arguments of cross-attention modules in transformers that hold the states of an encoder."""
+"""The names of the arguments with which cross-attention modules of transformers receive the states of an encoder."""
 
 
 class Roles:
-    """The roles of the modules of a model; `close` removes the hooks that watch cross-attention."""
+    """The roles of the attention modules of a model (see `Role`). Hooks on the model observe which states cross-attention
+    reads; `close` removes the hooks."""
 
     def __init__(self, model: Any) -> None:
         self._fixed: WeakKeyDictionary[nn.Module, Role] = WeakKeyDictionary()
@@ -40,9 +41,10 @@ class Roles:
                 foreign.update(module.children(), [module])
             self._fixed[module] = "text" if module in inside and module not in foreign else "other"
         self.text = [(name, module) for name, module in model.named_modules() if self._fixed[module] == "text" and module is not model]
-        """The modules that compute the text's tokens, with their names."""
+        """(name, module) for each module inside the model that computes the tokens of the text."""
         self.readers = [module for module in model.modules() if module in inside and isinstance(module, PreTrainedModel) and (module is model or self._fixed[module] == "text")]
-        """The models that are called with the text's tokens, each before those inside it."""
+        """The models, among this model and those inside it, that are called with the tokens of the text. A model comes before
+        the models inside it."""
         self._hooks = [
             module.register_forward_pre_hook(self._watch(_position(type(module).forward)), with_kwargs=True)
             for module in model.modules()
@@ -51,10 +53,10 @@ class Roles:
 
     def _encoder(self, model: Any) -> set[nn.Module]:
         if model.main_input_name != "input_ids":
-            raise Error(f"{type(model).__name__} reads {model.main_input_name}, not text: private text in its decoder is not supported")
+            raise Error(f"{type(model).__name__} reads {model.main_input_name}, not text, so private text in its decoder is not supported")
         encoder = model.get_encoder()
         if encoder is model:
-            raise Error(f"{type(model).__name__} has an encoder and a decoder, but its encoder was not found: private text cannot be traced through it")
+            raise Error(f"{type(model).__name__} has an encoder and a decoder, but the encoder was not found, so private text cannot be traced through the model")
         return set(encoder.modules())
 
     def _watch(self, place: tuple[str, int] | None) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
@@ -68,7 +70,7 @@ class Roles:
         return watch
 
     def role(self, module: nn.Module) -> Role:
-        """Returns the role of a module in the attention call that is being computed."""
+        """Returns the role of an attention module in the current call."""
         if self._across.get(module, False):
             # The encoder's states are those of the text only if the encoder is a part of the model.
             return "cross" if self.encodes else "other"
@@ -84,11 +86,12 @@ def _text_config(config: Any) -> Any:
     try:
         return config.get_text_config()
     except ValueError:
-        raise Error(f"{type(config).__name__} has several text models: give the one that reads the text") from None
+        raise Error(f"{type(config).__name__} has several text models: give only the model that reads the text") from None
 
 
 @lru_cache(maxsize=4096)
 def _position(forward: Any) -> tuple[str, int] | None:
-    """Returns the name and the index of the argument that holds the encoder's states; None if a module has none."""
+    """Returns (name, index) of the argument of `forward` that receives the encoder's states; None if `forward` has no such
+    argument."""
     names = list(inspect.signature(forward).parameters)[1:]
     return next(((name, names.index(name)) for name in STATES if name in names), None)

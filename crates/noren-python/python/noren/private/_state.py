@@ -1,4 +1,4 @@
-"""The policy of a model, and the masks of its attention calls."""
+"""The state of a model during its computation with a policy, and the masks of its attention calls."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from ._tokens import Tokens
 
 
 class Made(Masked):
-    """A mask that a model built, before a policy changes it. Attention without the policy refuses this mask."""
+    """A mask that a model built and that a policy has not changed yet. Attention raises an error for such a mask, so no call
+    can skip the policy."""
 
     def plan(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises `Error`."""
+        """Raises `Error`, because the policy was not applied to this mask."""
         raise Error(
             "the mask was built inside a `with nr.private.masked(...)` statement, and an attention call without the policy reads it: run the whole "
             "forward pass, and the backward pass with gradient checkpointing, inside the statement"
@@ -36,7 +37,7 @@ class Made(Masked):
 
 
 class Hidden(Masked):
-    """A mask without the cells that a policy denies."""
+    """A mask from which a policy has removed the cells that it denies."""
 
     policy: Policy
 
@@ -48,46 +49,48 @@ Kind = TypeVar("Kind", bound=Masked)
 
 
 def converted(kind: type[Kind], masked: Masked, **changes: Any) -> Kind:
-    """Returns a mask with the fields of another one, apart from `changes` and its plans."""
+    """Returns a mask of the class `kind` with the fields of `masked`. The fields in `changes` get new values, and cached plans
+    are not copied."""
     values = {entry.name: getattr(masked, entry.name) for entry in dataclasses.fields(masked)}
     return kind(**{**values, "_plans": {}, **changes})
 
 
 @dataclass(frozen=True)
 class Record:
-    """The mask of one attention call, compared with the policy."""
+    """The mask of one attention call, with the result of its comparison with the policy."""
 
     module: str
     """The name of the attention module."""
     mask: str
     """The mask as text."""
     pairs: int
-    """The number of cells (query, private key) that the policy denies, over all batch rows and heads. Queries are all tokens but the
-    private ones: also those that are not released, because they might pass on what they read."""
+    """The number of cells (query, private key) that the policy denies, over all batch rows and heads. All public tokens count
+    as queries, also those whose outputs are not released, because they could pass on private content."""
     allowed: int
-    """The number of these cells that the mask allows: 0 unless the mask is faulty."""
+    """The number of cells that the policy denies and the mask allows; above 0 only if the mask is faulty."""
 
 
 @dataclass(eq=False)
 class State:
-    """The policy of a model, and the private tokens of the batch that it computes."""
+    """The state of a model during its computation with a policy: the policy, the private tokens of the batch, and what was
+    observed."""
 
     tokens: Tokens
     policy: Policy
     roles: Roles
     names: dict[nn.Module, str]
     strict: bool = True
-    """Whether attention that the policy does not reach is an error."""
+    """True if attention that does not use the policy is an error."""
     ids: NDArray[np.int64] | None = None
-    """The tokens of the text, `[batch, length]`; None if they are unknown."""
+    """The token ids of the text, `[batch, length]`; None if they are unknown."""
     records: list[Record] | None = None
-    """The masks of the attention calls; None if they are not recorded."""
+    """The records of the attention calls (see `Record`); None if calls are not recorded."""
     calls: int = 0
-    """The number of attention calls whose keys were tokens of the text."""
+    """The number of attention calls up to now whose keys were tokens of the text."""
     given: int | None = None
-    """The number of tokens that the model was given in this call; None if it is unknown."""
+    """The number of tokens in the current call of the model; None if it is unknown."""
     longest: int = 0
-    """The maximum number of tokens from the beginning of the text that a layer computed."""
+    """The number of tokens of the text, from its beginning, that at least one layer has computed."""
     _own_calls: int = 0
     _given_ids: Tensor | None = None
     _changed: WeakKeyDictionary[Masked, dict[Any, Hidden]] = field(default_factory=WeakKeyDictionary)
@@ -100,12 +103,12 @@ class State:
             return converted(Masked, mask) if isinstance(mask, Made) else mask
         base = own_mask(module, query, key, is_causal, role) if mask is None else mask
         if isinstance(base, Masked) and not isinstance(base, Made):
-            raise Error(f"{self._name(module)} has a mask that was not built in this forward pass: the positions of its keys are unknown, so private text cannot be traced through it")
+            raise Error(f"{self._name(module)} has a mask that was not built in this forward pass, so the positions of its keys are unknown and private text cannot be traced through it")
         if role == "text":
             self._check_positions(module, query.shape[2], key.shape[2], base)
             self._own_calls += 1
         elif self.strict and not self._own_calls:
-            raise Error(f"{self._name(module)} reads states of the encoder that were computed without the policy: compute the encoder inside the `with` statement, by attention that noren supports")
+            raise Error(f"{self._name(module)} reads states of an encoder that was computed without the policy: compute the encoder inside the `with` statement, with attention that noren supports")
         self.calls += 1
         if isinstance(base, Masked):
             found: Masked | Tensor = self._hidden(module, role, base)
@@ -122,7 +125,8 @@ class State:
         return self.names.get(module, "") or type(module).__name__
 
     def _check_positions(self, module: nn.Module, q_len: int, kv_len: int, base: Masked | Tensor) -> None:
-        """Raises `Error` unless the positions of queries and keys in the text are known."""
+        """Raises `Error` if the positions of the queries and keys in the text are unknown, for example because the cache has
+        tokens that were computed without the policy."""
         if isinstance(base, Tensor):
             if q_len != kv_len:
                 raise Error(
@@ -150,7 +154,8 @@ class State:
             self._given_ids = None
 
     def _check_ids(self, given: Tensor, first: int, own: NDArray[np.int64]) -> None:
-        """Raises `Error` if the public tokens of the text are not those that the model computes, from token `first` on."""
+        """Compares the public tokens that the model computes (`given`) with those of the text (`own`), from token `first` on.
+        Raises `Error` if they differ."""
         tokens = self.tokens.repeated(given.shape[0])
         last = min(first + given.shape[1], own.shape[1])
         if last <= first:
@@ -163,7 +168,7 @@ class State:
             raise Error(f"the model computes another text: token {first + at} of row {row} differs from that of the private tokens; give the tokens of the batch that the model computes")
 
     def _rows(self, module: nn.Module, role: Role, masked: Masked) -> tuple[Policy, Tokens]:
-        """Returns the policy for an attention call, and the private tokens among its keys."""
+        """Returns (policy, private tokens among the keys) for an attention call."""
         tokens = self.tokens.repeated(masked.batch)
         if role == "text":
             return self.policy, tokens.window(masked.first_key, masked.kv_len)
@@ -188,7 +193,8 @@ class State:
         return found
 
     def _record(self, module: nn.Module, role: Role, found: Masked | Tensor, changed: Hidden, heads: int, kv_heads: int) -> Record:
-        """Returns the mask of a call with the number of denied cells that it allows."""
+        """Returns the record of an attention call: its mask, the number of cells that the policy denies, and how many of these
+        the mask allows."""
         tokens = self.tokens.repeated(changed.batch)
         window = tokens if role == "cross" else tokens.window(changed.first_key, changed.kv_len)
         secret = self.policy.secret(window)
@@ -216,7 +222,8 @@ class State:
     # --- hooks of the model ---------------------------------------------------------------------------------------
 
     def hooks(self, model: nn.Module) -> list[Any]:
-        """Adds the hooks that note the number of tokens of each call, and returns their handles."""
+        """Adds the hooks that note the number of tokens in each call of the model. Returns the handles with which the hooks can
+        be removed."""
         before: list[tuple[nn.Module, int]] = []
         handles = []
         for part in self.roles.readers:
@@ -238,7 +245,8 @@ class State:
         return note
 
     def _check_calls(self, module: nn.Module, before: list[tuple[nn.Module, int]]) -> None:
-        """Raises `Error` if a forward pass called no attention that the policy changed."""
+        """Raises `Error` if the forward pass of `module` called no attention whose mask the policy changed. `before` has the
+        number of such calls at the start of each forward pass."""
         while before:
             inner, calls = before.pop()
             if inner is module:
@@ -248,7 +256,7 @@ class State:
 
 
 def _ranges(positions: Any) -> list[range]:
-    """Returns ascending positions as ranges."""
+    """Returns the ranges of consecutive numbers in `positions`, which are in ascending order."""
     if not len(positions):
         return []
     edges = np.flatnonzero(np.diff(positions) != 1) + 1
@@ -256,12 +264,12 @@ def _ranges(positions: Any) -> list[range]:
 
 
 def own_mask(module: nn.Module, query: Tensor, key: Tensor, is_causal: bool | None, role: Role) -> Made:
-    """Returns the mask of a layer that its model gave no mask: causal or full."""
+    """Returns the mask of a layer that got no mask from its model: causal or full, as the layer computes without a mask."""
     size, q_len, kv_len = query.shape[0], query.shape[2], key.shape[2]
     causal_layer = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal) and q_len > 1
     if q_len not in (1, kv_len) and (causal_layer or role == "text"):
         raise Error(
-            f"{type(module).__name__} has {q_len} queries, {kv_len} keys and no mask: the positions of the queries are not known; give a mask"
+            f"{type(module).__name__} has {q_len} queries, {kv_len} keys and no mask, so the positions of the queries are unknown: give a mask"
         )
     return Made(causal() if causal_layer else full(), size, q_len, kv_len, kv_len - q_len if role == "text" else 0, Facts())
 
@@ -271,14 +279,14 @@ def _shape(masked: Masked, heads: int, kv_heads: int) -> Shape:
 
 
 def _combined(given: Tensor, changed: Masked, heads: int, kv_heads: int) -> Tensor:
-    """Returns a prepared mask tensor without the cells that a policy denies."""
+    """Returns the mask tensor `given` without the cells that the policy denies, which are not in the mask `changed`."""
     keep = torch.from_numpy(changed.mask.dense(_shape(changed, heads, kv_heads), changed.facts)).to(given.device)
     if given.dim() != 4 or any(size not in (1, own) for size, own in zip(given.shape, keep.shape, strict=True)):
         raise Error(f"the attention mask has shape {list(given.shape)}, which does not broadcast to {list(keep.shape)}: give [batch, 1 or heads, q_len, kv_len]")
     if given.dtype == torch.bool:
         return given & keep
     if not given.is_floating_point():
-        raise Error(f"the 4-D attention mask holds {given.dtype}: give booleans (true = attend) or floats that are added (0 and -inf)")
+        raise Error(f"the attention mask with 4 dimensions holds {given.dtype}: give booleans (true = attend) or floats that are added to the scores (0 and -inf)")
     hf.check_floats(given)
     return given.expand_as(keep).masked_fill(~keep, -torch.inf)
 

@@ -1,4 +1,4 @@
-"""The tokens that contain private text, by the offsets of a tokenizer."""
+"""Finds the tokens that contain private text, from the character offsets of a tokenizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The private tokens of a batch of texts, `[batch, length]`; made by `locate`, `encode` or `Tokens.of`."""
+    """A batch of texts, `[batch, length]` tokens, with marks of the private tokens; made by `locate`, `encode` or `Tokens.of`."""
 
     rows: tuple[_PrivateTokens, ...]
     """The private tokens of each batch row."""
@@ -36,10 +36,10 @@ class Tokens:
 
     @staticmethod
     def of(kinds: Mapping[str, Any], real: Any = None) -> Tokens:
-        """Returns the tokens whose marks are true, for private tokens that are known without a search.
+        """Returns `Tokens` from given marks, for texts whose private tokens are known without a search.
 
-        `kinds` has booleans `[batch, length]` or `[length]` by kind. `real` is true for tokens that are not padding, as in
-        `attention_mask` [default: all].
+        `kinds` maps each kind to booleans `[batch, length]` or `[length]`, true for a private token. `real` is true for a token
+        that is not padding, as in `attention_mask` [default: no padding].
 
         >>> Tokens.of({"name": [False, True, True]}).count
         2
@@ -48,13 +48,14 @@ class Tokens:
             raise TypeError(f"kinds is {type(kinds).__name__}: give a dict of booleans [batch, length] by kind, such as {{\"name\": marks}}")
         for name in kinds:
             if not isinstance(name, str):
-                raise TypeError(f"kinds has the key {short(name)}: give names of kinds")
+                raise TypeError(f"`kinds` has the key {short(name)}: give names of kinds of private text")
         marks = {kind: booleans(f"kinds[{kind!r}]", given) for kind, given in kinds.items()}
         shape = next(iter(marks.values())).shape
         known = np.ones(shape, np.bool_) if real is None else booleans("real", real)
-        for name, given in [*marks.items(), ("real", known)]:
+        for name, given in [*((f"kinds[{kind!r}]", given) for kind, given in marks.items()), ("real", known)]:
             if given.shape != shape:
-                raise Error(f"{name} has shape {list(given.shape)}, but others have {list(shape)}: give booleans [batch, length] of one shape")
+                first = f"kinds[{next(iter(marks))!r}]"
+                raise Error(f"{name} has shape {list(given.shape)}, but {first} has shape {list(shape)}: give booleans [batch, length] of one shape")
         rows = [
             _PrivateTokens.at(shape[1], [(kind, np.flatnonzero(given[row]).tolist()) for kind, given in marks.items()])
             for row in range(shape[0])
@@ -72,12 +73,12 @@ class Tokens:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of private text that were found."""
+        """The kinds of private text in the batch."""
         return tuple(sorted({kind for row in self.rows for kind, at in row.kinds() if at}))
 
     @cached_property
     def private(self) -> NDArray[np.bool_]:
-        """`[batch, length]`: true for a token that contains private text of any kind."""
+        """Returns booleans `[batch, length]`: true for a token that contains private text of any kind."""
         return self._marks(None)
 
     @property
@@ -86,9 +87,9 @@ class Tokens:
         return int(self.private.sum())
 
     def kind(self, name: str) -> NDArray[np.bool_]:
-        """Returns `[batch, length]`: true for a token that contains private text of this kind."""
+        """Returns booleans `[batch, length]`: true for a token that contains private text of the kind `name`."""
         if not isinstance(name, str):
-            raise TypeError(f"name is {short(name)}: give the name of a kind such as \"email\"")
+            raise TypeError(f"`name` is {short(name)}: give the name of a kind such as \"email\"")
         return self._marks(name)
 
     def _marks(self, name: str | None) -> NDArray[np.bool_]:
@@ -103,11 +104,12 @@ class Tokens:
         """Returns the tokens of one batch row, as a batch of one row. Raises `Error` if there is no such row."""
         at = whole("index", index)
         if not -len(self.rows) <= at < len(self.rows):
-            raise Error(f"index is {at}: there are {len(self.rows)} batch rows, counted from 0")
+            raise Error(f"`index` is {at}: there are {len(self.rows)} batch rows, counted from 0")
         return Tokens((self.rows[at],), self.real[[at]])
 
     def only(self, chosen: Any) -> Tokens:
-        """Returns the batch in which only the private tokens that are true in `chosen`, `[batch, length]`, are private."""
+        """Returns a batch in which fewer tokens are private: those that are private in this batch and true in `chosen`,
+        `[batch, length]`."""
         marks = booleans("chosen", chosen)
         if marks.shape != self.shape:
             raise Error(f"`chosen` has shape {list(marks.shape)}: give [batch, length] = {list(self.shape)}")
@@ -118,44 +120,45 @@ class Tokens:
         return Tokens(tuple(rows), self.real)
 
     def window(self, first: int, length: int) -> Tokens:
-        """Returns the `length` tokens from token `first` on; tokens after the end of the texts are public."""
+        """Returns a batch of the `length` tokens from token `first` on of each row. Tokens after the end of a row are public."""
         start, count = whole("first", first), whole("length", length)
         if not 0 <= start <= MOST_TOKENS or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
-            raise Error(f"`first` is {start} and `length` is {count}: give numbers from 0 on, and at most {MOST_TOKENS} tokens in all rows")
+            raise Error(f"`first` is {start} and `length` is {count}: give numbers of 0 or more, and at most {MOST_TOKENS} tokens in all rows")
         real = np.ones((self.shape[0], count), np.bool_)
         kept = self.real[:, start : start + count]
         real[:, : kept.shape[1]] = kept
         return Tokens(tuple(row.window(start, count) for row in self.rows), real)
 
     def repeated(self, batch: int) -> Tokens:
-        """Returns the tokens of a batch of `batch` rows in which each row occurs several times, such as the beams of a search."""
+        """Returns a batch of `batch` rows in which each row is repeated equally often, as for the beams of beam search."""
         rows, size = self.shape[0], whole("batch", batch)
         if size * self.shape[1] > MOST_TOKENS:
-            raise Error(f"batch is {size}: give at most {MOST_TOKENS} tokens in all rows")
+            raise Error(f"`batch` is {size}: give so few batch rows that they have at most {MOST_TOKENS} tokens together")
         if rows == 0 or size < 1 or size % rows:
-            raise Error(f"batch is {size}, but the private tokens of {rows} rows are known: give a multiple, the batch rows that the model computes")
+            raise Error(f"`batch` is {size}, but the private tokens of {rows} rows are known: give a multiple of this number, the batch rows that the model computes")
         times = size // rows
         return self if times == 1 else Tokens(tuple(row for row in self.rows for _ in range(times)), self.real.repeat(times, 0))
 
     def facts(self, facts: Facts | Mapping[str, Any] | None = None) -> Facts:
-        """Returns `facts` with the labels of the private tokens: "private" for all of them, and one label for each kind.
+        """Returns `facts` (data of masks) with labels of the private tokens added: the label "private" for all private tokens,
+        and for each kind a label with its name.
 
-        Masks refer to them: `nr.causal() - nr.keys(label="email")`.
+        Masks refer to the labels: `nr.causal() - nr.keys(label="email")`.
         """
         return _Policy.hide().facts(list(self.rows), check_facts(facts))
 
 
 def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encoding: Any) -> Tokens:
-    """Returns the tokens that hold any part of the findings, by the offsets of a tokenizer.
+    """Returns the tokens that contain at least one character of the findings, from the character offsets of a tokenizer.
 
-    `encoding` is the result of a fast tokenizer of transformers, with special tokens, padding and chat templates as they are; an
-    `Encoding` of the package tokenizers, or a list of them; or a dict with "offset_mapping". `found` are the findings of the encoded
-    text: for a batch, one entry for each row; for pairs of texts, a pair of entries. If the tokenizer returned several rows of a long
-    text (`return_overflowing_tokens`), one entry for each text is enough. A chat is searched in the text that its template makes:
-    `encode` does both.
+    `encoding` is the result of a fast tokenizer of transformers (which may contain special tokens and padding); an `Encoding`
+    of the package tokenizers, or a list of them; or a dict with "offset_mapping". `found` are the findings of the encoded text:
+    for a batch, one entry for each row; for pairs of texts, a pair of entries. If the tokenizer divided a long text into
+    several rows (`return_overflowing_tokens`), give one entry for each text. For a chat, search the text that its template
+    makes; `encode` does this.
 
     A token that contains any character of a finding is private. If a tokenizer drops or changes a character, the tokens on both sides
-    are private. Special tokens hold no text and are public. Tokens that truncation took out of a row are in no result.
+    are private. Special tokens hold no text and are public. Tokens that truncation removed from a row are not in the result.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> from noren.private import find
@@ -174,19 +177,19 @@ def locate(found: Found | Sequence[Found] | Sequence[tuple[Found, Found]], encod
         raise Error(f"there are findings of {len(listed)} texts, but tokens of {len(encodings)}: give one entry of findings for each row")
     lengths = {len(each.offsets) for each in encodings}
     if len(lengths) > 1:
-        raise Error(f"the rows have {min(lengths)} to {max(lengths)} tokens: pad them to one length (padding=True), or use nr.private.encode")
+        raise Error(f"the rows have from {min(lengths)} to {max(lengths)} tokens: pad them to one length (padding=True), or use nr.private.encode")
     rows = tuple(locate_row(pair, each) for pair, each in zip(listed, encodings, strict=True))
     real = np.array([each.real for each in encodings], np.bool_).reshape(len(rows), lengths.pop() if lengths else 0)
     return Tokens(rows, real)
 
 
 def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
-    """Returns the private tokens of one row, of one text or a pair of texts."""
+    """Returns the private tokens of one row, which holds one text or a pair of texts."""
     texts = {number for number in row.sequences if number is not None}
     if any(number >= len(pair) for number in texts):
         raise Error("the tokens are those of a pair of texts, but there are findings of one text: give (findings of the first text, findings of the second)")
     if len(pair) > 1 and not row.paired:
-        raise Error("a dict with offset_mapping does not have the text of each token, and there are findings of pairs: give the tokenizer's result, or its encodings")
+        raise Error("a dict with offset_mapping does not contain the text to which a token of a pair belongs: give the tokenizer's result, or its encodings")
     kinds: dict[str, set[int]] = {}
     for number, found in enumerate(pair):
         check_words(row, number, found.text)
@@ -204,22 +207,23 @@ def locate_row(pair: Sequence[Found], row: Offsets) -> _PrivateTokens:
 
 
 def check_facts(given: Any) -> Any:
-    """Returns facts. Raises a TypeError for anything else."""
+    """Returns `given` if it is a `Facts`, a mapping or None. Raises a TypeError for anything else."""
     if given is None or isinstance(given, (Facts, Mapping)):
         return given
     raise TypeError(f"facts is {short(given)}: give nr.Facts(...) or a dict such as {{\"lengths\": [5, 3]}}")
 
 
 def tokens_of(given: Any) -> Tokens:
-    """Returns private tokens, or those of the result of `encode`. Raises a TypeError for anything else."""
+    """Returns `given` if it is `Tokens`, or the private tokens in `given` if it is the result of `encode`. Raises a TypeError
+    for anything else."""
     found = given if isinstance(given, Tokens) else getattr(given, "tokens", None)
     if isinstance(found, Tokens):
         return found
-    raise TypeError(f"tokens is {short(given)}: give the result of nr.private.encode or nr.private.locate")
+    raise TypeError(f"`tokens` is {short(given)}: give the result of nr.private.encode or nr.private.locate")
 
 
 def _rows_of(found: Any) -> list[tuple[Found, ...]]:
-    """Returns the findings of each row, as tuples of one text or of a pair of texts."""
+    """Returns for each row a tuple of findings: one entry if the row has one text, two entries if it has a pair of texts."""
     if isinstance(found, Found):
         return [(found,)]
     rows: list[tuple[Found, ...]] = []

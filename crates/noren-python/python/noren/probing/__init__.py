@@ -1,6 +1,7 @@
-"""The probe: finds out what an attention function really computes, with two calls for each question.
+"""Tests what an attention function really computes. Each question, such as "does the function apply this mask?", needs one or
+two calls of the function.
 
-`nr.probe` runs the probe, `python -m noren probe` from a shell.
+The probe runs as the Python function `nr.probe`, or as the command `python -m noren probe`.
 """
 
 from ._call import Adapter as Adapter, Answer as Answer, Call as Call

@@ -1,4 +1,4 @@
-"""Questions about masks: arrays and functions of given cells, the causal flag, windows, block lists."""
+"""Questions of a probe about masks: mask arrays and mask functions, the causal flag, windows, and block lists."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from ._report import Entry, Verdict
 
 _ORDER = ("keep", "mask_mod", "block_mask", "mask_function", "drop", "additive", "attention_mask")
 _BRIEF = ("causal", "padding on the right", "different for each head")
-"""The masks that are tested in every form; the other default masks are tested in the first form only."""
+"""The names of the masks that are tested in every form that the function accepts; other default masks are tested only in the
+first form."""
 
 
 @dataclass
 class Applied:
-    """The form of mask that is known to be applied, for questions that need a mask."""
+    """The form in which the function under test is known to apply a mask. Questions that need a mask use this form."""
 
     route: str | None = None
-    """A key of `ROUTES`; None: none is known to be applied."""
+    """A key of `ROUTES`: the form of a mask array or mask function that the function is known to apply; None if there is none."""
     flag: bool = False
-    """True if the causal flag is known to be applied."""
+    """True if the function is known to apply the causal flag."""
 
     def masked(self, lab: Lab, cells: Bools, index: int = 0) -> Call | None:
-        """Returns a call with the mask `cells`, or with the causal flag if no mask of given cells is applied; None without either."""
+        """Returns a call with the mask `cells` in the form `route`. If `route` is None, returns a call with the causal flag
+        instead, or None if the function does not apply this flag either."""
         call = lab.content(LENGTH, LENGTH, index=index)
         if self.route is not None:
             return replace(call, route=self.route, cells=cells)
@@ -38,13 +40,15 @@ class Applied:
 
 
 def kept(call: Call) -> Bools:
-    """Returns the cells `[batch, heads, q_len, kv_len]` that a call allows by its mask and its causal flag (queries as many as keys)."""
+    """Returns the cells `[batch, heads, q_len, kv_len]` that the mask and the causal flag of a call allow. The call has as many
+    queries as keys."""
     cells = np.ones(call.shape, bool) if call.cells is None else np.broadcast_to(call.cells, call.shape)
     return cells & readings.triangle(call.shape, 0) if call.causal else cells
 
 
 def changed(lab: Lab, call: Call, keep: Bools, index: int = 1, factor: float = 1.0) -> Call:
-    """Returns the call with other content in hidden keys and values."""
+    """Returns the call with new random numbers in hidden keys and in their values: those that `hidden_keys` selects for the
+    mask `keep`. `factor` is the standard deviation of the new keys."""
     replaced, _ = hidden_keys(np.broadcast_to(keep, call.shape), call.k.shape[1])
     at = replaced[..., None]
     k, v = (np.where(at, lab.noise(x, index + i, factor if i == 0 else 1.0), x) for i, x in enumerate((call.k, call.v)))
@@ -52,19 +56,21 @@ def changed(lab: Lab, call: Call, keep: Bools, index: int = 1, factor: float = 1
 
 
 def routes(lab: Lab) -> list[str]:
-    """Returns the forms in which the function takes masks of given cells."""
+    """Returns the keys of `ROUTES` for the forms in which the function accepts a mask array or mask function, in the order in
+    which they are tested."""
     return [name for name in _ORDER if name in lab.adapter.takes]
 
 
 def fits(lab: Lab, route: str, case: Case) -> bool:
-    """Returns true if a mask can be given in the form `route`."""
+    """Returns true if the mask `case` can be given in the form `route` (a key of `ROUTES`)."""
     if route == "attention_mask":
         return case.cells.shape[1:3] == (1, 1)
     return case.cells.shape[1] == 1 or "head_masks" in lab.adapter.takes
 
 
 def given_masks(lab: Lab, cases: list[Case], brief: bool, applied: Applied) -> Iterator[Entry]:
-    """Yields the verdicts about masks of given cells. With `brief`, only some masks are tested in the second and further forms."""
+    """Yields the verdicts about mask arrays and mask functions. If `brief` is true, all masks are tested in the first form, but
+    only those in `_BRIEF` in the other forms."""
     found = routes(lab)
     if not found:
         yield lab.entry("mask", "", Verdict.ABSENT)
@@ -83,7 +89,7 @@ def given_masks(lab: Lab, cases: list[Case], brief: bool, applied: Applied) -> I
 
 
 def causal_flag(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
-    """Yields the verdicts about the causal flag: alone, with fewer queries than keys, and beside a mask."""
+    """Yields the verdicts about the causal flag: alone, with fewer queries than keys, and together with the mask `padding`."""
     if "causal" not in lab.adapter.takes:
         yield lab.entry("causal flag", "", Verdict.ABSENT)
         return
@@ -101,7 +107,8 @@ def causal_flag(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
 
 
 def window(lab: Lab) -> Iterator[Entry]:
-    """Yields the verdicts about windows, with their ends."""
+    """Yields the verdicts about windows: whether the function applies them, and whether the first and the last key are
+    included."""
     if "window" not in lab.adapter.takes:
         yield lab.entry("window", "", Verdict.ABSENT)
         return
@@ -114,7 +121,8 @@ def window(lab: Lab) -> Iterator[Entry]:
 
 
 def block_lists(lab: Lab) -> Iterator[Entry]:
-    """Yields the verdicts about lists of blocks whose mask function allows every cell."""
+    """Yields the verdicts about block lists of FlexAttention: only blocks in the lists may be read, although the mask function
+    given with the lists allows every cell."""
     if "blocks" not in lab.adapter.takes:
         yield lab.entry("block lists", "", Verdict.ABSENT)
         return
@@ -124,14 +132,14 @@ def block_lists(lab: Lab) -> Iterator[Entry]:
     cells = blocks.repeat(BLOCK, 2).repeat(BLOCK, 3)
     call = replace(lab.content(count * BLOCK, count * BLOCK, batch=1), blocks=blocks)
     wrong = [
-        ("inverted", ~cells),
-        ("the lists of head 0 are used for all heads", cells[:, :1]),
-        ("transposed: queries and keys are swapped", cells.swapaxes(2, 3)),
-        ("only the first block of each list is read", _first(blocks).repeat(BLOCK, 2).repeat(BLOCK, 3)),
+        ("the block lists are inverted: only blocks outside of the lists are read", ~cells),
+        ("the block lists of head 0 are used for all heads", cells[:, :1]),
+        ("the mask is transposed: queries and keys are swapped", cells.swapaxes(2, 3)),
+        ("only the first block of each block list is read", _first(blocks).repeat(BLOCK, 2).repeat(BLOCK, 3)),
     ]
     found = [
         readings.Reading(Verdict.APPLIED, "", lab.basis.parts(call, cells)),
-        readings.Reading(Verdict.IGNORED, "blocks that are not in the lists are read", lab.basis.parts(call)),
+        readings.Reading(Verdict.IGNORED, "blocks that are not in the block lists are read", lab.basis.parts(call)),
         *(readings.Reading(Verdict.MISREAD, detail, lab.basis.parts(call, other)) for detail, other in wrong),
     ]
     yield lab.verdict("block lists", "partial blocks", [(call, found)])[0]
@@ -140,12 +148,13 @@ def block_lists(lab: Lab) -> Iterator[Entry]:
 
 
 def _first(blocks: Bools) -> Bools:
-    """Returns the blocks of which only the first in each list is kept."""
+    """Returns a copy of `blocks` in which only the first true block of each row of blocks is true."""
     return np.asarray(blocks & (blocks.cumsum(-1) == 1))
 
 
 def moved(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
-    """Yields the verdict about the order of keys: keys, values and the mask are permuted together."""
+    """Yields the verdict about the order of keys: if keys, values and mask columns are permuted equally, the output must not
+    change."""
     call = None if applied.route is None or lab.basis.causal else applied.masked(lab, padding)
     if call is None:
         return
@@ -161,6 +170,11 @@ def moved(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     judged = [lab.judge(answer, call, expected, coded=False) for answer in answers]  # type: ignore[arg-type]
     same = np.array_equal(answers[0].out, answers[1].out)  # type: ignore[union-attr]
     verdict = Verdict.APPLIED if all(one.matches for one in judged) else Verdict.MISREAD
-    detail = "moved keys change the output" if verdict is Verdict.MISREAD else "equal bits" if same else "equal within rounding"
+    if verdict is Verdict.APPLIED:
+        detail = "equal bits" if same else "equal within rounding"
+    elif not any(one.matches for one in judged):
+        detail = "the output is wrong, also if keys, values and mask are permuted together"
+    else:
+        detail = "the output changes if keys, values and mask are permuted together"
     size, largest = sum(one.compared for one in judged), max(one.difference for one in judged)
     yield lab.entry("order of keys", "", verdict, detail, calls=2, compared=size, difference=largest)

@@ -1,4 +1,4 @@
-"""Questions about scores: scale, softcap, bias, sinks, groups of heads, and the log-sum-exp."""
+"""Questions of a probe about scores: scale, softcap, bias, sinks, grouped query heads, and the log-sum-exp."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def modifiers(lab: Lab) -> Iterator[Entry]:
 
 
 def grouped(lab: Lab) -> Iterator[Entry]:
-    """Yields the verdict about fewer key-value heads than query heads."""
+    """Yields the verdict about grouped heads: which key-value head each query head reads if there are fewer key-value heads
+    than query heads."""
     call = lab.content(LENGTH, LENGTH, heads=4, kv_heads=2)
     if "gqa" not in lab.adapter.takes:
         yield lab.entry("grouped heads", "", Verdict.ABSENT)
@@ -45,7 +46,7 @@ def grouped(lab: Lab) -> Iterator[Entry]:
 
 
 def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
-    """Yields the verdict about the base and the sign of the log-sum-exp."""
+    """Yields the verdict about the log-sum-exp: its base and its sign, and whether hidden keys are excluded from the sum."""
     if "lse" not in lab.adapter.takes:
         yield lab.entry("log-sum-exp", "", Verdict.ABSENT)
         return
@@ -57,7 +58,7 @@ def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     keep = kept(call)
     expected = attend(call.q, call.k, call.v, lab.basis.parts(call, keep))
     if not lab.judge(answer, call, expected).matches:
-        yield lab.entry("log-sum-exp", "", Verdict.NOT_ESTABLISHED, "the output of this call does not equal the definition", calls=1)
+        yield lab.entry("log-sum-exp", "", Verdict.NOT_ESTABLISHED, "the output is wrong if the log-sum-exp is requested, so the log-sum-exp was not examined", calls=1)
         return
     assert answer.lse is not None
     found, limit = _of(lab, answer.lse, call, expected.lse)
@@ -65,7 +66,7 @@ def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     size = answer.lse.size
     if found is None:
         difference = float(np.nan_to_num(np.abs(answer.lse - expected.lse), nan=np.inf).max())
-        text = f"no known misreading; the largest difference from the natural logarithm is {difference:.3g}"
+        text = f"the log-sum-exp equals no known wrong value; its largest difference from the natural logarithm is {difference:.3g}"
         yield lab.entry("log-sum-exp", "", Verdict.MISREAD, text, calls=1, compared=size)
         return
     verdict = Verdict.APPLIED if found == right else Verdict.MISREAD
@@ -73,7 +74,8 @@ def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
 
 
 def _of(lab: Lab, lse: Floats, call: Call, natural: Floats) -> tuple[str | None, float]:
-    """Returns the description of a log-sum-exp, None if it is unknown, and its largest difference."""
+    """Returns (description, difference). The description names the known value that the log-sum-exp equals, such as "base 2";
+    None if it equals none. The difference is the largest one from that value, or from the natural logarithm if there is none."""
     ln2 = math.log(2)
     scores = np.einsum("bhqd,bhkd->bhqk", call.q, call.k) * lab.basis.scale(call)
     top = np.where(kept(call), scores, -np.inf).max(-1)
@@ -81,16 +83,16 @@ def _of(lab: Lab, lse: Floats, call: Call, natural: Floats) -> tuple[str | None,
     known = [
         ("base e", natural),
         ("base 2", natural / ln2),
-        ("base e, negated", -natural),
-        ("base 2, negated", -natural / ln2),
-        ("off by the factor ln 2: a natural logarithm was converted as if it had base 2", natural * ln2),
-        ("off by ln 2: ln 2 is added", natural + ln2),
-        ("off by ln 2: ln 2 is subtracted", natural - ln2),
-        ("relative to the largest score: the maximum is not added", natural - top),
-        ("the largest score, without the sum", top),
-        ("the sum of the exponentials, without the logarithm", np.exp(natural)),
-        ("of all keys: the mask is ignored", everything),
-        ("of all keys in base 2: the mask is ignored", everything / ln2),
+        ("the log-sum-exp in base e is negated", -natural),
+        ("the log-sum-exp in base 2 is negated", -natural / ln2),
+        ("the log-sum-exp is off by the factor ln 2: the natural logarithm was multiplied by ln 2, as if it were in base 2", natural * ln2),
+        ("ln 2 is added to the log-sum-exp", natural + ln2),
+        ("ln 2 is subtracted from the log-sum-exp", natural - ln2),
+        ("the largest score is not added back to the logarithm of the sum", natural - top),
+        ("the log-sum-exp is the largest score instead of the logarithm of the sum", top),
+        ("the log-sum-exp is the sum of the exponentials instead of its logarithm", np.exp(natural)),
+        ("the log-sum-exp includes hidden keys: the mask is ignored", everything),
+        ("the log-sum-exp in base 2 includes hidden keys: the mask is ignored", everything / ln2),
     ]
     differences = [float(np.nan_to_num(np.abs(lse - value), nan=np.inf).max()) for _, value in known]
     best = int(np.argmin(differences))

@@ -1,4 +1,4 @@
-"""One call of a function under test, its answer, and its failure."""
+"""The interface of functions under test: one call, its results or its failure, and the adapter that makes the call."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Protocol
 from ._reference import Bools, Floats
 
 ROUTES = {
-    "keep": "array, true may attend",
-    "drop": "array, true is ignored",
-    "additive": "array of 0 and -inf that is added to the scores",
-    "mask_mod": "function of indices",
-    "block_mask": "BlockMask",
-    "mask_function": "mask function of transformers",
-    "attention_mask": "attention_mask of a batch, 1 for tokens and 0 for padding",
+    "keep": "mask array of booleans in which true means that the query may attend to the key",
+    "drop": "mask array of booleans in which true means that the key is ignored",
+    "additive": "mask array of 0 and -inf that is added to the scores",
+    "mask_mod": "mask function of FlexAttention: returns true for (batch row, head, query, key) that may be read",
+    "block_mask": "BlockMask of FlexAttention",
+    "mask_function": "mask function of transformers: returns true for (batch row, head, query, key) that may be read",
+    "attention_mask": "attention_mask [batch, length], 1 for tokens and 0 for padding",
 }
-"""The forms in which a function may take a mask of given cells, with their descriptions."""
+"""The forms in which a function may accept a mask, such as arrays and mask functions: the name of each form, and its
+description."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one call, independent of the names and layouts that the function under test uses."""
+    """The arguments of one call. They do not depend on the names and layouts that the function under test uses."""
 
     q: Floats
     """`[batch, heads, q_len, head_dim]`, already rounded to `dtype`."""
@@ -31,25 +32,28 @@ class Call:
     """`[batch, kv_heads, kv_len, head_dim]`, already rounded to `dtype`."""
     dtype: str = "float32"
     route: str | None = None
-    """The form of the mask, a key of `ROUTES`; None: no mask of given cells."""
+    """The form in which the mask `cells` is given: a key of `ROUTES`. None if `cells` is None."""
     cells: Bools | None = None
-    """The mask, true where a query may read a key; each of the four dimensions is 1 or has its full size."""
+    """The mask `[batch, heads, q_len, kv_len]`, true where a query may read a key; each dimension may also be 1. None if the
+    call has no mask."""
     causal: bool = False
     """True to set the flag for a causal mask."""
     window: tuple[int, int] | None = None
-    """The number of keys before and after the query that it may read, besides the key at its own position."""
+    """The window: how many keys a query may read (before, after) the key at its position. None: no window."""
     bias: Floats | None = None
     """Numbers to be added to the scores; broadcasts to `[batch, heads, q_len, kv_len]`."""
     scale: float | None = None
     softcap: float | None = None
     sinks: Floats | None = None
-    """`[heads]`: a logit of each head that is added to the denominator only."""
+    """`[heads]`: the sink of each head, a logit that is added to the denominator of the softmax and has no value. None: no
+    sinks."""
     lse: bool = False
     """True to request the log-sum-exp."""
     blocks: Bools | None = None
-    """`[batch, heads, q_blocks, kv_blocks]`: true for the blocks in the block lists; the mask function of the lists allows all."""
+    """`[batch, heads, q_blocks, kv_blocks]`: true for the blocks in the block lists; the mask function that is given with the
+    lists allows every cell. None: no block lists."""
     full_blocks: bool = False
-    """True to give the blocks in the lists of full blocks, false to give them in the lists of partial blocks."""
+    """True to pass the blocks as full blocks; false to pass them as partial blocks."""
 
     @property
     def heads(self) -> int:
@@ -57,11 +61,11 @@ class Call:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape `[batch, heads, q_len, kv_len]` of the scores."""
+        """Returns the shape `[batch, heads, q_len, kv_len]` of the scores."""
         return (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
 
     def row(self, index: int) -> Call:
-        """Returns the call for one batch row only."""
+        """Returns the call for the batch row `index` alone."""
         at = slice(index, index + 1)
         cells = self.cells if self.cells is None or self.cells.shape[0] == 1 else self.cells[at]
         return replace(self, q=self.q[at], k=self.k[at], v=self.v[at], cells=cells)
@@ -69,12 +73,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """The results of a call, as arrays of float64."""
+    """The results of one call of the function under test, as arrays of float64."""
 
     out: Floats
-    """`[batch, heads, q_len, head_dim]`."""
+    """The output `[batch, heads, q_len, head_dim]`."""
     lse: Floats | None = None
-    """`[batch, heads, q_len]`; None if the log-sum-exp was not requested."""
+    """The log-sum-exp `[batch, heads, q_len]`; None if it was not requested."""
     grads: tuple[Floats | None, ...] = ()
     """Gradients of queries, keys and values; None for an input without gradient. Empty if no gradients were requested."""
     warnings: tuple[str, ...] = ()
@@ -82,42 +86,44 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """A call without a usable result."""
+    """A call of the function under test that gave no usable result."""
 
     text: str
-    """The exception, or a description of the unusable result."""
+    """The message of the exception, or a description of the unusable result."""
     refused: bool
     """True if the function raised an exception; false if its result cannot be used or the call could not be prepared."""
     warnings: tuple[str, ...] = ()
 
 
 class Unusable(Exception):
-    """The result of a function cannot be used: its type, shape or number type is wrong."""
+    """Raised if the result of a function cannot be used, because its type, shape or number type is wrong."""
 
 
 class Unprepared(Exception):
-    """The arguments of a call cannot be made, for example because a device or a number type is not available."""
+    """Raised if the arguments of a call cannot be made, for example because a device or a number type is not available."""
 
 
 class Adapter(Protocol):
-    """The interface of a function under test."""
+    """The interface through which the probe calls a function under test."""
 
     name: str
     takes: frozenset[str]
-    """The names of the features that the function takes: routes of masks, and `causal`, `window`, `bias`, `scale`, `softcap`,
-    `sinks`, `lse`, `blocks`, `gradients`, `gqa` (fewer key-value heads than query heads), `head_masks` (masks that differ between
-    heads)."""
+    """The names of the features that the function accepts: forms of masks (keys of `ROUTES`), and `causal`, `window`, `bias`,
+    `scale`, `softcap`, `sinks`, `lse`, `blocks`, `gradients`, `gqa` (fewer key-value heads than query heads), `head_masks`
+    (masks that differ between heads)."""
     alignment: str | None
-    """The documented position of the causal flag if `q_len` differs from `kv_len`: `"top-left"`, `"bottom-right"`, or None if it is not
-    documented."""
+    """The alignment of the causal mask that the function's documentation states, for calls in which `q_len` differs from
+    `kv_len`: `"top-left"` (the first query reads only the first key), `"bottom-right"` (the last query reads all keys), or None
+    if it states none."""
     lse_base: str
-    """The documented base of the log-sum-exp: `"e"` or `"2"`."""
+    """The base of the log-sum-exp that the function's documentation states: `"e"` or `"2"`."""
     causal_window: bool
-    """True if the window hides the keys after the query, so that its right side is always 0."""
+    """True if the function's window always hides the keys after the query, so that only windows (keys before, 0) can be given."""
     assumptions: tuple[str, ...]
-    """Sentences about the meaning of arguments that was assumed from their names."""
+    """Sentences for the report, one for each argument whose meaning was assumed from the argument's name."""
     versions: dict[str, str]
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:
-        """Returns the answer of the function. Gradients are computed if `cotangent`, the gradient of the output, is given."""
+        """Calls the function and returns its results. Gradients are computed if `cotangent`, the gradient of the output, is not
+        None."""
         ...

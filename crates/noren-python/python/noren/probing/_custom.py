@@ -1,4 +1,4 @@
-"""Adapters that users write: a function of the call."""
+"""An adapter for functions with one parameter, a `Call`, that users write for the probe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ FEATURES = (*ROUTES, "causal", "window", "bias", "scale", "softcap", "sinks", "l
 class CallAdapter:
     """A function of one `Call` that returns the output, or the output and the log-sum-exp, as arrays that NumPy can read.
 
-    `takes` lists the features that the function reads from the call. Gradients are not tested. For other parameters see `Signature`.
+    `takes` names the features that the function reads from the call. Gradients are not tested. For a function that takes arrays
+    as parameters, use `Signature` instead.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class CallAdapter:
         self.takes = frozenset(takes)
         unknown = self.takes - set(FEATURES)
         if unknown:
-            raise Error(f"takes has the unknown feature {min(unknown)!r}: the features are {', '.join(FEATURES)}")
+            raise Error(f"`takes` has the unknown feature {min(unknown)!r}: the features are {', '.join(FEATURES)}")
         self.name = name or getattr(function, "__name__", "function")
         self.alignment = alignment
         self.lse_base = lse_base
@@ -45,7 +46,7 @@ class CallAdapter:
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:
         if cotangent is not None:
-            raise Unprepared("gradients of a CallAdapter are not tested")
+            raise Unprepared("a CallAdapter cannot compute gradients, so they are not tested")
         result = self.function(call)
         out, lse = (result[0], result[1]) if isinstance(result, (tuple, list)) and len(result) > 1 else (result, None)
         found = None if lse is None or not call.lse else shaped(checked(lse), call.q.shape[:3], "log-sum-exp")

@@ -11,11 +11,11 @@ from ._call import Call
 from ._libraries import Library
 
 BLOCK = 128
-"""The number of queries and of keys of a block in block lists."""
+"""The number of queries in a block of block lists, and the number of keys in it."""
 
 
 def mask_mod(call: Call, arrays: Library) -> Callable[..., Any]:
-    """Returns a function of the indices (batch row, head, query, key) that reads the cells of a call."""
+    """Returns a `mask_mod` of (batch row, head, query, key): true if the mask of the call allows this cell."""
     assert call.cells is not None
     cells = arrays.plain(np.broadcast_to(call.cells, call.shape))
 
@@ -26,7 +26,7 @@ def mask_mod(call: Call, arrays: Library) -> Callable[..., Any]:
 
 
 def block_mask(call: Call, arrays: Library) -> Any:
-    """Returns the `BlockMask` with the cells of a call."""
+    """Returns the `BlockMask` of FlexAttention with the mask of the call."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     return create_block_mask(mask_mod(call, arrays), *call.shape, device=getattr(arrays, "device", "cpu"))
@@ -37,7 +37,7 @@ def _everything(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 def block_lists(call: Call, arrays: Library) -> Any:
-    """Returns a `BlockMask` whose lists hold the blocks of a call, and whose mask function allows every cell."""
+    """Returns a `BlockMask` whose lists contain the blocks of the call, with a mask function that allows every cell."""
     from torch.nn.attention.flex_attention import BlockMask
 
     assert call.blocks is not None
@@ -52,7 +52,7 @@ def block_lists(call: Call, arrays: Library) -> Any:
 
 
 def score_mod(call: Call, arrays: Library) -> Callable[..., Any]:
-    """Returns a function of a score and its indices that applies the softcap of a call, then adds its bias."""
+    """Returns a score function of FlexAttention that applies the softcap of the call to a score, then adds its bias."""
     import torch
 
     cap: Any = None if call.softcap is None else arrays.plain(np.float32(call.softcap))  # torch.compile takes captured tensors, not floats

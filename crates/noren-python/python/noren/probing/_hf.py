@@ -1,4 +1,4 @@
-"""An attention implementation of transformers, called as a model calls it: the mask is made by transformers' own functions."""
+"""Calls an attention implementation of transformers as a model does, with a mask that the functions of transformers make."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ._reference import Floats
 from ._signature import shaped
 
 _EXTRAS = {"softcap": "softcap", "sinks": "s_aux", "bias": "position_bias"}
-"""The keyword arguments with which models pass these features to an attention function."""
+"""For each of these features, the keyword argument of transformers' attention functions that sets it."""
 
 
 class HfAdapter:
-    """The attention function and the mask function that transformers has registered under one name."""
+    """An adapter for an attention implementation of transformers: the attention function and the mask function that are
+    registered under its name."""
 
     def __init__(self, implementation: str, device: str = "cpu", title: str | None = None) -> None:
         self.implementation = implementation
@@ -55,7 +56,7 @@ class HfAdapter:
         return Answer(read, None, tuple(None if grad is None else self.arrays.numpy(grad) for grad in grads))
 
     def _module(self, call: Call) -> Any:
-        """Returns an attention module with the attributes that attention functions read."""
+        """Returns an attention module with the attributes that transformers' attention functions read."""
         import torch
 
         module = torch.nn.Module().eval()
@@ -66,7 +67,7 @@ class HfAdapter:
         return module
 
     def _config(self, call: Call) -> Any:
-        """Returns a configuration with the sizes and the window of a call."""
+        """Returns a model configuration with the sizes and the window of the call."""
         from transformers import LlamaConfig
 
         config = LlamaConfig(num_attention_heads=call.heads, num_key_value_heads=call.k.shape[1], head_dim=call.q.shape[-1], num_hidden_layers=1)
@@ -76,7 +77,7 @@ class HfAdapter:
         return config
 
     def _options(self, call: Call) -> dict[str, Any]:
-        """Returns the further keyword arguments of a call."""
+        """Returns the keyword arguments of the attention function, without the mask."""
         found: dict[str, Any] = {}
         if call.softcap is not None:
             found[_EXTRAS["softcap"]] = call.softcap
@@ -110,7 +111,7 @@ class HfAdapter:
         return make(self._config(call), states, **{_cache_name(make): self._cache(call)}, **given)
 
     def _cache(self, call: Call) -> Any:
-        """Returns a cache with the keys before the first query; None if there are as many queries as keys."""
+        """Returns a key-value cache that holds the keys before the first query; None if there are as many queries as keys."""
         past = call.shape[3] - call.shape[2]
         if past <= 0:
             return None
@@ -122,13 +123,15 @@ class HfAdapter:
 
 
 def _cache_name(make: Callable[..., Any]) -> str:
-    """Returns the name of the parameter for the cache, which depends on the version of transformers."""
+    """Returns the name of the parameter with which `make`, a mask function of transformers, receives the key-value cache. The
+    name depends on the version of transformers."""
     names = inspect.signature(inspect.unwrap(make)).parameters
     return "cache" if "cache" in names else "past_key_values"
 
 
 def _function(implementation: str) -> Callable[..., Any]:
-    """Returns the attention function of a name. Raises `Error` if transformers does not know the name."""
+    """Returns the attention function that transformers has registered under the name `implementation`. Raises `Error` if there
+    is none."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     if implementation == "eager":
@@ -137,5 +140,5 @@ def _function(implementation: str) -> Callable[..., Any]:
         return eager_attention_forward  # type: ignore[no-any-return]
     known = sorted(ALL_ATTENTION_FUNCTIONS.valid_keys())
     if implementation not in known:
-        raise Error(f"transformers has no attention implementation {implementation!r}: it knows eager, {', '.join(known)}")
+        raise Error(f"transformers has no attention implementation {implementation!r}: give one of eager, {', '.join(known)}")
     return ALL_ATTENTION_FUNCTIONS[implementation]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Functions that are recognised, and the names of targets."""
+"""The attention functions that the probe recognises, and the names of targets that the command `python -m noren probe` accepts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TARGETS = (
 """The names of the targets that `python -m noren probe --all` probes. A name after `hf:` is an `attn_implementation`."""
 
 COMPILED = ("torch:flex/compiled", "hf:flex_attention")
-"""The targets that are compiled again for most questions, which takes minutes for each dtype."""
+"""The targets that must be compiled again for most questions of the probe, which takes minutes for each number type."""
 
 
 def flex_signature() -> Signature:
@@ -63,7 +63,7 @@ def flex_signature() -> Signature:
 
 
 def keras_signature() -> Signature:
-    """Returns the signature of `keras.ops.dot_product_attention`, with the arrays of Keras' backend."""
+    """Returns the signature of `keras.ops.dot_product_attention`, for arrays of the backend that Keras uses."""
     backend = str(_keras().backend.backend())
     return Signature(
         library=backend if backend in ("torch", "jax") else "numpy",
@@ -77,7 +77,8 @@ def keras_signature() -> Signature:
 
 
 def recognised(function: Any) -> tuple[str, Signature, tuple[str, ...]] | None:
-    """Returns the name, the signature and the packages of a known function, None for others. Imports nothing."""
+    """Returns (name, signature, packages) of a function that the probe recognises; None for other functions. No package is
+    imported for this."""
     found: list[tuple[str, str, str, Callable[[], Signature], tuple[str, ...]]] = [
         ("torch:sdpa", "torch.nn.functional", "scaled_dot_product_attention", lambda: SDPA, ("torch",)),
         ("torch:flex", "torch.nn.attention.flex_attention", "flex_attention", flex_signature, ("torch",)),
@@ -94,7 +95,8 @@ def recognised(function: Any) -> tuple[str, Signature, tuple[str, ...]] | None:
 
 
 def of_function(function: Any, declared: Mapping[str, Any], device: str, name: str | None) -> Adapter:
-    """Returns the adapter of a function: of a known one, or from declared fields and names of parameters."""
+    """Returns an adapter of `function`. If the function is recognised, its known signature is used. Otherwise the signature is
+    made from the fields in `declared` and the names of the function's parameters."""
     known = None if declared else recognised(function)
     if known is not None:
         numbers = versions(*known[2]) or {"noren": __version__}
@@ -106,7 +108,7 @@ def of_function(function: Any, declared: Mapping[str, Any], device: str, name: s
 
 
 def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | None) -> Adapter:
-    """Returns the adapter of a target: a name of `TARGETS`, an `attn_implementation`, or `module:function`.
+    """Returns the adapter of a target: one of `TARGETS`, an `attn_implementation` of transformers, or `module:function`.
 
     Raises `Unprepared` if a package is not installed, and `Error` if the name is unknown.
     """
@@ -144,12 +146,13 @@ def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | No
 
 
 def _keras() -> Any:
-    """Returns the module `keras`. Without a chosen backend and without TensorFlow, the backend is PyTorch or JAX."""
+    """Imports and returns the module `keras`. If the user has not chosen a backend and TensorFlow, Keras' default, is not
+    installed, PyTorch or JAX is set as the backend."""
     installed("keras")
     if "KERAS_BACKEND" not in os.environ and importlib.util.find_spec("tensorflow") is None:
         backend = next((name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None), None)
         if backend is None:
-            raise Unprepared("keras is installed without a backend")
+            raise Unprepared("keras is installed, but none of its backends is: install torch or jax")
         os.environ["KERAS_BACKEND"] = backend
     try:
         return importlib.import_module("keras")
@@ -168,7 +171,7 @@ def _imported(module: str, attribute: str) -> Any:
 
 
 def _of_torch(name: str, device: str, title: str) -> Adapter:
-    """Returns the adapter of a target after `torch:`: `sdpa`, `sdpa/BACKEND`, `flex` or `flex/compiled`."""
+    """Returns the adapter of the target `torch:NAME`, where NAME is `sdpa`, `sdpa/BACKEND`, `flex` or `flex/compiled`."""
     import torch
 
     numbers = versions("torch")
@@ -190,4 +193,4 @@ def _of_torch(name: str, device: str, title: str) -> Adapter:
                 return torch.nn.functional.scaled_dot_product_attention(*arrays, **options)
 
         return FunctionAdapter(title, attention, SDPA, device, versions=numbers)
-    raise Error(f"the target torch:{name} is unknown: the targets are {', '.join(TARGETS)}")
+    raise Error(f"the target torch:{name} is unknown: give one of {', '.join(TARGETS)}")

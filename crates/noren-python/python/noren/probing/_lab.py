@@ -1,4 +1,5 @@
-"""Calls of a function under test with prepared contents, and the comparison of their results with readings."""
+"""Calls a function under test with prepared inputs, and compares its outputs with readings (hypotheses about what the function
+computes)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from ._reference import TOLERANCES, Attended, Bools, Floats, attend, rounded
 from ._report import Entry, Verdict
 
 ZERO = 1e-9
-"""Weights up to this number count as 0: the key is not read."""
+"""The largest weight that counts as 0; a key with such a weight counts as not read."""
 DIMS = (32, 64, 128, 256)
 
 
@@ -38,7 +39,8 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[list[str]]:
-    """Returns a context that collects the texts of Python's warnings and of logged warnings in the yielded list."""
+    """Returns a context that yields a list. When the context ends, the texts of the warnings given in it are added to the list:
+    Python's warnings (except deprecations) and logged warnings."""
     collector = _Collector()
     loggers = [logging.getLogger(), logging.getLogger("transformers")]
     with warnings.catch_warnings(record=True) as caught:
@@ -57,22 +59,23 @@ def listening() -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of an output with one reading."""
+    """The result of comparing an output with one reading (a hypothesis about what the function under test computes)."""
 
     matches: bool
     compared: int
     """The number of compared values."""
     difference: float
-    """The largest difference of a compared value."""
+    """The largest difference between a value of the output and the value that the reading predicts."""
     wrong_cells: int = 0
-    """The number of cells that are read and should not be, or the other way round."""
+    """The number of cells (query, key) in which the output contradicts the reading: the key is read but should not be, or is
+    not read but should be."""
     cells: int = 0
-    """The number of cells whose weights were read from the output; 0 if the values are not coded."""
+    """The number of cells (query, key) whose weights are visible in the output; 0 if the values are not the identity matrix."""
 
 
 @dataclass
 class Lab:
-    """The calls of one function in one dtype, with their number."""
+    """Runs the calls of one function under test with one number type, and counts the calls."""
 
     adapter: Adapter
     dtype: str
@@ -80,13 +83,13 @@ class Lab:
     basis: Basis = field(default_factory=Basis)
     calls: int = 0
     heard: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The first warnings of an ignored feature, by feature, because many libraries give a warning only once."""
+    """For each feature that the function ignored, the warnings of the first such call. Many libraries give a warning only once."""
 
     def content(self, q_len: int, kv_len: int, batch: int = 2, heads: int = 2, kv_heads: int | None = None, index: int = 0) -> Call:
         """Returns a call with random queries and keys; the first `kv_len` columns of the values are the identity matrix.
 
-        An output therefore begins with the weights of the keys. If no head dimension has space for them, all columns are random.
-        Calls with the same sizes and `index` have the same content.
+        The first columns of an output are therefore the weights of the keys. If `kv_len` is too large for the largest head
+        dimension, all columns are random. Calls with equal sizes and equal `index` have equal content.
         """
         dim = next((dim for dim in DIMS if kv_len + 8 <= dim), 64)
         rng = np.random.default_rng([self.seed, q_len, kv_len, batch, heads, index])
@@ -98,11 +101,12 @@ class Lab:
         return Call(q, k, v, self.dtype)
 
     def noise(self, like: Floats, index: int, factor: float = 1.0) -> Floats:
-        """Returns other random content with the shape of `like`, normally distributed with the standard deviation `factor`."""
+        """Returns new random numbers with the shape of `like`, normally distributed with the standard deviation `factor`;
+        another `index` gives other numbers."""
         return rounded(factor * np.random.default_rng([self.seed, 77, index]).normal(size=like.shape), self.dtype)
 
     def ask(self, call: Call, cotangent: Floats | None = None) -> Answer | Failure:
-        """Calls the function and returns its answer, or a failure if it raises an exception or its result cannot be used."""
+        """Calls the function and returns its results, or a failure if it raises an exception or its result cannot be used."""
         self.calls += 1
         with listening() as texts:
             result: Answer | Failure
@@ -115,9 +119,10 @@ class Lab:
         return replace(result, warnings=tuple(dict.fromkeys(texts)))
 
     def judge(self, answer: Answer, call: Call, expected: Attended, coded: bool = True) -> Judgement:
-        """Compares an output with an expected one, in all rows in which at least one key may be read.
+        """Compares an output with the expected output, in all rows whose query may read at least one key.
 
-        If `coded` is true and the values begin with the identity matrix, the keys with a weight are compared too.
+        If `coded` is true and the values begin with the identity matrix, the sets of keys with a nonzero weight are compared
+        too.
         """
         rows = np.asarray(expected.keep.any(-1))
         difference = np.abs(answer.out - expected.out)[rows]
@@ -135,9 +140,10 @@ class Lab:
     def verdict(
         self, feature: str, case: str, calls: Sequence[tuple[Call, Sequence[Reading]]], coded: bool = True
     ) -> tuple[Entry, list[Answer]]:
-        """Runs one or two calls of a question and returns the entry with the reading that explains all outputs, and the answers.
+        """Runs the calls of one question. Returns (entry, answers): the entry has the verdict of the first reading that agrees
+        with the outputs of all calls.
 
-        The readings of the calls correspond to each other: each call has the same descriptions in the same order.
+        A reading is a hypothesis about what the function computes. Every call must have the same readings in the same order.
         """
         before, answers, matched = self.calls, [], list[int]()
         compared, heard = 0, list[str]()
@@ -163,12 +169,13 @@ class Lab:
         return entry, answers
 
     def _chosen(self, call: Call, readings: Sequence[Reading], matched: list[int], best: Judgement) -> tuple[Verdict, str]:
-        """Returns the verdict and its detail from the indices of the readings that explain all outputs."""
+        """Returns (verdict, detail). `matched` has the indices of the readings that agree with the outputs of all calls. `best`
+        is the comparison with the first of these readings, or with `readings[0]` if there is none."""
         if not matched:
             if best.cells and not best.wrong_cells and best.difference <= TOLERANCES["bfloat16"] and self.dtype != "bfloat16":
-                text = f"the right keys are read, but the largest difference of {best.difference:.3g} is more than the rounding of {self.dtype}"
-                return Verdict.NOT_ESTABLISHED, f"{text}; products in a lower precision, such as TF32, would explain it"
-            text = f"no known misreading; the largest difference from the definition is {best.difference:.3g}"
+                text = f"the function reads the right keys, but the largest difference of {best.difference:.3g} is more than the rounding of {self.dtype}"
+                return Verdict.NOT_ESTABLISHED, f"{text}; matrix products in a lower precision, such as TF32, are a possible cause"
+            text = f"the output is wrong and equals no known wrong computation; its largest difference from the reference is {best.difference:.3g}"
             if best.cells:
                 text += f", {best.wrong_cells} of {best.cells} cells are read wrongly"
             return Verdict.MISREAD, text
@@ -183,26 +190,28 @@ class Lab:
                 continue
             differs = np.abs(attend(call.q, call.k, call.v, other.parts).out - expected.out).max() > 1e-9
             if other.verdict is Verdict.IGNORED and not differs:
-                return Verdict.NOT_ESTABLISHED, "the feature has no effect on these inputs"
+                return Verdict.NOT_ESTABLISHED, "the feature has no effect on the test inputs, so its use cannot be established"
             if differs:
-                return Verdict.NOT_ESTABLISHED, f"the rounding of {self.dtype} does not separate the definition from: {other.detail}"
+                return Verdict.NOT_ESTABLISHED, f"the rounding of {self.dtype} is too coarse to distinguish the correct computation from this wrong one: {other.detail}"
         return Verdict.APPLIED, first.detail
 
     def failed(self, feature: str, case: str, failure: Failure, calls: int = 1) -> Entry:
-        """Returns the entry of a call without a usable result."""
+        """Returns the entry about a call without a usable result: "refused" if the function raised an exception, otherwise "not
+        established"."""
         verdict = Verdict.REFUSED if failure.refused else Verdict.NOT_ESTABLISHED
         return Entry(feature, case, self.dtype, verdict, failure.text, calls, warnings=failure.warnings)
 
     def entry(self, feature: str, case: str, verdict: Verdict, detail: str = "", **more: Any) -> Entry:
-        """Returns an entry in the dtype of this lab."""
+        """Returns an entry of the report, with the number type of this lab."""
         return Entry(feature, case, self.dtype, verdict, detail, **more)
 
 
 def hidden_keys(keep: Bools, kv_heads: int) -> tuple[Bools, Bools]:
-    """Returns keys to replace `[batch, kv_heads, kv_len]`, and the rows `[batch, heads, q_len]` that may read none of them.
+    """Returns (keys, rows): the keys to replace, `[batch, kv_heads, kv_len]`, and the queries `[batch, heads, q_len]` that may
+    read at least one key but none of the replaced ones.
 
-    For each batch row and key-value head, the keys are those hidden from one of its query rows. The query row is chosen so that many keys
-    are replaced and many rows may read none of them.
+    For each batch row and key-value head, the replaced keys are those that one chosen query may not read. The query is chosen
+    so that many keys are replaced and many queries may read none of them.
     """
     batch, heads, q_len, kv_len = keep.shape
     size = heads // kv_heads

@@ -1,4 +1,4 @@
-"""Arrays and gradients of NumPy, PyTorch and JAX."""
+"""Conversion of arrays and computation of gradients in NumPy, PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from ._reference import Floats
 
 
 class Library(Protocol):
-    """Conversion of arrays and computation of gradients with one array library."""
+    """The operations that the probe needs from an array library: conversion of arrays and computation of gradients."""
 
     name: str
 
     def floats(self, x: Floats, dtype: str) -> Any:
-        """Returns `x` as an array of this library with numbers of type `dtype`."""
+        """Converts `x` to an array of this library with numbers of the type `dtype`."""
         ...
 
     def plain(self, x: Any) -> Any:
-        """Returns an array of booleans or integers as an array of this library."""
+        """Converts a NumPy array of booleans or integers to an array of this library."""
         ...
 
     def numpy(self, x: Any) -> Floats:
-        """Returns an array of this library as float64. Raises `Unusable` if `x` is no array of numbers."""
+        """Converts an array of this library to a NumPy array of float64. Raises `Unusable` if `x` is not an array of
+        numbers."""
         ...
 
     def run(
         self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
-        """Returns the output, the log-sum-exp (or None) and the gradients of `arrays` (empty without a cotangent)."""
+        """Calls `function` and returns (output, log-sum-exp or None, gradients of `arrays`). The gradients are empty if
+        `cotangent` is None."""
         ...
 
 
 def checked(x: Any) -> Floats:
-    """Returns an array as float64. Raises `Unusable` if it holds no real floating-point numbers."""
+    """Converts `x` to a NumPy array of float64. Raises `Unusable` if `x` does not hold real floating-point numbers."""
     try:
         array = np.asarray(x)
         if array.dtype == object:
-            raise Unusable(f"the function returned {type(x).__name__}, not an array of floating-point numbers")
+            raise Unusable(f"the function under test returned {type(x).__name__}, not an array of floating-point numbers")
         if array.dtype.kind in "USMmVcbiu" and array.dtype.name != "bfloat16":
-            raise Unusable(f"the function returned an array of {array.dtype}, not of floating-point numbers")
+            raise Unusable(f"the function under test returned an array of {array.dtype}, not of floating-point numbers")
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise Unusable(f"the function returned {type(x).__name__}, not an array of floating-point numbers") from error
+        raise Unusable(f"the function under test returned {type(x).__name__}, not an array of floating-point numbers") from error
 
 
 class NumpyLibrary:
@@ -60,7 +62,7 @@ class NumpyLibrary:
             try:
                 import ml_dtypes
             except ImportError as error:
-                raise Unprepared("NumPy has no bfloat16; the package ml_dtypes has it and is not installed") from error
+                raise Unprepared("NumPy has no bfloat16 without the package ml_dtypes: install ml_dtypes, or leave out bfloat16") from error
             return x.astype(ml_dtypes.bfloat16)
         return x.astype(dtype)
 
@@ -106,7 +108,7 @@ class TorchLibrary:
         if not isinstance(x, torch.Tensor):
             return checked(x)
         if not x.is_floating_point():
-            raise Unusable(f"the function returned a tensor of {x.dtype}, not of floating-point numbers")
+            raise Unusable(f"the function under test returned a tensor of {x.dtype}, not of floating-point numbers")
         return np.asarray(x.detach().to("cpu", torch.float64).numpy(), np.float64)
 
     def run(
@@ -132,9 +134,10 @@ class TorchLibrary:
 
 @contextmanager
 def _compiled_always() -> Iterator[None]:
-    """Returns a context in which compiled functions are compiled again for each new shape and mask.
+    """Returns a context in which PyTorch compiles a function again for each new shape and mask.
 
-    After PyTorch's limit of recompilations, they would run uncompiled, and a probe would observe another implementation.
+    Without this context, PyTorch runs a function uncompiled after a limited number of compilations, so the probe would test
+    another implementation.
     """
     config = getattr(sys.modules.get("torch._dynamo"), "config", None)
     names = [name for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)]
@@ -166,7 +169,7 @@ class JaxLibrary:
         import jax.numpy as jnp
 
         if dtype == "float64" and not jax.config.jax_enable_x64:
-            raise Unprepared("JAX computes in float64 only with jax_enable_x64")
+            raise Unprepared("JAX computes in float64 only if jax_enable_x64 is set: set it, or leave out float64")
         wide = np.float64 if dtype == "float64" else np.float32
         return self._placed(jnp.asarray(x.astype(wide)).astype(dtype))
 
@@ -190,15 +193,15 @@ class JaxLibrary:
 
 
 def library(name: str, device: str) -> Library:
-    """Returns the array library `name`: `"numpy"`, `"torch"` or `"jax"`."""
+    """Returns the array library with the name `"numpy"`, `"torch"` or `"jax"`, for arrays on `device`."""
     if name == "torch":
         return TorchLibrary(device)
     if name == "jax":
         return JaxLibrary(device)
     if name == "numpy":
         if device != "cpu":
-            raise Unprepared(f"NumPy has no device {device!r}")
+            raise Unprepared(f"NumPy cannot use the device {device!r}: give 'cpu'")
         return NumpyLibrary()
     from .._noren import Error
 
-    raise Error(f'library={name!r} is unknown: give "numpy", "torch" or "jax"')
+    raise Error(f'`library={name!r}` is unknown: give "numpy", "torch" or "jax"')

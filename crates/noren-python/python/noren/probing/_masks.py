@@ -1,4 +1,4 @@
-"""The masks of a probe: the default set, and masks given by the user."""
+"""The masks that a probe tests: the default masks, and masks given by the user."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ._reference import Bools
 
 LENGTH = 16
 MAX_KEYS = 248
-"""The largest number of keys of a user's mask, so that the weights of all keys fit the head dimension 256 of the output."""
+"""The largest number of keys of a user's mask. The weights of all keys must fit into an output row of head dimension 256."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mask of a probe, with cells of fixed sizes."""
+    """One mask that a probe tests, as an array of cells."""
 
     name: str
     cells: Bools
-    """`[batch, heads, q_len, kv_len]`: true where a query may read a key; dimensions may be 1."""
+    """The mask `[batch, heads, q_len, kv_len]`: true where a query may read a key. Each dimension may be 1, which broadcasts."""
     q_len: int
     batch: int = 2
     heads: int = 2
@@ -33,7 +33,7 @@ class Case:
 
 
 def default_cases(seed: int) -> list[Case]:
-    """Returns the default masks, with 16 keys, two batch rows and two heads."""
+    """Returns the masks that a probe tests by default, with 16 keys, two batch rows and two heads."""
     n = LENGTH
     q, k = np.arange(n)[:, None], np.arange(n)[None, :]
     causal = q >= k
@@ -58,10 +58,11 @@ def default_cases(seed: int) -> list[Case]:
 
 
 def cases(masks: Any, seed: int, length: int) -> list[Case]:
-    """Returns the masks of a probe: the default ones for None, otherwise the given ones.
+    """Returns the masks that a probe tests: the default masks if `masks` is None, otherwise the given masks.
 
-    A given mask is a mask of noren, its text, or an array of booleans (true may attend) with up to 4 dimensions. `masks` is a mapping from
-    names to masks, or a sequence of masks. Masks of noren get `length` queries and keys, two batch rows and two heads.
+    A given mask is a mask of noren, its text, or an array of booleans (true may attend) with up to 4 dimensions. `masks` is a
+    mapping from names to masks, or a sequence of masks. Masks of noren are tested with `length` queries, `length` keys, two
+    batch rows and two heads.
     """
     if masks is None:
         return default_cases(seed)
@@ -79,13 +80,13 @@ def _case(name: str | None, mask: Any, length: int) -> Case:
     if isinstance(mask, (str, Mask)):
         parsed = parse(mask) if isinstance(mask, str) else mask
         if not isinstance(parsed, Mask):
-            raise Error(f"{mask!r} has score modifiers: give a mask without them, a probe tests them by the arguments of the function")
+            raise Error(f"{mask!r} has score modifiers: give a mask without score modifiers; the probe tests score modifiers by the function's own arguments")
         cells = np.asarray(parsed.dense(Shape.square(length, batch=2, heads=2)), bool)
         name = name or str(mask)
     else:
         cells = np.asarray(mask)
         if cells.dtype != bool:
-            raise Error(f"masks has an array of {cells.dtype}: give booleans, true where a query may read a key")
+            raise Error(f"the mask array holds {cells.dtype}: give booleans, true where a query may read a key")
         name = name or f"array {list(cells.shape)}"
     if not 2 <= cells.ndim <= 4 or 0 in cells.shape:
         raise Error(f"the mask {name!r} has the shape {list(cells.shape)}: give [q_len, kv_len], [batch, q_len, kv_len] or [batch, heads, q_len, kv_len]")
@@ -93,5 +94,5 @@ def _case(name: str | None, mask: Any, length: int) -> Case:
         cells = cells[:, None]
     cells = cells.reshape((1,) * (4 - cells.ndim) + cells.shape)
     if cells.shape[3] > MAX_KEYS:
-        raise Error(f"the mask {name!r} has {cells.shape[3]} keys: a probe reads the weights of at most {MAX_KEYS} keys; give a shorter mask")
+        raise Error(f"the mask {name!r} has {cells.shape[3]} keys, but a probe can read the weights of at most {MAX_KEYS} keys: give a shorter mask")
     return Case(name, cells, cells.shape[2] if cells.shape[2] > 1 else cells.shape[3], max(2, cells.shape[0]), max(2, cells.shape[1]))

@@ -1,4 +1,4 @@
-"""The Attention operator of ONNX, in ONNX's own reference evaluator or in ONNX Runtime."""
+"""Runs ONNX's operator Attention in the reference evaluator of ONNX or in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPES = {"float32": ("FLOAT", np.float32), "float16": ("FLOAT16", np.float16), 
 
 
 class OnnxAdapter:
-    """A model with one Attention node for each call."""
+    """An adapter for the operator Attention of ONNX. For each call, it makes and runs an ONNX model with one Attention node."""
 
     def __init__(self, name: str, runtime: bool) -> None:
         self.name = name
@@ -31,7 +31,7 @@ class OnnxAdapter:
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:
         if call.dtype not in _TYPES:
-            raise Unprepared(f"NumPy arrays of {call.dtype} cannot be given to this evaluator")
+            raise Unprepared(f"ONNX's evaluator does not accept NumPy arrays of {call.dtype}")
         number = _TYPES[call.dtype][1]
         inputs: dict[str, Any] = {name: x.astype(number) for name, x in (("Q", call.q), ("K", call.k), ("V", call.v))}
         if call.cells is not None:
@@ -53,7 +53,7 @@ class OnnxAdapter:
 
 
 def _model(call: Call, inputs: dict[str, Any]) -> Any:
-    """Returns a model with one Attention node whose attributes are those of a call."""
+    """Returns an ONNX model with one Attention node, whose attributes are those of the call."""
     from onnx import TensorProto, helper
 
     kind = getattr(TensorProto, _TYPES[call.dtype][0])

@@ -9,7 +9,7 @@ from ._call import Unprepared
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Returns the versions of the installed packages among `packages`, by name."""
+    """Returns the version of each package in `packages` that is installed, by name."""
     found = {}
     for name in packages:
         try:
@@ -20,7 +20,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def installed(*modules: str) -> None:
-    """Raises `Unprepared` if a module is not installed."""
+    """Raises `Unprepared` unless all of the modules are installed."""
     for name in modules:
         if importlib.util.find_spec(name) is None:
             raise Unprepared(f"{name} is not installed")

@@ -1,4 +1,4 @@
-"""`nr.probe`: all questions about one function."""
+"""The function `nr.probe`, which tests one attention function."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def probe(
     chosen = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
     for dtype in chosen:
         if dtype not in TOLERANCES:
-            raise Error(f"dtypes has {dtype!r}: give {', '.join(TOLERANCES)}")
+            raise Error(f"`dtypes` has {dtype!r}: give {', '.join(TOLERANCES)}")
     if not chosen:
-        raise Error("dtypes is empty: give at least one number type, such as float32")
+        raise Error("`dtypes` is empty: give at least one number type, such as float32")
     if not isinstance(seed, int) or seed < 0:
-        raise Error(f"seed={seed!r}: give an integer of at least 0")
+        raise Error(f"`seed={seed!r}` is invalid: give an integer of at least 0")
     if not isinstance(length, int) or not 1 <= length <= 248:
-        raise Error(f"length={length!r}: give a number of keys from 1 to 248")
+        raise Error(f"`length={length!r}` is invalid: give a number of keys from 1 to 248")
     tested = cases(masks, seed, length)
     start = time.perf_counter()
     try:
@@ -86,7 +86,7 @@ def probe(
 
 
 def _adapter(fn: Any, signature: Mapping[str, Any], device: str, name: str | None) -> Adapter:
-    """Returns the adapter of a function, a name or an adapter."""
+    """Returns the adapter for `fn`, which is a function, the name of a target, or an adapter itself."""
     if isinstance(fn, str):
         return of_name(fn, signature, device, name)
     if hasattr(fn, "run") and hasattr(fn, "takes"):
@@ -97,7 +97,8 @@ def _adapter(fn: Any, signature: Mapping[str, Any], device: str, name: str | Non
 
 
 def questions(lab: Lab, tested: list[Case], default: bool) -> Iterator[Entry]:
-    """Yields the verdicts about one function in one dtype. `default` is true if the masks are the default ones."""
+    """Tests one function in one number type: yields the verdict about each question. `default` is true if `tested` are the
+    default masks."""
     entries, established = behaviour.attention(lab)
     yield from entries
     if not established:

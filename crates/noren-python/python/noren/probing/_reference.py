@@ -1,4 +1,5 @@
-"""The definition of attention in float64, with its gradients, for comparisons with a function under test."""
+"""The reference attention: a direct computation of attention and its gradients in float64. The outputs of a function under test
+are compared with it."""
 
 from __future__ import annotations
 
@@ -15,41 +16,45 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Computation:
-    """The parts of one attention computation. All arrays broadcast to `[batch, heads, q_len, kv_len]`."""
+    """The options of one attention computation. Arrays for which no other shape is stated broadcast to `[batch, heads, q_len,
+    kv_len]`."""
 
     scores: Callable[[Floats], Floats]
-    """Returns the scores before the mask, from the products of queries and keys without a scale."""
+    """Computes the scores (without the mask) from the products of queries and keys. The products are not scaled yet."""
     keep: Bools | None = None
-    """True where a query may read a key; None: everywhere."""
+    """True where a query may read a key; None if every query may read every key."""
     sinks: Floats | None = None
-    """`[heads]`: a logit for each head that is added to the denominator of the softmax only."""
+    """`[heads]`: the sink of each head, a logit that is added to the denominator of the softmax and has no value. None: no
+    sinks."""
     kv_heads: Sequence[int] | None = None
-    """The key-value head of each query head; None: each key-value head serves a block of consecutive query heads."""
+    """The index of the key-value head that each query head reads. None: consecutive query heads read the same key-value head,
+    in blocks of equal size."""
     factor: Floats | None = None
-    """Multiplies the weights after the softmax; None: no factor."""
+    """A factor for the weights after the softmax; None: no factor."""
 
 
 class Attended(NamedTuple):
     """The results of one attention computation."""
 
     out: Floats
-    """`[batch, heads, q_len, head_dim]`; 0 for a query that may read no key."""
+    """The output `[batch, heads, q_len, head_dim]`; 0 for a query that may read no key."""
     lse: Floats
-    """`[batch, heads, q_len]`: the natural logarithm of the sum of the exponentials of the scores; -inf for a query that may read
-    no key."""
+    """The log-sum-exp `[batch, heads, q_len]`: the natural logarithm of the sum of the exponentials of the scores; -inf for a
+    query that may read no key."""
     weights: Floats
-    """`[batch, heads, q_len, kv_len]`: the weight of each key."""
+    """The weights `[batch, heads, q_len, kv_len]` of the keys for each query."""
     keep: Bools
-    """`[batch, heads, q_len, kv_len]`: true where the query may read the key."""
+    """The mask `[batch, heads, q_len, kv_len]`: true where the query may read the key."""
 
 
 def serving(heads: int, kv_heads: int, given: Sequence[int] | None = None) -> list[int]:
-    """Returns the key-value head of each query head: `given`, or blocks of consecutive query heads."""
+    """Returns the index of the key-value head that each query head reads: `given` if not None, otherwise equal blocks of
+    consecutive query heads."""
     return list(given) if given is not None else [head * kv_heads // heads for head in range(heads)]
 
 
 def attend(q: Floats, k: Floats, v: Floats, parts: Computation) -> Attended:
-    """Returns attention in float64.
+    """Computes attention in float64; `parts` has the options of the computation.
 
     `q` is `[batch, heads, q_len, head_dim]`; `k` and `v` are `[batch, kv_heads, kv_len, head_dim]`.
     """
@@ -75,7 +80,8 @@ def attend(q: Floats, k: Floats, v: Floats, parts: Computation) -> Attended:
 
 
 def gradients(q: Floats, k: Floats, v: Floats, weights: Floats, scale: float, cotangent: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns the gradients of queries, keys and values, in this order, for scores that are products times `scale`.
+    """Returns the gradients of queries, keys and values, in this order, for scores that are products of queries and keys times
+    `scale`.
 
     `weights` is `[batch, heads, q_len, kv_len]`. `cotangent`, the gradient of the output, has the shape of the output.
     """
@@ -92,11 +98,12 @@ def gradients(q: Floats, k: Floats, v: Floats, weights: Floats, scale: float, co
 
 
 TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 1e-2, "bfloat16": 6e-2}
-"""The largest difference of an output from the definition that is rounding, for outputs with an absolute value of at most 1."""
+"""The largest difference from the reference attention that counts as rounding, for each number type. If an output has absolute
+values above 1, the tolerance is multiplied by the largest of them."""
 
 
 def rounded(x: Floats, dtype: str) -> Floats:
-    """Returns `x` rounded to the numbers of the type `dtype`, in float64."""
+    """Returns `x` rounded to numbers of the type `dtype`; the rounded numbers are stored as float64."""
     if dtype == "bfloat16":
         bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
         bits = (bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) & np.uint64(0xFFFF0000)

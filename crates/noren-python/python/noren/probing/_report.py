@@ -1,4 +1,4 @@
-"""Verdicts, and the report of a probe as text, JSON and Markdown."""
+"""The verdicts of a probe, and its report as text, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 
 class Verdict(str, Enum):
-    """The result of one question about a function."""
+    """The result of one question of the probe, such as whether the function under test applies a mask."""
 
     APPLIED = "applied"
-    """All compared outputs equal the definition within rounding."""
+    """All compared outputs equal those of the reference attention within rounding."""
     IGNORED = "ignored"
-    """All compared outputs equal those without the feature."""
+    """All compared outputs equal the outputs of reference attention without the feature."""
     MISREAD = "misread"
-    """The outputs differ from the definition; the detail names the misreading, if it is a known one."""
+    """The outputs differ from the reference attention; the detail names the wrong computation, if it is a known one."""
     READ = "hidden content is read"
-    """Outputs depend on keys or values that the mask hides."""
+    """Outputs of the function depend on keys or values that the mask hides."""
     REFUSED = "refused"
     """The function raised an exception."""
     OBSERVED = "observed"
-    """A property without a right value, such as the result of a query that may read no key."""
+    """The entry describes behaviour that differs between correct functions, such as the result of a query that may read no key."""
     NOT_ESTABLISHED = "not established"
-    """The outputs do not decide the question; the detail has the reason."""
+    """The outputs do not answer the question; `detail` of the entry has the reason."""
     ABSENT = "no argument"
     """The function has no argument for the feature."""
 
@@ -35,24 +35,24 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """The verdict about one feature in one case."""
+    """The verdict about one feature, such as `mask`, in one case, such as a causal mask."""
 
     feature: str
     """The name of the feature, such as `mask` or `softcap`."""
     case: str
-    """The case of the feature, such as the mask; empty if there is only one."""
+    """The case in which the feature was tested, such as the name of a mask; empty if the feature has only one case."""
     dtype: str
     verdict: Verdict
     detail: str = ""
     """The finding, as a sentence without a full stop."""
     calls: int = 0
-    """The number of calls that this question added."""
+    """The number of calls of the function under test for this entry."""
     compared: int = 0
-    """The number of output values that were compared with the definition."""
+    """The number of output values that were compared with the reference attention."""
     difference: float | None = None
-    """The largest difference of a compared value from the definition; None if nothing was compared."""
+    """The largest difference between a compared value and that of the reference attention; None if nothing was compared."""
     warnings: tuple[str, ...] = ()
-    """The warnings during the calls."""
+    """The texts of the Python warnings that the calls issued."""
 
     @property
     def title(self) -> str:
@@ -60,27 +60,27 @@ class Entry:
 
     @property
     def fault(self) -> bool:
-        """True if the function computes something else than its arguments define. Hidden NaN that reaches outputs is reported, but is no
-        fault, because it is the property of most kernels."""
+        """True if the result of the function differs from the one that its arguments define. NaN in hidden keys that spreads to outputs is
+        reported, but is not a fault, because most kernels have this property."""
         return self.verdict in (Verdict.IGNORED, Verdict.MISREAD) or (self.verdict is Verdict.READ and self.feature != "hidden NaN")
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.detail}" if self.detail else str(self.verdict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as values of JSON."""
+        """Returns the fields as values that JSON can store."""
         return asdict(self) | {"verdict": str(self.verdict), "fault": self.fault}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Entry:
-        """Returns the entry whose fields `to_dict` returned."""
+        """Returns an entry from `data`, a result of `to_dict`."""
         fields = {name: value for name, value in data.items() if name != "fault"}
         return Entry(**{**fields, "verdict": Verdict(data["verdict"]), "warnings": tuple(data["warnings"])})
 
 
 @dataclass(frozen=True)
 class Report:
-    """The verdicts of a probe of one function."""
+    """The entries of a probe of one function, and the conditions of the probe (versions, device, seed, number types)."""
 
     name: str
     entries: tuple[Entry, ...]
@@ -94,23 +94,24 @@ class Report:
 
     @property
     def faults(self) -> tuple[Entry, ...]:
-        """The entries in which the function computes something else than its arguments define."""
+        """The entries with a fault: the result of the function differs from the one that its arguments define."""
         return tuple(entry for entry in self.entries if entry.fault)
 
     @property
     def ok(self) -> bool:
-        """True if no fault was found and plain attention was established in at least one dtype."""
+        """True if the report has no fault, and if attention without a mask or other features is correct in at least one number type."""
         return not self.faults and any(e.feature == "attention" and e.verdict is Verdict.APPLIED for e in self.entries)
 
     def entry(self, feature: str, case: str = "", dtype: str | None = None) -> Entry:
-        """Returns the entry of a feature and a case, for `dtype` or the first dtype of the report.
+        """Returns the entry about a feature in a case, for the number type `dtype` or, if it is None, for the first number type
+        of the report.
 
-        Raises `KeyError` if there is none.
+        Raises `KeyError` if the report has no such entry.
         """
         for entry in self.entries:
             if (entry.feature, entry.case) == (feature, case) and dtype in (None, entry.dtype):
                 return entry
-        raise KeyError(f"no entry {feature!r} with case {case!r}: the titles are {', '.join(sorted({e.title for e in self.entries}))}")
+        raise KeyError(f"the report has no entry {feature!r} with case {case!r}: its entries are {', '.join(sorted({e.title for e in self.entries}))}")
 
     def to_json(self) -> str:
         """Returns the report as JSON text."""
@@ -119,18 +120,18 @@ class Report:
 
     @staticmethod
     def from_json(text: str) -> Report:
-        """Returns the report that `to_json` wrote."""
+        """Returns the report from a JSON text that `to_json` wrote."""
         data = json.loads(text)
         del data["ok"]
         data["entries"] = tuple(Entry.from_dict(entry) for entry in data["entries"])
         return Report(**{**data, "dtypes": tuple(data["dtypes"]), "assumptions": tuple(data["assumptions"])})
 
     def to_markdown(self) -> str:
-        """Returns the report as a table in Markdown, for an issue of the project that wrote the function."""
+        """Returns the report as a table in Markdown, for a bug report to the project that wrote the function."""
         return table([self], details=True)
 
     def conditions(self) -> str:
-        """Returns the versions, the device, the seed and the number of calls in one line."""
+        """Returns one line with the versions, device, number types, seed, number of calls and duration of the probe."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         return f"{versions or 'no version'}; device {self.device}; {', '.join(self.dtypes)}; seed {self.seed}; {self.calls} calls, {self.seconds:.1f} s"
 
@@ -150,14 +151,16 @@ def _count(faults: Sequence[Entry]) -> str:
 
 
 def _with_warning(entry: Entry) -> str:
-    """Returns the text of an entry, for an ignored feature with the warning or "silently"."""
+    """Returns the text of an entry. If the function ignored the feature, the text ends with the first warning of the calls, or with
+    "(silently)" if there was none."""
     if entry.verdict is not Verdict.IGNORED:
         return str(entry)
     return f"{entry} (with a warning: {entry.warnings[0]})" if entry.warnings else f"{entry} (silently)"
 
 
 def _rows(report: Report) -> Iterator[tuple[str, list[tuple[list[str], Entry]]]]:
-    """Yields for each title the entries with different texts, each with its dtypes, in the order of the report."""
+    """Yields (title, [(dtypes, entry), ...]) in the order of the report. Entries with equal title, verdict and detail are one pair, with
+    the number types of all these entries."""
     rows: dict[str, list[tuple[list[str], Entry]]] = {}
     for entry in report.entries:
         row = rows.setdefault(entry.title, [])
@@ -170,10 +173,10 @@ def _rows(report: Report) -> Iterator[tuple[str, list[tuple[list[str], Entry]]]]
 
 
 def table(reports: Iterable[Report], details: bool = False) -> str:
-    """Returns a table in Markdown with one row for each question and one column for each report.
+    """Returns a Markdown table with one row for each entry title (feature and case) and one column for each report.
 
-    If `details` is true, the cells have the whole texts of the entries; otherwise the details of refusals, of hidden content that is read, and
-    long details of the verdict "applied" are left out.
+    If `details` is true, the cells contain the full texts of the entries. Otherwise they omit the details of refusals and of hidden content
+    that is read, and long details of the verdict "applied".
     """
     listed = list(reports)
     columns = [dict(_rows(report)) for report in listed]
@@ -189,7 +192,7 @@ def table(reports: Iterable[Report], details: bool = False) -> str:
 
 
 def _cell(row: Any, details: bool) -> str:
-    """Returns the text of a cell, with the dtypes where their texts differ."""
+    """Returns the text of one table cell. If number types have different texts, the cell contains each text with its number types."""
     if row is None:
         return ""
     brief = (Verdict.APPLIED, Verdict.REFUSED, Verdict.ABSENT, Verdict.READ)

@@ -17,53 +17,59 @@ from ._reference import Floats
 
 @dataclass(frozen=True)
 class Signature:
-    """The names of a function's parameters for each feature; None for a feature that the function does not have.
+    """For each feature, the name of the function's parameter; None if the function does not have the feature.
 
-    The function is called with queries, keys and values first. Their layout is `"bhld"` (`[batch, heads, length, head_dim]`) or `"blhd"`.
+    The first three arguments of the function are queries, keys and values. `layout` is the order of their dimensions, `"bhld"` (`[batch,
+    heads, length, head_dim]`) or `"blhd"`.
     """
 
     library: str = "torch"
     """The library of the arrays: `"torch"`, `"jax"` or `"numpy"`."""
     layout: str = "bhld"
     keep: str | None = None
-    """A mask array of booleans, `[batch, heads, q_len, kv_len]` or with dimensions of size 1: true may attend."""
+    """The parameter for a mask array of booleans, `[batch, heads, q_len, kv_len]` or with dimensions of size 1: true means that the
+    query may attend to the key."""
     drop: str | None = None
-    """A mask array of booleans: true is ignored."""
+    """The parameter for a mask array of booleans in which true means that the key is ignored."""
     additive: str | None = None
-    """A mask array of 0 and -inf that is added to the scores."""
+    """The parameter for a mask array of 0 and -inf that is added to the scores."""
     mask_mod: str | None = None
-    """A function of the indices (batch row, head, query, key), given as tensors, that returns true for cells that may be read."""
+    """The parameter for a mask function. The mask function receives the indices (batch row, head, query, key) as tensors and returns true
+    if the query may read the key."""
     block_mask: str | None = None
-    """A `BlockMask` of FlexAttention."""
+    """The parameter for a `BlockMask` of FlexAttention."""
     blocks: str | None = None
-    """Block lists as an array of booleans `[batch, heads, q_blocks, kv_blocks]` with blocks of 128: true is listed. A function with
-    `block_mask` has block lists too, and needs no name here."""
+    """The parameter for block lists as an array of booleans `[batch, heads, q_blocks, kv_blocks]`: true means that the block of 128 queries
+    and 128 keys is in the lists. None for a function with `block_mask`, which contains block lists."""
     causal: str | None = None
     alignment: str | None = None
-    """The documented position of the causal flag if there are fewer queries than keys: `"top-left"`, `"bottom-right"` or None."""
+    """The documented alignment of the causal mask if there are fewer queries than keys: `"top-left"` (the first query reads only the
+    first key), `"bottom-right"` (the last query reads all keys), or None if it is not documented."""
     window: str | None = None
-    """A pair (left, right) of numbers of keys; both ends are included, the query's own position is not counted."""
+    """The parameter for a window as a pair (keys before the query, keys after the query); neither number counts the key at the query's own
+    position, which is always in the window."""
     window_keys: str | None = None
-    """A sliding causal window as one number of keys; the query's own position is counted."""
+    """The parameter for a sliding causal window as one number of keys, which includes the key at the query's own position."""
     causal_window: bool = False
-    """True if the window only works together with the causal flag, so that its right side is always 0."""
+    """True if the function applies the window only if the causal flag is set; the query then reads no key after its own position."""
     bias: str | None = None
     scale: str | None = None
     softcap: str | None = None
     sinks: str | None = None
     score_mod: str | None = None
-    """A function of a score and its indices (batch row, head, query, key); it is used for biases and softcap without own parameters."""
+    """The parameter for a function that changes scores, with the arguments score, batch row, head, query and key. The probe passes biases
+    and softcap with this function if they have no own parameter."""
     lse: str | None = None
     """The parameter that requests the log-sum-exp, or `"always"` if the function always returns it as the second result."""
     lse_value: Any = True
     lse_base: str = "e"
     gqa: str | None = None
-    """A flag that must be true for fewer key-value heads than query heads. None: no flag is needed."""
+    """The flag that must be true if there are fewer key-value heads than query heads; None if the function needs no flag."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Further keyword arguments of every call."""
+    """Constant keyword arguments, by name, that the probe passes in every call."""
 
     def takes(self) -> frozenset[str]:
-        """Returns the names of the features that the function takes."""
+        """Returns the names of the features for which the function has a parameter."""
         names = ("keep", "drop", "additive", "mask_mod", "block_mask", "causal", "window", "bias", "scale", "softcap", "sinks", "lse", "blocks")
         found = {name for name in names if getattr(self, name) is not None}
         if self.window_keys is not None:
@@ -97,14 +103,15 @@ _ASSUMED = {"attn_mask", "attention_mask", "mask"}
 
 
 def inferred(function: Callable[..., Any], declared: Mapping[str, Any]) -> tuple[Signature, tuple[str, ...]]:
-    """Returns the signature of a function, from the declared fields and from the names of its other parameters, and the assumptions.
+    """Returns (signature, assumptions). The signature has the fields `declared`; other fields are set if a parameter of `function` has a
+    known name. An assumption is a sentence about a parameter whose meaning is only guessed from its name.
 
     Raises `Error` if a declared field is unknown.
     """
     known = {item.name for item in fields(Signature)}
     for name in declared:
         if name not in known:
-            raise Error(f"the signature has the unknown field {name!r}: the fields are {', '.join(sorted(known))}")
+            raise Error(f"the signature has the unknown field {name!r}: give only these fields: {', '.join(sorted(known))}")
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -120,12 +127,12 @@ def inferred(function: Callable[..., Any], declared: Mapping[str, Any]) -> tuple
         found[feature] = name
         taken.add(name)
         if name in _ASSUMED:
-            assumed.append(f"the parameter {name} is assumed to be a keep array (true may attend), because of its name")
+            assumed.append(f"the parameter {name} is assumed to be a keep array (true may attend) because of its name")
     return Signature(**{**found, **declared}), tuple(assumed)
 
 
 class FunctionAdapter:
-    """A function with a signature, as an `Adapter`."""
+    """Calls a function with the parameters in its signature; implements the interface `Adapter` of the probe."""
 
     def __init__(
         self,
@@ -147,7 +154,7 @@ class FunctionAdapter:
         self.assumptions = assumptions
         self.versions = dict(versions or {})
         if signature.layout not in ("bhld", "blhd"):
-            raise Error(f'layout={signature.layout!r} is unknown: give "bhld" ([batch, heads, length, head_dim]) or "blhd"')
+            raise Error(f'`layout={signature.layout!r}` is unknown: give "bhld" ([batch, heads, length, head_dim]) or "blhd" ([batch, length, heads, head_dim])')
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:
         arrays = library(self.signature.library, self.device)
@@ -161,19 +168,19 @@ class FunctionAdapter:
         return Answer(read, None if lse is None else _of_lse(arrays.numpy(lse), call), turned)
 
     def _turn(self, x: Floats) -> Floats:
-        """Returns `x` in the layout of the function, or from this layout back in `[batch, heads, length, head_dim]`."""
+        """Converts `x` from `[batch, heads, length, head_dim]` to the layout of the function, or back."""
         return x if self.signature.layout == "bhld" else np.swapaxes(x, 1, 2)
 
     def _picked(self, result: Any, call: Call) -> tuple[Any, Any]:
-        """Returns the output and the log-sum-exp of a result."""
+        """Returns (output, log-sum-exp or None) from the result of the function."""
         if not call.lse:
             return (result[0] if isinstance(result, (tuple, list)) and result else result), None
         if not isinstance(result, (tuple, list)) or len(result) < 2:
-            raise Unusable(f"the log-sum-exp was requested and the function returned {type(result).__name__}, not (output, log-sum-exp)")
+            raise Unusable(f"the log-sum-exp was requested, but the function returned {type(result).__name__} instead of (output, log-sum-exp)")
         return result[0], getattr(result[1], "lse", result[1])
 
     def arguments(self, call: Call, arrays: Library) -> Iterator[tuple[str, Any]]:
-        """Yields the names and values of the keyword arguments of a call."""
+        """Yields (name, value) for each keyword argument with which the function is called for `call`."""
         names = self.signature
         yield from names.fixed.items()
         if call.causal and names.causal is not None:
@@ -195,7 +202,7 @@ class FunctionAdapter:
         yield from self._mask(call, arrays)
 
     def _scores(self, call: Call, arrays: Library) -> Iterator[tuple[str, Any]]:
-        """Yields the arguments for a bias and a softcap."""
+        """Yields (name, value) for each keyword argument that holds the bias or the softcap of `call`."""
         names, rest = self.signature, call
         if call.bias is not None and names.bias is not None:
             yield names.bias, arrays.floats(call.bias, call.dtype)
@@ -209,7 +216,7 @@ class FunctionAdapter:
             yield names.score_mod, score_mod(rest, arrays)
 
     def _mask(self, call: Call, arrays: Library) -> Iterator[tuple[str, Any]]:
-        """Yields the arguments for a mask of given cells and for block lists."""
+        """Yields (name, value) for each keyword argument that holds the mask or the block lists of `call`."""
         names = self.signature
         if call.cells is not None and call.route is not None:
             name = getattr(names, call.route)
@@ -233,14 +240,15 @@ class FunctionAdapter:
 
 
 def shaped(x: Floats, shape: tuple[int, ...], what: str) -> Floats:
-    """Returns `x`, or raises `Unusable` if its shape is not `shape`."""
+    """Returns `x` unchanged. Raises `Unusable` if `x` does not have the shape `shape`; `what` names `x` in the message."""
     if x.shape != shape:
-        raise Unusable(f"the {what} has the shape {list(x.shape)}, expected {list(shape)}")
+        raise Unusable(f"the {what} has the shape {list(x.shape)} instead of {list(shape)}")
     return x
 
 
 def _of_lse(x: Floats, call: Call) -> Floats:
-    """Returns a log-sum-exp as `[batch, heads, q_len]`, from this shape, `[batch, q_len, heads]`, or one of them with a last dimension of 1."""
+    """Converts the log-sum-exp `x` to the shape `[batch, heads, q_len]`. `x` is `[batch, heads, q_len]`, `[batch, heads, q_len, 1]`,
+    `[batch, q_len, heads]` or `[batch, q_len, heads, 1]`."""
     batch, heads, q_len, _ = call.shape
     if x.ndim == 4 and x.shape[-1] == 1:
         x = x[..., 0]

@@ -1,4 +1,4 @@
-"""`python -m noren probe`."""
+"""The command `python -m noren probe`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ._report import Entry, Report, Verdict, table
 BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
 
 _EPILOG = f"""\
-targets: {", ".join(TARGETS)}; another name is an attn_implementation of transformers; module:function is a function of queries, keys and
-values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments.
+A target is one of {", ".join(TARGETS)}; the name of an attn_implementation of transformers; or module:function, a function of
+queries, keys and values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments.
 """
 
 
@@ -29,17 +29,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m noren probe", description="Finds out what attention functions really compute.", epilog=_EPILOG
     )
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help="an attention function, by name or as module:function")
-    parser.add_argument("--all", action="store_true", help="all known targets, those that compile in the first dtype only")
-    parser.add_argument("--mask", action="append", default=None, help="a mask as text, instead of the default masks; may be repeated")
-    parser.add_argument("--set", action="append", default=[], metavar="FIELD=NAME", help="a field of the signature, such as keep=attn_mask")
-    parser.add_argument("--dtypes", default="float32", help="number types, separated by commas [default: float32]")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="an attention function, by target name or as module:function")
+    parser.add_argument("--all", action="store_true", help="probes all known targets; targets that compile are probed in the first number type only")
+    parser.add_argument("--mask", action="append", default=None, help="a mask to test instead of the default masks, as text; may be repeated")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=NAME", help="a field of the function's signature, such as keep=attn_mask (the parameter attn_mask is a mask array, true may attend)")
+    parser.add_argument("--dtypes", default="float32", help="the number types to test, separated by commas [default: float32]")
     parser.add_argument("--device", default="cpu", help="the device of the arrays [default: cpu]")
-    parser.add_argument("--seed", type=int, default=0, help="the seed of all content [default: 0]")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of all random inputs [default: 0]")
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="[default: text]")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="writes to a file instead of the standard output")
-    parser.add_argument("--entries", type=Path, metavar="FILE", help="appends each entry to a file as a line of JSON, as soon as it is known")
-    parser.add_argument("--into", type=Path, metavar="FILE", help=f"replaces the lines between {BEGIN} and {END} of a file by the table")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="writes the report to this file instead of the standard output")
+    parser.add_argument("--entries", type=Path, metavar="FILE", help="appends each verdict to this file as a line of JSON, as soon as it is known")
+    parser.add_argument("--into", type=Path, metavar="FILE", help=f"replaces the lines between {BEGIN} and {END} in this file by the table of results")
     return parser
 
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     targets = [*given.targets, *(TARGETS if given.all else ())]
     if not targets:
-        print("python -m noren probe needs a target, or --all", file=sys.stderr)
+        print("python -m noren probe needs a target: give the name of a target, or --all", file=sys.stderr)
         return 2
     reports = []
     try:
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _probed(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Report:
-    """Returns the report of a target. Its entries are also appended to the file of `--entries`."""
+    """Probes the function `target` and returns the report. The entries of the report are also appended to the file given by `--entries`."""
 
     def progress(entry: Entry) -> None:
         if given.entries is not None:
@@ -87,9 +87,10 @@ def _probed(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Re
 
 
 def _in_process(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Report:
-    """Returns the report of a target that is probed in a process of its own. If the process crashes, the report has the entries so far.
+    """Probes the function `target` in a separate process and returns the report. If the process crashes, the report has the entries that
+    were made before the crash.
 
-    Raises `Error` if the process refuses its arguments.
+    Raises `Error` if the separate process rejects its arguments.
     """
     with tempfile.TemporaryDirectory() as folder:
         output, entries = Path(folder, "report"), Path(folder, "entries")
@@ -105,15 +106,16 @@ def _in_process(target: str, dtypes: Sequence[str], given: argparse.Namespace) -
             raise Error(last[0].removeprefix("python -m noren probe: "))
         lines = entries.read_text(encoding="utf-8").splitlines() if entries.exists() else []
         found = [Entry.from_dict(json.loads(line)) for line in lines]
-        after = f" after the question {found[-1].title!r}" if found else ""
-        text = f"the process crashed with status {done.returncode}{after}: {last[0][:160]}"
+        text = f"the process of the probe crashed with status {done.returncode}: {last[0][:160]}"
+        if found:
+            text = f"the process of the probe crashed with status {done.returncode} after the question {found[-1].title!r}: {last[0][:160]}"
         found.append(Entry("further questions" if found else "attention", "", dtypes[0], Verdict.NOT_ESTABLISHED, text))
     calls = sum(entry.calls for entry in found)
     return Report(target, tuple(found), {}, given.device, given.seed, tuple(dtypes), (), calls, time.perf_counter() - start)
 
 
 def _fields(given: Sequence[str]) -> dict[str, Any]:
-    """Returns the fields of the signature from texts `FIELD=NAME`. Raises `Error` for a text without an equals sign."""
+    """Returns the signature fields that the texts `FIELD=NAME` define, by name. Raises `Error` for a text without an equals sign."""
     fields: dict[str, Any] = {}
     for text in given:
         name, sign, value = text.partition("=")
@@ -124,7 +126,7 @@ def _fields(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _text(reports: Sequence[Report], form: str) -> str:
-    """Returns the reports in the given form: text, JSON (a list of reports) or one table in Markdown."""
+    """Returns the reports in the format `form`: text, JSON (a list of reports), or one Markdown table."""
     if form == "json":
         return json.dumps([json.loads(report.to_json()) for report in reports], indent=1)
     if form == "markdown":
@@ -133,9 +135,9 @@ def _text(reports: Sequence[Report], form: str) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Replaces the lines between the two markers of a file. Raises `Error` if a marker is missing."""
+    """Replaces the lines of a file between the two marker lines by `text`. Raises `Error` if a marker is missing."""
     page = path.read_text(encoding="utf-8")
     start, end = page.find(BEGIN), page.find(END)
     if start < 0 or end < start:
-        raise Error(f"{path} has no lines {BEGIN} and {END}: add them where the table belongs")
+        raise Error(f"{path} does not contain the lines {BEGIN} and {END}: add both where the table should be")
     path.write_text(page[: start + len(BEGIN)] + "\n" + text + page[end:], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Masks that are made during an attention call: mask functions, their results, and the plans of these masks."""
+"""Masks that are made during an attention call: mask functions, the masks that they return, and the plans of these masks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from ._mask_call import Inputs, MaskCall, Own, Part
 
 MOST_CELLS = 1 << 30
-"""Maximum number of cells of a mask that is read cell by cell."""
+"""Maximum number of cells of a mask that is computed cell by cell instead of from an expression."""
 MOST_BYTES = 1 << 26
 """Maximum memory of cached plans, in bytes."""
 MOST_PLANS = 512
@@ -31,16 +31,18 @@ MOST_PLANS = 512
 
 @dataclass(frozen=True)
 class Replace:
-    """A result of a mask function that replaces the layer's own mask.
+    """A mask that a mask function returns to replace the layer's own mask, instead of intersecting the two.
 
-    Padding, unwritten cache slots, and cells that `keep=`, `drop=` and `additive=` of `noren.torch.attention` hide stay hidden.
+    These cells stay hidden: padding, cache slots to which no key was written, and cells hidden by `keep=`, `drop=` or
+    `additive=` of `noren.torch.attention`.
     """
 
     mask: Mask | BoundMask | Recognised | Plan | str
 
 
 Result = Mask | BoundMask | Recognised | Plan | Replace | str | None
-"""The result of a mask function: a mask in any form; None is the layer's own mask alone."""
+"""The result of a mask function. A mask in any form is intersected with the layer's own mask; `Replace` replaces the layer's own mask; None
+leaves it unchanged."""
 MaskFunction = Callable[[MaskCall], Result]
 """A function that returns the mask of one attention call."""
 Given = Result | MaskFunction
@@ -53,7 +55,8 @@ ADVICE = (
 
 
 def check_given(what: str, given: Any) -> Given:
-    """Returns the mask that a user gave, with texts parsed. Raises an error for anything that is not a mask or a mask function."""
+    """Returns `given`, the mask or mask function of the user; a text is parsed. Raises an error for any other value; `what` names the value
+    in the message."""
     if given is None or isinstance(given, (Mask, BoundMask, Recognised, Plan)):
         return given
     if isinstance(given, str):
@@ -71,7 +74,7 @@ def check_given(what: str, given: Any) -> Given:
 def check_replacement(what: str, given: Any) -> Mask | BoundMask | Recognised | Plan:
     found = check_given(what, given)
     if found is None or isinstance(found, (str, Replace)) or not isinstance(found, (Mask, BoundMask, Recognised, Plan)):
-        raise TypeError(f"{what} is Replace({_described(given)}): give a mask, its text, or a bound mask")
+        raise TypeError(f"{what} is Replace({_described(given)}): give Replace a mask, its text, or a bound mask")
     return found
 
 
@@ -95,8 +98,7 @@ def _check_signature(what: str, function: Callable[..., Any]) -> None:
         inspect.signature(function).bind(None)
     except TypeError as error:
         raise TypeError(
-            f"{what} is a function that cannot be called with one argument ({error}): a mask function has one argument, the call "
-            "(noren.torch.MaskCall); give a mask_mod of FlexAttention as nr.from_flex(create_block_mask(mask_mod, ...))"
+            f"{what} is a function that cannot be called with one argument ({error}): a mask function has one argument, the call (noren.torch.MaskCall); if it is a mask_mod of FlexAttention, give nr.from_flex(create_block_mask(mask_mod, ...))"
         ) from None
     except ValueError:
         return
@@ -106,7 +108,8 @@ def _check_signature(what: str, function: Callable[..., Any]) -> None:
 
 
 class _Known:
-    """Facts as a part of a dictionary key. Facts have no hash, so the hash is that of the arrays that the attention call made."""
+    """Facts (data of a mask) as part of a dictionary key. `Facts` cannot be hashed, so the hash is that of `arrays`, the mask arrays that
+    the attention call made."""
 
     def __init__(self, facts: Facts, arrays: Mapping[str, Array]) -> None:
         self.facts, self._hash = facts, hash(tuple(arrays.items()))
@@ -119,7 +122,7 @@ class _Known:
 
 
 class Plans:
-    """A cache of plans by mask, shape and facts; the least recently used ones are removed."""
+    """A cache of plans by mask, shape and facts (data of the mask); the least recently used plans are removed."""
 
     def __init__(self) -> None:
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
@@ -150,16 +153,17 @@ PLANS = Plans()
 
 
 def plan_of_call(given: Given, call: MaskCall) -> Plan:
-    """Returns the plan of a call: the intersection of the layer's own mask and the mask that was given for the call."""
+    """Returns the plan of a call: the intersection of the layer's own mask and `given`, the user's mask or the result of the user's mask
+    function."""
     if torch.compiler.is_compiling():
         raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
     own = call._own
     if callable(given):
         with torch.no_grad():
             given = given(call)
-        given = check_given("the result of the mask function", given)
+        given = check_given("result of the mask function", given)
         if callable(given):
-            raise TypeError(f"the result of the mask function is a function: {ADVICE}")
+            raise TypeError(f"the mask function returned a function, but must return a mask: {ADVICE}")
     kept = own
     if isinstance(given, Replace):
         given = given.mask
@@ -181,7 +185,8 @@ def plan_of_call(given: Given, call: MaskCall) -> Plan:
 
 
 def _facts_of(call: MaskCall) -> Facts:
-    """Returns the facts of the user and of the mask function, with the arrays that the call made."""
+    """Returns the facts (data of the mask) for the plan of a call: the facts of the user, the facts that the mask function added, and the
+    mask arrays that methods of the call made."""
     plain = dict(call.facts)
     arrays = {**dict(plain.pop("arrays", None) or {}), **call.arrays}
     facts = Facts(**plain, **({"arrays": arrays} if arrays else {}))
@@ -190,7 +195,8 @@ def _facts_of(call: MaskCall) -> Facts:
 
 
 def _with_all_keys(facts: Facts, mask: Mask, shape: Shape) -> Facts:
-    """Returns the facts. If the mask contains `padding` and no fact gives lengths, a fact is added by which no key is padding."""
+    """Returns `facts`, the data of `mask`. If the mask contains `padding` and `facts` has no lengths, the result also states that no key is
+    padding."""
     if "padding" not in str(mask):
         return facts
     try:
@@ -200,8 +206,8 @@ def _with_all_keys(facts: Facts, mask: Mask, shape: Shape) -> Facts:
 
 
 def _beyond_cache(mask: Mask, added: Facts, kept: Own) -> Plan:
-    """Returns the plan of a call whose first keys are no longer in the cache. The mask is bound to a shape with these keys, and
-    then their cells are removed.
+    """Returns the plan of a call whose first keys were removed from the cache. `mask` is evaluated for all keys, the removed ones included;
+    then the cells of the removed keys are dropped.
     """
     shape, first = kept.shape, kept.first_key
     whole = Shape(
@@ -227,7 +233,7 @@ def _of_bound(given: BoundMask | Recognised | Plan, kept: Own) -> Plan:
 
 
 def _with_cells(cells: Array, kept: Own) -> Plan:
-    """Returns the plan of the intersection of the layer's mask `kept` and the cells of an array."""
+    """Returns the plan of the cells that both the layer's mask `kept` and the mask array `cells` allow."""
     facts = Facts(arrays={"result of the mask function": cells}).merged(kept.facts)
     mask = kept.mask & _noren.dense("result of the mask function")
     return PLANS.plan(mask, kept.shape, facts, {"result": cells})
@@ -245,7 +251,7 @@ _INPUTS: ContextVar[Inputs] = ContextVar("noren_mask_inputs", default=Inputs())
 
 
 def current_inputs() -> Inputs:
-    """Returns the inputs of mask functions that the enclosing `mask_inputs` block set; empty outside of such a block."""
+    """Returns the inputs that the enclosing `with mask_inputs(...)` block gives to mask functions; empty inputs outside of such a block."""
     return _INPUTS.get()
 
 
@@ -254,11 +260,11 @@ def mask_inputs(
     *, tokens: Tensor | Mapping[str, Tensor] | None = None, key_tokens: Tensor | None = None, facts: Facts | Mapping[str, Any] | None = None,
     **inputs: Any,
 ) -> Iterator[None]:  # fmt: skip
-    """Gives mask functions the inputs of the calls in a `with` statement.
+    """Gives inputs to the mask functions of all attention calls in a `with` statement.
 
-    `tokens` are the token ids `[batch, length]` of queries and keys; for a model with encoder and decoder, a dict with the keys
-    "encoder" and "decoder". `key_tokens` are the token ids of the keys, if these are other tokens than the queries. `facts` are
-    facts for the masks. Other arguments are in `MaskCall.inputs` by name.
+    `tokens` are the token ids `[batch, length]` of queries and keys; for a model with encoder and decoder, a dict with the keys "encoder"
+    and "decoder". `key_tokens` are the token ids of the keys, if keys and queries are different tokens. `facts` are data for the masks,
+    such as document lengths. Mask functions find all other arguments in `MaskCall.inputs`, by name.
     """
     known = None if facts is None else facts if isinstance(facts, Facts) else Facts(**_mapping("facts", facts))
     token = _INPUTS.set(Inputs(known, inputs, *token_readers(tokens, key_tokens)))
@@ -269,8 +275,8 @@ def mask_inputs(
 
 
 def token_readers(tokens: Any, key_tokens: Any) -> tuple[Callable[[Part, int, int], Tensor] | None, Callable[[Part, int, int], Tensor] | None]:
-    """Returns the functions `Inputs.tokens` and `Inputs.key_tokens` that read the token ids `tokens` and `key_tokens` of the
-    user; None for a function without ids.
+    """Returns the two functions for `Inputs.tokens` and `Inputs.key_tokens`, which return the token ids that the user gave; None for ids
+    that were not given.
     """
 
     def reader(queries: bool) -> Callable[[Part, int, int], Tensor]:
@@ -280,7 +286,7 @@ def token_readers(tokens: Any, key_tokens: Any) -> tuple[Callable[[Part, int, in
             if isinstance(found, Mapping) or part not in ("self", "cross" if name == "key_tokens" else "self"):
                 wanted = "encoder" if part == "encoder" or (part == "cross" and not queries) else "decoder"
                 if not isinstance(found, Mapping) or wanted not in found:
-                    raise Error(f"the tokens of the {wanted} are unknown: give tokens={{\"encoder\": ..., \"decoder\": ...}}")
+                    raise Error(f"the token ids of the {wanted} are unknown: give tokens={{\"encoder\": ..., \"decoder\": ...}}")
                 found = found[wanted]
             return check_tokens(name, found, batch, length)
 
@@ -293,7 +299,7 @@ def check_tokens(name: str, tokens: Any, batch: int, length: int) -> Tensor:
     if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"{name} is {_described(tokens)}: give a tensor of integers [batch, length]")
     if tuple(tokens.shape) != (batch, length):
-        raise Error(f"{name} has shape {list(tokens.shape)}, but the call has [batch, length] = {[batch, length]}")
+        raise Error(f"{name} has shape {list(tokens.shape)}, but the call needs [batch, length] = {[batch, length]}")
     return tokens
 
 
@@ -308,7 +314,8 @@ def _mapping(name: str, given: Any) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Hook:
-    """The mask or mask function that the user gave for one attention module, and the module's place (layer, part) in its model."""
+    """The mask or mask function that the user gave for one attention module, and the position of the module in its model (`layer`,
+    `part`)."""
 
     given: Given
     layer: int

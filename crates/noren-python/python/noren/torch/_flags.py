@@ -1,4 +1,4 @@
-"""Checks of the tensors of pooling and losses, on any device."""
+"""Checks of the tensors that pooling and loss functions receive, on any device."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from .._tensors import FLOATS, check_strided
 
 
 def check_values(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor of float64, float32, bfloat16 or float16."""
+    """Raises an error unless `x` is a dense tensor of float64, float32, bfloat16 or float16. `name` is the name of the argument
+    in the message."""
     check_data(name, x)
     if x.dtype != torch.float64 and x.dtype not in FLOATS:
         raise TypeError(f"{name} holds {x.dtype}: give float32, float64, bfloat16 or float16")
 
 
 def check_ids(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor of whole numbers. `name` is a plural."""
+    """Raises an error unless `x` is a dense tensor of whole numbers. `name` is the name of the argument in the message, in the plural."""
     check_data(name, x)
     if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
         raise TypeError(f"{name} hold {x.dtype}: give token ids (int64)")
 
 
 def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
-    """Returns a tensor of booleans, or of zeros and ones, as booleans. `meaning` is the meaning of 1, for the message.
+    """Converts a tensor of booleans, or of zeros and ones, to booleans. `name` and `meaning` are the name of the argument and the meaning
+    of 1 in error messages.
 
     Integers are checked to be 0 or 1; for a tensor on a GPU, this check waits for the GPU. Booleans need no check.
     """
@@ -44,7 +46,7 @@ def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
 
 
 def check_data(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor that holds numbers. A tensor on the device `meta` holds none."""
+    """Raises an error unless `x` is a dense tensor with data. A tensor on the device `meta` has a shape but no data."""
     check_strided(name, x)
     if x.device.type == "meta" and not torch.compiler.is_compiling():
         raise Error(f"{name} is on the device meta, which holds no numbers: give a tensor on another device")

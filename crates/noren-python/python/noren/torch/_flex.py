@@ -1,5 +1,5 @@
-"""Attention by PyTorch's FlexAttention, with the exact `BlockMask` and score functions of a call, to compare it with noren's
-kernels.
+"""Attention by PyTorch's FlexAttention, with the `BlockMask` and score functions of a call, so that FlexAttention can be compared with
+noren's kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _score_mod(call: Call, extras: Extras, device: torch.device) -> ScoreMod | N
         steps.append(_cap(torch.tensor(call.softcap, device=device)))
     steps += [_added(_four("bias", bias)) for bias in extras.bias]
     if extras.relative is not None or call.alibi is not None:
-        refuse_positions("FlexAttention", "a score modifier by distance", call.plan.bound.facts)
+        refuse_positions("FlexAttention", "a score modifier that depends on the distance of query and key", call.plan.bound.facts)
     offsets = torch.tensor(call.plan.shape.query_offsets, device=device)
     if extras.relative is not None:
         steps.append(_relative(extras.relative, offsets))
@@ -51,9 +51,9 @@ def _score_mod(call: Call, extras: Extras, device: torch.device) -> ScoreMod | N
 
 
 def flex(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
-    """Returns the output and, if requested, the log-sum-exps in base e."""
+    """Returns (output, log-sum-exps in base e), or (output, None) if `lse` is false, computed by PyTorch's FlexAttention."""
     if extras.sinks is not None or extras.seed is not None:
-        raise Error("FlexAttention has no sinks and no dropout: leave out engine=\"flex\", sinks= and dropout=")
+        raise Error("FlexAttention has no sinks and no dropout: leave out sinks= and dropout=, or leave out engine=\"flex\"")
     known = _MASKS.setdefault(call.plan, {})
     if q.device not in known:
         known[q.device] = to_flex(call.plan, device=q.device)

@@ -1,4 +1,4 @@
-"""Losses of folded sequences (`noren.fold`)."""
+"""Losses of sequences whose common beginnings are stored once (`noren.fold`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def log_probs(fold: Fold, logits: Tensor) -> Tensor:
-    """Returns the logarithm of the probability of each token, given the tokens before it, `[rows, length]`; 0 where no token is before."""
+    """Returns the logarithm of the probability of each token, given the tokens before it, as `[rows, length]`; 0 for the first
+    token of a sequence."""
     _check(fold, logits)
     rows, slots = np.nonzero(fold.parents >= 0)
     out = torch.zeros(fold.input_ids.shape, dtype=_wide(logits), device=logits.device)
@@ -25,7 +26,7 @@ def log_probs(fold: Fold, logits: Tensor) -> Tensor:
 
 
 def loss(fold: Fold, logits: Tensor) -> Tensor:
-    """Returns the mean cross entropy over the labels of all sequences."""
+    """Returns the mean cross entropy over all labels of all folded sequences."""
     _check(fold, logits)
     rows, slots = np.nonzero(fold.label_weights)
     if not len(rows):
@@ -35,7 +36,8 @@ def loss(fold: Fold, logits: Tensor) -> Tensor:
 
 
 def _cross_entropies(fold: Fold, logits: Tensor, rows: Any, slots: Any) -> Tensor:
-    """Returns the cross entropy of the tokens at `[rows, slots]`, which the logits of the tokens before them predict."""
+    """Returns the cross entropies of the tokens at the index pairs (`rows`, `slots`) of the folded batch. Each token is predicted by the
+    logits of the token before it."""
     wide = logits.to(_wide(logits)).flatten(0, 1)
     before = _on(logits, rows * logits.shape[1] + fold.parents[rows, slots])
     labels = _on(logits, fold.input_ids[rows, slots])
@@ -53,10 +55,10 @@ def _on(logits: Tensor, array: Any) -> Tensor:
 
 def _check(fold: Fold, logits: Any) -> None:
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise TypeError(f"logits is a {type(logits).__name__}: give a tensor of floats [rows, length, vocabulary]")
+        raise TypeError(f"`logits` is a {type(logits).__name__}: give a tensor of floats [rows, length, vocabulary]")
     check_strided("logits", logits)
     if logits.dim() != 3 or tuple(logits.shape[:2]) != fold.input_ids.shape:
-        raise Error(f"logits has shape {tuple(logits.shape)}: give [rows, length, vocabulary], with {fold.input_ids.shape} rows and tokens")
+        raise Error(f"`logits` has shape {tuple(logits.shape)}: give [rows, length, vocabulary], with {fold.input_ids.shape} as rows and length")
     most = int(fold.input_ids.max())
     if most >= logits.shape[2]:
         raise Error(f"logits have {logits.shape[2]} tokens in the vocabulary, but the rows contain token {most}: give the logits of the model with these tokens")

@@ -1,7 +1,7 @@
 """Attention as an operation of PyTorch with gradients, also under `torch.compile`.
 
-An eager call goes directly to the kernels, through `torch.autograd.Function` if gradients are needed. Under `torch.compile`
-the call is one opaque operator, `noren::attention`, which refers to its mask by a number.
+An eager call goes directly to the kernels, through `torch.autograd.Function` if gradients are needed. Under `torch.compile`, the call is
+the operator `noren::attention`, which PyTorch does not trace. The mask is passed to the operator as a number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = Modifiers()
 
 
 def _on_gpu(q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> bool:
-    """Returns whether a call uses the GPU kernels. Raises `Error` for tensors on several devices."""
+    """Returns true if the call uses the GPU kernels. Raises `Error` for tensors on several devices."""
     device = q.device
     if any(t is not None and t.device != device for t in (k, v, *extras.differentiable())):
         names = ["q", "k", "v", *("bias" for _ in extras.bias), "relative", "soft", "sinks"]
@@ -71,7 +71,7 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
 
 
 def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
-    """Returns the output and, if requested, the log-sum-exps."""
+    """Returns (output, log-sum-exps), or (output, None) if `lse` is false."""
     if _on_gpu(q, k, v, extras):
         from ..gpu import _attention as gpu
 
@@ -88,7 +88,8 @@ def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bo
 def gradients(
     call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, saved: tuple[Tensor, Tensor, Tensor], wanted: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Returns the requested gradients of q, k, v and of `extras.differentiable()`."""
+    """Returns the gradients of q, k, v and the tensors of `extras.differentiable()`, in this order; None for a gradient whose entry in
+    `wanted` is false."""
     if _on_gpu(q, k, v, extras):
         from ..gpu import _attention as gpu
 
@@ -146,7 +147,8 @@ class _Gradients(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Source:
-    """The arguments of a call under `torch.compile` that are not tensors. The plan is made for the sizes of each call."""
+    """The arguments of a call under `torch.compile` that are not tensors. The plan is made when the call runs, because it depends on the
+    sizes of the tensors."""
 
     mask: Mask | Plan
     query_offset: int | tuple[int, ...] | None = None
@@ -155,11 +157,12 @@ class Source:
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
     extra: int = 0
-    """Number of keys at the end of the keys that every query reads, even if the mask denies them."""
+    """Every query reads the last `extra` keys, even if the mask denies them."""
     lowest: Lowest = "refuse"
 
     def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
-        """Returns (call with its plan, values that the float masks among `masks` add to the scores of allowed cells)."""
+        """Returns (call, biases): the call with its plan, and the values that each float mask in `masks` adds to the scores of
+        allowed cells."""
         biases: list[Tensor] = []
         if isinstance(self.mask, Mask) and (masks or self.extra):
             given = [Given("attn_mask", mask) for mask in masks]
@@ -177,9 +180,9 @@ _NUMBERS: dict[Source, int] = {}
 def number_of(
     mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
 ) -> int:
-    """Returns the number by which compiled graphs refer to these arguments (a `Source`).
+    """Stores the arguments as a `Source` and returns its number, by which compiled graphs refer to it.
 
-    Sources are never removed, because PyTorch keeps its graphs too.
+    Sources are never removed, because PyTorch may keep a compiled graph, which contains the number, until the process ends.
     """
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
@@ -269,7 +272,7 @@ _backward_operator.register_autograd(_refuse)
 
 
 def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Returns the output, and the log-sum-exps if requested; with gradients if PyTorch records them."""
+    """Returns (output, log-sum-exps or None if not requested). The output has gradients if PyTorch records them."""
     if torch.is_grad_enabled():
         others = extras.differentiable()
         if any(t is not None and t.requires_grad for t in (q, k, v, *others)):
@@ -279,7 +282,7 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
 
 
 def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Converts tensors to the type of `torch.autocast`, as PyTorch does for the inputs of SDPA."""
+    """Converts the tensors to the number type of `torch.autocast` if it is active, as PyTorch does for SDPA."""
     if q.device.type not in DEVICES or not torch.is_autocast_enabled(q.device.type):
         return q, k, v
     kind = torch.get_autocast_dtype(q.device.type)
@@ -287,12 +290,12 @@ def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def new_seed() -> Tensor:
-    """Draws a seed from PyTorch's generator, so that `torch.manual_seed`, forks and checkpoints reproduce it."""
+    """Draws a seed from PyTorch's generator. `torch.manual_seed`, `fork_rng` and checkpointing therefore reproduce the seed."""
     return torch.randint(1 << 62, (), dtype=torch.int64)
 
 
 def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """Returns the floats of an additive mask that are added to scores, with their gradient; 0 for hidden cells."""
+    """Returns the numbers that the additive mask adds to the scores, 0 for hidden cells. Gradients pass through to `additive`."""
     bias: Tensor = four("additive", additive, _sizes(q, k))
     return bias.masked_fill(ignored(bias), 0.0)
 
@@ -321,14 +324,15 @@ def attention(
 ) -> Any:
     """Returns masked attention with gradients of q, k, v, biases, soft weights and sinks.
 
-    Shapes, arguments and errors are those of `noren.attention`, for tensors. All tensors are on the CPU or on one CUDA device.
-    noren computes both passes. The seed of `dropout` comes from PyTorch's generator of the CPU; the same seed drops the same
-    probabilities on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
+    Shapes, arguments and errors are those of `noren.attention`, for tensors. All tensors are on the CPU or on one CUDA device. noren
+    computes the forward and the backward pass. The seed of `dropout` is drawn from PyTorch's CPU generator; with the same seed, the same
+    attention probabilities are dropped on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
 
     `mask` may also be a function that makes the mask of the call from its tensors and inputs (`MaskCall`, `mask_inputs`).
 
     `engine` selects the kernels: "noren" [default, "auto"], or "flex" for PyTorch's FlexAttention with the exact `BlockMask` and
-    score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and keeps none of noren's guarantees.
+    score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and gives none of noren's
+    guarantees (equal bits, hidden NaN).
     """
     if not isinstance(engine, str) or engine not in ("auto", "noren", "flex"):
         raise Error(f"engine is {short(engine)}: give \"auto\", \"noren\" or \"flex\"")
@@ -352,7 +356,7 @@ def attention(
         if given or mask is None:
             raise Error("under torch.compile, keep=, drop= and additive= are not supported: give the tensor to nt.sdpa, or a mask or plan")
         if engine == "flex":
-            raise Error('engine="flex" compiles FlexAttention itself: call nt.attention outside of torch.compile')
+            raise Error('engine="flex" compiles FlexAttention itself: call nt.attention with this engine outside of torch.compile')
         if facts is not None or isinstance(mask, Spec):
             raise Error(
                 "under torch.compile, facts= and score modifiers in the mask are not supported: give a mask or its text, or a plan "

@@ -23,23 +23,24 @@ Part = Literal["self", "encoder", "decoder", "cross"]
 cross-attention of the decoder."""
 
 TILE_CELLS = 1 << 22
-"""Maximum number of scores that are computed at once."""
+"""Maximum number of scores in a tile, which are computed at once; a tile of only one row of blocks may have more."""
 MOST_BLOCKS = 1 << 26
-"""Maximum number of blocks of cells that methods of `MaskCall` use, over all batch rows and heads."""
+"""Maximum number of blocks of cells, over all batch rows and heads, that a method of `MaskCall` accepts."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """The mask that a call has without the result of a mask function, with its facts and sizes."""
+    """The mask that an attention call has before it is combined with the result of a mask function, with its facts (data) and
+    sizes."""
 
     mask: Mask
     facts: Facts
     shape: Shape
     fixed: Callable[[], tuple[Mask, Facts]] | None = None
-    """A function that returns (mask of the padding and the unwritten cache slots, its facts): this part stays if `Replace`
-    replaces the mask. None if the whole mask stays."""
+    """Returns (mask, facts) of the part of the layer's own mask that a `Replace` cannot remove: it hides padding and cache slots without a
+    key. None: a `Replace` removes no part of the layer's own mask."""
     first_key: int = 0
-    """The position of the first key: above 0 if a sliding cache no longer holds the keys before it."""
+    """The position, in the sequence, of the first key of the call. It is above 0 if a sliding cache has removed earlier keys."""
 
     @cached_property
     def bound(self) -> BoundMask:
@@ -53,9 +54,11 @@ class Inputs:
     facts: Facts | None = None
     others: Mapping[str, Any] = field(default_factory=dict)
     tokens: Callable[[Part, int, int], Tensor] | None = None
-    """Returns the ids of the query tokens `[batch, q_len]` of a part, for a batch size and a length. Raises `Error` if unknown."""
+    """A function of (part of the model, batch size, length) that returns the ids of the query tokens `[batch, q_len]`. It raises `Error` if
+    the ids are unknown. None: no ids were given."""
     key_tokens: Callable[[Part, int, int], Tensor] | None = None
-    """Returns the ids of the key tokens `[batch, kv_len]`, counted from position 0."""
+    """A function of (part of the model, batch size, length) that returns the ids of the key tokens `[batch, kv_len]`, the first of which is
+    the token at position 0. None: no ids were given."""
 
 
 class MaskCall:
@@ -77,7 +80,7 @@ class MaskCall:
         self, *, layer: int, part: Part, module: nn.Module | None, query: Tensor, key: Tensor, scale: float | None, own: Own, inputs: Inputs
     ) -> None:
         self.layer = layer
-        """The index of the layer in its part, counted from 0."""
+        """The index of the layer, from 0, within its part of the model (`part`)."""
         self.part: Part = part
         """The part of the model: "self", "encoder", "decoder" or "cross"."""
         self.module = module
@@ -85,15 +88,18 @@ class MaskCall:
         self.query = query.detach()
         """The queries `[batch, heads, q_len, head_dim]`, without gradients."""
         self.key = key.detach()
-        """The keys `[batch, kv_heads, kv_len, head_dim]`, without gradients."""
+        """The keys `[batch, kv_heads, kv_len, head_dim]`, those of a cache included, without gradients."""
         self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-        """The factor of the scores."""
+        """The factor by which the dot products of queries and keys are multiplied."""
         self.inputs: Mapping[str, Any] = _Named(inputs.others)
-        """Inputs of the forward pass other than tokens and facts, by name (`nt.mask_inputs`, `noren_inputs=`)."""
+        """Inputs of the forward pass other than token ids and facts (data of masks), by name; the user gives them with
+        `nt.mask_inputs` or `noren_inputs=`."""
         self.facts: dict[str, Any] = {}
-        """Facts for the result, as in `nr.Facts`; a mask function may add to them."""
+        """Facts (data such as document lengths) for the mask that the mask function returns, by the names of `nr.Facts`. The mask
+        function may add facts here."""
         self.arrays: dict[str, Array] = {}
-        """The arrays that methods of this call made, by name."""
+        """The mask arrays that methods of this call made. The key of an array is the name by which the returned mask refers to the
+        array."""
         self._own, self._inputs = own, inputs
 
     @property
@@ -118,12 +124,12 @@ class MaskCall:
 
     @property
     def kv_len(self) -> int:
-        """The number of keys in a batch row, those of a cache included."""
+        """The number of keys in a batch row, including the keys of a cache."""
         return self.key.shape[2]
 
     @property
     def mask(self) -> Mask:
-        """The layer's own mask. Its positions count from the first key of the call."""
+        """The layer's own mask. In this mask, the first key of the call has position 0."""
         return self._own.mask
 
     @property
@@ -135,7 +141,7 @@ class MaskCall:
 
     @property
     def key_positions(self) -> Tensor:
-        """The positions of the keys `[kv_len]`."""
+        """The positions of the keys `[kv_len]`, counted from the first token of the sequence."""
         return torch.arange(self.kv_len) + self._own.first_key
 
     @property
@@ -156,18 +162,18 @@ class MaskCall:
     # --- masks from tensors ---------------------------------------------------------------------------------------
 
     def keep(self, cells: Tensor | NDArray[np.bool_]) -> Mask:
-        """Returns the mask of an array of booleans, true means "may attend".
+        """Returns the mask of an array of booleans, in which true means "may attend".
 
         Shapes are `[q_len, kv_len]`, `[batch, q_len, kv_len]` and `[batch, heads, q_len, kv_len]`; every dimension may be 1.
         """
         return self._dense("keep", cells, drop=False)
 
     def drop(self, cells: Tensor | NDArray[np.bool_]) -> Mask:
-        """Returns the mask of an array of booleans, true means "ignored"; shapes are those of `keep`."""
+        """Returns the mask of an array of booleans, in which true means "ignored". The shapes are those of `keep`."""
         return self._dense("drop", cells, drop=True)
 
     def keys(self, allowed: Tensor | NDArray[np.bool_]) -> Mask:
-        """Returns the mask in which every query may read the keys that are true in `allowed`, `[batch, kv_len]` or `[kv_len]`."""
+        """Returns the mask in which every query may read the keys for which `allowed`, `[batch, kv_len]` or `[kv_len]`, is true."""
         rows = self._rows("keys", allowed, self.kv_len)
         if self._placed:
             return self.keep(rows[:, None, None, :])
@@ -175,7 +181,7 @@ class MaskCall:
         return by_row([_noren.keys(runs(row, first)) for row in rows.cpu().numpy()])
 
     def queries(self, allowed: Tensor | NDArray[np.bool_]) -> Mask:
-        """Returns the mask in which the queries that are true in `allowed`, `[batch, q_len]` or `[q_len]`, may read every key."""
+        """Returns the mask in which the queries for which `allowed`, `[batch, q_len]` or `[q_len]`, is true may read every key."""
         rows = self._rows("queries", allowed, self.q_len)
         if self._placed:
             return self.keep(rows[:, None, :, None])
@@ -185,17 +191,18 @@ class MaskCall:
         return by_row([_noren.queries(runs(row, start)) for row, start in zip(rows.cpu().numpy(), first, strict=True)])
 
     def blocks(self, keep: Tensor | NDArray[np.bool_], block: tuple[int, int] = (1, 64)) -> Mask:
-        """Returns the mask that allows the cells of the blocks that are true in `keep`.
+        """Returns the mask that allows all cells of each block for which `keep` is true.
 
-        `block` is (queries, keys) of a block. `keep` is `[batch or 1, heads or 1, blocks of queries, blocks of keys]`, or without
-        the first two dimensions. A length that is not a multiple of the block ends with a smaller block.
+        `block` is the size of a block: (number of queries, number of keys). `keep` is `[batch or 1, heads or 1, blocks of queries, blocks
+        of keys]`, or without the first two dimensions. If `q_len` or `kv_len` is not a multiple of the block size, the last block is
+        smaller.
         """
         q_blocks, kv_blocks = self._block_counts(block)
         cells = _booleans("blocks", keep)
         cells = cells[None, None] if cells.dim() == 2 else cells
         expected = (self.batch, self.heads, q_blocks, kv_blocks)
         if cells.dim() != 4 or any(n not in (1, size) for n, size in zip(cells.shape[:2], expected, strict=False)) or cells.shape[2:] != expected[2:]:
-            raise Error(f"the blocks have shape {list(cells.shape)}: give [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
+            raise Error(f"the argument of call.blocks has shape {list(cells.shape)}: give [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
         if self._own.first_key or self._placed:
             wide = cells.repeat_interleave(block[0], 2)[:, :, : self.q_len].repeat_interleave(block[1], 3)[..., : self.kv_len]
             return self.keep(wide)
@@ -210,10 +217,11 @@ class MaskCall:
     def block_maxima(self, block: tuple[int, int] = (1, 64)) -> Tensor:
         """Returns the maximum score of each block, `[batch, heads, blocks of queries, blocks of keys]`, in float32.
 
-        `block` is (queries, keys) of a block. Only cells that the layer's own mask allows count; a block without such cells has
-        -inf. Scores are `scale * q k^T`, without score modifiers. All scores are computed, a tile at a time.
+        `block` is the size of a block: (number of queries, number of keys). Only cells that the layer's own mask allows count; the maximum
+        of a block without such cells is -inf. Scores are `scale * q k^T`, without score modifiers. All scores are computed, a tile at a
+        time.
 
-        In a causal model, choose blocks of one query: with more, the maximum depends on tokens after the first query of the block.
+        In a causal model, choose blocks of one query: with more queries, the maximum depends on tokens after the block's first query.
         """
         q_blocks, kv_blocks = self._block_counts(block)
         out = self.query.new_full((self.batch, self.heads, q_blocks, kv_blocks), -torch.inf, dtype=torch.float32)
@@ -229,10 +237,9 @@ class MaskCall:
     def block_estimates(self, block_kv: int = 64) -> Tensor:
         """Returns estimated scores of blocks of keys, `[batch, heads, q_len, blocks of keys]`, in float32.
 
-        The estimate is the score of the mean of the block's keys, so it costs a fraction `1 / block_kv` of all scores. It is
-        computed only if the layer's own mask allows the query to read every key of the block. If the mask allows some keys, the
-        result is +inf; if it allows none, -inf. Thus the estimates of a query depend on no key that the mask hides from this
-        query.
+        The estimate is the score of the mean of the block's keys, so it costs a fraction `1 / block_kv` of all scores. It is computed only
+        if the layer's own mask allows the query to read every key of the block. If the mask allows some keys of the block and hides others,
+        the result is +inf; if it allows none, -inf. Thus an estimate depends on no key that the mask hides from the query.
         """
         _, kv_blocks = self._block_counts((1, block_kv))
         out = self.query.new_empty((self.batch, self.heads, self.q_len, kv_blocks), dtype=torch.float32)
@@ -251,17 +258,17 @@ class MaskCall:
     def top_blocks(self, scores: Tensor, count: int, block: tuple[int, int] = (1, 64)) -> Mask:
         """Returns the mask that allows, in each block of queries, the `count` blocks of keys with the highest scores.
 
-        `scores` is `[batch, heads, blocks of queries, blocks of keys]`, as from `block_maxima` and `block_estimates`. Among
-        blocks with equal scores, those with the first keys are taken. Blocks with the score -inf or NaN are not taken.
+        `scores` is `[batch, heads, blocks of queries, blocks of keys]`, as from `block_maxima` and `block_estimates`. Among blocks with
+        equal scores, the blocks with the lowest key indices are selected. Blocks with the score -inf or NaN are never selected.
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise Error(f"`count` is {count!r}: give the number of blocks, 0 or more")
         if isinstance(scores, Tensor):
-            check_dense("the argument of call.top_blocks", scores)
+            check_dense("argument of call.top_blocks", scores)
         expected = (self.batch, self.heads, *self._block_counts(block))
         if not isinstance(scores, Tensor) or not scores.is_floating_point() or tuple(scores.shape) != expected:
             given = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-            raise Error(f"the scores are {given}: give floats [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
+            raise Error(f"the scores of call.top_blocks are {given}: give floats [batch, heads, blocks of queries, blocks of keys] = {list(expected)}")
         known = scores.masked_fill(scores.isnan(), -torch.inf)
         best = known.argsort(dim=-1, descending=True, stable=True)[..., :count]
         chosen = torch.zeros_like(known, dtype=torch.bool).scatter_(-1, best, True)
@@ -271,7 +278,8 @@ class MaskCall:
 
     @property
     def _placed(self) -> bool:
-        """Whether facts give the position of each key, so that the position of a key can differ from its index."""
+        """True if the facts of the call (data of masks) give the position of each key; the position of a key can then differ from its
+        index."""
         given = self._inputs.facts
         return "positions" in self.facts or self._own.facts.place_keys or (given is not None and given.place_keys)
 
@@ -298,7 +306,7 @@ class MaskCall:
     def _block_counts(self, block: tuple[int, int]) -> tuple[int, int]:
         ok = isinstance(block, tuple) and len(block) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n < 1 << 31 for n in block)
         if not ok:
-            raise Error(f"the block is {block!r}: give (queries, keys), two numbers of 1 or more")
+            raise Error(f"`block` is {block!r}: give (queries, keys) of a block, two numbers of 1 or more")
         counts = -(-self.q_len // block[0]), -(-self.kv_len // block[1])
         if self.batch * self.heads * counts[0] * counts[1] > MOST_BLOCKS:
             raise Error(f"a call of {self.q_len} queries and {self.kv_len} keys has more than {MOST_BLOCKS} blocks of {block[0]} x {block[1]}: give a larger block")
@@ -309,8 +317,8 @@ class MaskCall:
         return Array.blocks(self.q_len, self.kv_len, block, list(zip(q_blocks.tolist(), kv_blocks.tolist(), strict=True)))
 
     def _tiles(self, multiple: int) -> Iterator[tuple[range, Tensor]]:
-        """Yields (range of query rows, cells of these rows that the layer's own mask allows, as booleans `[batch or 1, heads or
-        1, rows, kv_len]`). Each range but the last has a multiple of `multiple` rows.
+        """Yields (range of query rows, cells of these rows that the layer's own mask allows, as booleans `[batch or 1, heads or 1, rows,
+        kv_len]`). The number of rows of each range except the last is a multiple of `multiple`.
         """
         by_batch, by_head = self._own.bound.varies
         rows = max(1, TILE_CELLS // max(1, self.batch * self.heads * self.kv_len))
@@ -323,13 +331,14 @@ class MaskCall:
 
 
 def runs(row: NDArray[np.bool_], first: int = 0) -> list[str]:
-    """Returns the ranges of true entries as texts such as "0..3", the form of facts; `first` is added to every index."""
+    """Returns the ranges of consecutive true entries of `row` as texts such as "0..3" (end exclusive), as masks and facts write ranges.
+    `first` is added to every index."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0])))) + first
     return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def by_row(masks: Iterable[Mask]) -> Mask:
-    """Returns the mask that has entry `b` of `masks` in batch row `b`."""
+    """Returns a mask that uses entry `b` of `masks` for batch row `b`."""
     rows = list(masks)
     if all(mask == rows[0] for mask in rows):
         return rows[0]
@@ -344,7 +353,7 @@ class _Named(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         given = ", ".join(map(repr, self)) or "no names"
-        raise Error(f"the mask function reads the input {name!r}, but the inputs have {given}: give it with nt.mask_inputs({name}=...), or in noren_inputs for transformers")
+        raise Error(f"the mask function reads the input {name!r}, but only these inputs were given: {given}. Give it with nt.mask_inputs({name}=...), or in noren_inputs for transformers")
 
 
 def _unknown(name: str) -> Error:
@@ -357,18 +366,18 @@ def _unknown(name: str) -> Error:
 def _booleans(name: str, array: Any) -> Tensor:
     if isinstance(array, np.ndarray):
         if array.dtype != np.bool_:
-            raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans, for scores a comparison such as scores > 0")
+            raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans; make them from scores by a comparison such as scores > 0")
         array = torch.from_numpy(np.ascontiguousarray(array))
     check_dense(f"the argument of call.{name}", array)
     if array.dtype != torch.bool:
-        raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans, for scores a comparison such as scores > 0")
+        raise TypeError(f"the argument of call.{name} holds {array.dtype}: give booleans; make them from scores by a comparison such as scores > 0")
     found: Tensor = array.detach()
     return found
 
 
 def _grouped(x: Tensor, dim: int, size: int, fill: float | bool = -torch.inf) -> Tensor:
-    """Returns `x` with dimension `dim` split into two dimensions: groups, and the `size` entries of a group. `fill` completes the
-    last group.
+    """Returns `x` with the dimension `dim` split into two dimensions: groups, and the `size` entries of each group. If the last group is
+    incomplete, its missing entries are `fill`.
     """
     missing = -x.shape[dim] % size
     if missing:

@@ -1,8 +1,8 @@
-"""Masks given as tensors: hidden cells are planned and skipped, other float values are added to scores as a bias.
+"""Masks given as tensors. The plan contains only allowed cells; for these cells, the values of float masks are added to the scores.
 
-PyTorch's modules convert boolean masks to floats of 0 and -inf before a layer receives them, so floats are read cell by cell:
-a number below `LOW` (in float16: -65504 and -inf) hides the cell, other numbers are added. Plans are cached by the content of
-the masks, compared bit by bit: the layers of a model share one plan, and a changed mask gets a new plan.
+PyTorch's modules convert boolean masks to floats of 0 and -inf before a layer receives them, so each value of a float mask is inspected: a
+number below `LOW` (in float16: -65504 or -inf) hides the cell, any other number is added. Plans are cached by the content of the masks,
+compared bit by bit: the layers of a model share one plan, and a changed mask gets a new plan.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from .._noren import Array, Error, Facts, Mask, Plan, Shape
 from .._tensors import lend
 
 Sizes = tuple[int, int, int, int, int]
-"""(batch rows, query heads, key-value heads, queries, keys)."""
+"""The sizes of a call: (batch rows, query heads, key-value heads, queries, keys)."""
 
 Lowest = Literal["refuse", "padding", "zero"]
-"""The treatment of rows whose cells all hold the lowest number of the type: see `planned`."""
+"""The treatment of a row of a float mask in which every cell holds the lowest number of its number type. "refuse": `planned` raises
+`Error`. "padding": `planned` raises `Error` unless the token of the row is padding. "zero": the output of the row is 0."""
 MOST_BYTES = 1 << 28
 """Maximum memory of the cache of plans, masks included, in bytes."""
 LOW = -6.9e37
-"""Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16, even if halved or with a bias added."""
+"""Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16 (about -3.4e38), also after a division by 2 or
+the addition of a bias."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Given:
     name: str
     tensor: Tensor
     drop: bool = False
-    """The meaning of true: ignored (True) or may attend (False)."""
+    """True if the value true means "ignored"; false if it means "may attend"."""
 
 
 @dataclass
@@ -49,11 +51,11 @@ class _Kept:
     plan: Plan
     bytes: int
     empty: NDArray[np.bool_] | None = None
-    """Rows `[batch, q_len]` that read no key in at least one head; None until these rows are computed."""
+    """Booleans `[batch, q_len]`: true for a query row that reads no key in at least one head; None until they are computed."""
 
 
 class _Plans:
-    """A cache of plans by the masks and sizes from which they were made; the least recently used ones are removed."""
+    """A cache of plans by the masks and sizes from which they were made; the least recently used plans are removed."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
@@ -87,13 +89,13 @@ def sizes_of(q: Tensor, k: Tensor) -> Sizes:
 
 @lru_cache(maxsize=256)
 def simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Plan:
-    """Returns the plan of a call without mask tensors: causal if `is_causal` is true, else full."""
+    """Returns the plan of a call without mask tensors: the causal mask if `is_causal` is true, otherwise the full mask."""
     shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
     return (_noren.causal() if is_causal else _noren.full()).plan(shape)
 
 
 def ignored(mask: Tensor) -> Tensor:
-    """Returns the cells that a float mask hides, as booleans of its shape."""
+    """Returns booleans in the shape of the float mask: true for a cell that the mask hides."""
     return mask <= torch.finfo(mask.dtype).min if mask.dtype == torch.float16 else mask < LOW
 
 
@@ -105,12 +107,13 @@ def planned(
     extra: int = 0,
     lowest: Lowest = "refuse",
 ) -> tuple[Plan, list[Tensor]]:
-    """Returns the plan of the cells that `base` and all masks allow, and the values that float masks add to the allowed cells.
+    """Returns (plan, biases): the plan of the cells that `base` and all masks `given` allow, and the values that float masks add to the
+    scores of these cells.
 
-    Every query reads the last `extra` keys, even if `base` denies them (the bias keys of `nn.MultiheadAttention`). A row whose
-    cells all hold the lowest number of the type is the mean of all values in PyTorch. With `lowest="zero"`, such a row gets 0
-    here. With "refuse" it raises `Error`. With "padding" it raises `Error` unless the row is padding itself: the key mask hides
-    the key with the index of the row.
+    Every query reads the last `extra` keys, even if `base` denies them (the bias keys of `nn.MultiheadAttention`). If all cells of a row
+    hold the lowest number of the type, PyTorch's output for the row is the mean of all values. With `lowest="zero"`, noren returns 0 for
+    such a row. With "refuse", such a row is an error (`Error`). With "padding", it is an error unless the token of the row is itself
+    padding: the padding mask hides the key with the same index.
     """
     kv_len = sizes[4]
     arrays, biases, finite = [], [], []
@@ -137,7 +140,7 @@ def planned(
 
 
 def _by_key(mask: Tensor) -> bool:
-    """Returns whether a mask depends only on the batch row and the key."""
+    """Returns true if the mask depends only on the batch row and the key."""
     return mask.shape[1] == 1 and mask.shape[2] == 1
 
 
@@ -180,7 +183,7 @@ def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
 
 
 def _empty_rows(plan: Plan) -> NDArray[np.bool_]:
-    """Returns the rows `[batch, q_len]` that read no key in at least one head."""
+    """Returns booleans `[batch, q_len]`: true for a query row that reads no key in at least one head."""
     shape = plan.shape
     out = np.zeros((shape.batch, shape.q_len), np.bool_)
     if plan.stats().empty_rows == 0:

@@ -20,18 +20,18 @@ from ._function import SCORES, cells_operator, lower, new_seed, number_of, opera
 from ._mask_call import MaskCall, Own, Part
 from ._masks import Given, Lowest, ignored, planned, sizes_of
 
-PADDING = "key_padding_mask (src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask of PyTorch's transformers)"
-PAIRS = "attn_mask (mask, src_mask, tgt_mask or memory_mask of PyTorch's transformers)"
+PADDING = "key_padding_mask (called src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask in PyTorch's transformer modules)"
+PAIRS = "attn_mask (called mask, src_mask, tgt_mask or memory_mask in PyTorch's transformer modules)"
 DROP = "true = ignored"
 FIRST = (
-    "; with batch_first=False, as here, inputs are [length, batch, width]: build the module with batch_first=True if your inputs "
+    "with batch_first=False, as here, inputs are [length, batch, width]: build the module with batch_first=True if your inputs "
     "are [batch, length, width]"
 )
 
 
 @dataclass
 class _Masks:
-    """The masks of a call: an expression, and mask tensors of four dimensions. In boolean tensors, true means ignored."""
+    """The masks of a call: one mask expression, and mask tensors with four dimensions. In boolean tensors, true means "ignored"."""
 
     base: Mask | Plan | str
     given: list[Given] = field(default_factory=list)
@@ -47,7 +47,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     lowest number are skipped like cells of a boolean mask. `attn_mask` may have the shapes of PyTorch, `[length, keys]` and
     `[batch * heads, length, keys]`. The shape `[batch, length, keys]` is accepted too, unless `batch` equals the number of heads.
     `attn_mask` may also be a noren mask, its text, a plan, or a function that makes the mask of a call (`MaskCall`). `is_causal`
-    is a hint and changes nothing. A query that may read no key gets 0 (in PyTorch NaN or 0, depending on the mode).
+    is a hint and changes nothing. A query that may read no key gets 0 before the output projection (in PyTorch NaN or 0,
+    depending on the mode).
 
     Raises `noren.Error`, TypeError and RuntimeError; the message names the argument, what was expected and the fix.
     """
@@ -69,7 +70,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         need_weights, is_causal = flag("need_weights", need_weights), is_causal is not None and flag("is_causal", is_causal)
         average_attn_weights = flag("average_attn_weights", average_attn_weights)
         if is_causal and attn_mask is None:
-            raise RuntimeError("is_causal is a hint about attn_mask: give attn_mask too, for example attn_mask=\"causal\"")
+            raise RuntimeError("is_causal alone has no effect, because it is a hint about attn_mask: give attn_mask too, for example attn_mask=\"causal\"")
         for name, x in (("query", query), ("key", key), ("value", value)):
             if not isinstance(x, Tensor):
                 raise TypeError(f"{name} is a {type(x).__name__}: give a tensor")
@@ -98,14 +99,14 @@ class MultiheadAttention(nn.MultiheadAttention):
         return (out if self.batch_first else out.transpose(0, 1)), weights
 
     def _check_sizes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        first = "" if self.batch_first else FIRST
+        first = "" if self.batch_first else f"; {FIRST}"
         if key.shape[:2] != value.shape[:2]:
             raise RuntimeError(f"key and value have the sizes {tuple(key.shape[:2])} and {tuple(value.shape[:2])} as [batch, length]: give equal sizes")
         if query.shape[0] != key.shape[0]:
             raise RuntimeError(f"the query has {query.shape[0]} batch rows and the key has {key.shape[0]}: give equal numbers of batch rows{first}")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.shape[2] != width:
-                raise RuntimeError(f"{name} has width {x.shape[2]}, but the expected width is {width}")
+                raise RuntimeError(f"{name} has width {x.shape[2]}, but the module expects the width {width}")
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         """Returns queries, keys and values as `[batch, heads, length, head_dim]`."""
@@ -139,14 +140,14 @@ class MultiheadAttention(nn.MultiheadAttention):
         if callable(pairs):
             given = check_given("attn_mask", pairs)
             if hook is not None:
-                raise Error("attn_mask is a mask function, and nt.set_mask gave this module another one: give one of the two")
+                raise Error("two mask functions were given: one as attn_mask and one by nt.set_mask for this module; give only one")
             hook, pairs = Hook(given, 0, "self"), None
         if hook is not None and extra:
-            raise Error("a module with add_bias_kv or add_zero_attn has keys without tokens: masks that are made during a call are not supported for this module")
+            raise Error("masks that are made during a call are not supported for a module with add_bias_kv or add_zero_attn, because these keys have no token")
         if isinstance(pairs, Plan) and (padding is not None or extra):
-            raise Error("a plan already contains padding and all keys: leave out key_padding_mask, add_bias_kv and add_zero_attn, or give a mask as attn_mask")
+            raise Error("a plan already contains the padding and all keys: with a plan, leave out key_padding_mask, add_bias_kv and add_zero_attn; or give a mask as attn_mask")
         if isinstance(pairs, Spec):
-            raise Error(SCORES.format(pairs).partition(":")[0] + ": nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
+            raise Error(f"`{pairs}` has score modifiers: nt.MultiheadAttention takes only masks without score modifiers; use nt.attention")
         masks = _Masks("full", extra=extra, hook=hook)
         if isinstance(pairs, (Mask, Plan, str)):
             masks.base = pairs
@@ -162,11 +163,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         return masks
 
     def _given(self, name: str, mask: Tensor, extra: int) -> Given:
-        """Returns the mask with `extra` more columns, which every query may attend, for the keys that the module appends."""
+        """Returns the mask with `extra` more columns, one for each key that the module appends. These columns are allowed for every
+        query."""
         return Given(name, pad(mask, (0, extra)) if extra else mask, drop=mask.dtype == torch.bool)
 
     def _four(self, mask: Tensor, q: Tensor, k: Tensor, batched: bool) -> Tensor:
-        """Returns `attn_mask` as `[batch or 1, heads or 1, length, keys]`."""
+        """Returns `attn_mask` with four dimensions, `[batch or 1, heads or 1, length, keys]`."""
         batch, heads, pairs = q.shape[0], self.num_heads, (q.shape[2], k.shape[2])
         shape = tuple(mask.shape)
         if shape == pairs:
@@ -185,7 +187,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 )
         if shape[2:] == pairs and len(shape) == 4 and shape[0] in (1, batch) and shape[1] in (1, heads):
             return mask
-        first = FIRST if batched and not self.batch_first else ""
+        first = f"; {FIRST}" if batched and not self.batch_first else ""
         raise RuntimeError(
             f"{PAIRS} has shape {shape}, but the expected shape is [length, keys] = {pairs} or [batch * heads, length, keys] = "
             f"{(batch * heads, *pairs)}{first}"
@@ -193,7 +195,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _refuse_padding(self, padding: Tensor, k: Tensor, batched: bool) -> NoReturn:
         expected = f"[batch, keys] = {(k.shape[0], k.shape[2])}" if batched else f"[keys] = {(k.shape[2],)}"
-        hint = FIRST if batched and not self.batch_first else ""
+        hint = f"; {FIRST}" if batched and not self.batch_first else ""
         raise RuntimeError(f"{PADDING} has shape {tuple(padding.shape)}, but the expected shape is {expected}{hint}")
 
     def _attend(
@@ -226,7 +228,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out, self._weights(q, k, masks, torch.from_numpy(plan.bound.dense()).to(q.device)) if need_weights else None
 
     def _dynamic(self, hook: Hook, plan: Plan, masks: _Masks, q: Tensor, k: Tensor) -> Plan:
-        """Returns the plan of the module's own mask, `plan`, combined with the mask or mask function of `hook`."""
+        """Returns the plan of the intersection of the module's own mask (`plan`) and the mask of `hook`."""
 
         def fixed() -> tuple[Mask, Facts]:
             padding = [given for given in masks.given if given.name == "key_padding_mask"]
@@ -240,7 +242,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         return plan_of_call(hook.given, call)
 
     def _weights(self, q: Tensor, k: Tensor, masks: _Masks, cells: Tensor) -> Tensor:
-        """Computes the probabilities `[batch, heads, length, keys]` with operations of PyTorch, so that they have gradients."""
+        """Computes the attention weights `[batch, heads, length, keys]` with operations of PyTorch, so that the weights have
+        gradients."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
         scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
@@ -252,7 +255,8 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns `q @ k^T`. Rows with NaN or infinity get no gradients, because a hidden cell would give them 0 * NaN = NaN."""
+    """Returns `q @ k^T`. Rows of `q` and `k` with NaN or infinity get no gradients: the zero gradient of a hidden cell times NaN would be
+    NaN."""
     odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
     finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
     return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
@@ -282,11 +286,12 @@ def convert(module: nn.Module) -> nn.Module:
 
 
 def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
-    """Gives every `MultiheadAttention` of noren inside `model` a mask or a mask function, in addition to the masks of each call.
+    """Sets a mask or a mask function for every `MultiheadAttention` of noren inside `model`, in addition to the masks of each
+    call.
 
-    The result has a method `remove()`, which restores the previous masks; in a `with` statement, the end of the block restores
-    them. `MaskCall.layer` counts the modules of each part in the order of `model.modules()`; `MaskCall.part` is "self", and in a
-    model with decoder layers of PyTorch "encoder", "decoder" or "cross". Raises `Error` for a model without such modules.
+    The result has a method `remove()`, which restores the previous masks; in a `with` statement, the end of the block restores them.
+    `MaskCall.layer` is the index of the module within its part, in the order of `model.modules()`. `MaskCall.part` is "encoder", "decoder"
+    or "cross" in a model with PyTorch's decoder layers, otherwise "self". Raises `Error` for a model without such modules.
 
     >>> import torch, noren as nr, noren.torch as nt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -295,7 +300,7 @@ def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
     ...     out = model(torch.randn(1, 5, 8))
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}: give a module of PyTorch with MultiheadAttention of noren")
+        raise TypeError(f"`model` is a {type(model).__name__}: give a module of PyTorch that contains MultiheadAttention of noren")
     given = check_given("mask", mask)
     decodes = any(isinstance(child, nn.TransformerDecoderLayer) for child in model.modules())
     counts: dict[Part, int] = {}
@@ -320,7 +325,7 @@ def set_mask(model: nn.Module, mask: GivenMask) -> Handle:
 
 
 def _part(model: nn.Module, name: str) -> Part:
-    """Returns the part of a model with PyTorch's decoder layers to which an attention module belongs."""
+    """Returns the part of `model` ("self", "encoder", "decoder" or "cross") to which the attention module `name` belongs."""
     parent, _, own = name.rpartition(".")
     if not isinstance(model.get_submodule(parent), nn.TransformerDecoderLayer):
         return "encoder"

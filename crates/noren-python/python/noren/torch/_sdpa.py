@@ -31,9 +31,9 @@ def sdpa(
 
     `query` is `[..., heads, q_len, head_dim]`, `key` `[..., heads, kv_len, head_dim]`, `value` `[..., heads, kv_len, v_dim]`.
     `attn_mask` broadcasts to `[..., heads, q_len, kv_len]`; in a boolean mask true means may attend, a float mask is added to
-    the scores. `is_causal` lets query `i` read the keys up to `i`. A row that may read no key gets 0. Dropout scales the kept
-    weights by `1 / (1 - dropout_p)`. Hidden cells (false, -inf or the type's lowest number) are skipped: their content does not
-    reach the output. Plans are cached by the content of the mask.
+    the scores. `is_causal` lets query `i` read the keys up to `i`. A query that may read no key gets the output 0. Dropout
+    scales the kept weights by `1 / (1 - dropout_p)`. Hidden cells (false, -inf or the type's lowest number) are skipped: their
+    content does not reach the output. Plans are cached by the content of the mask.
 
     Raises `noren.Error`, TypeError and RuntimeError for inputs that PyTorch rejects, and for integer masks.
     """
@@ -101,16 +101,16 @@ def _four(x: Tensor) -> Tensor:
 
 
 def _fit(mask: Tensor, query: Tensor, key: Tensor, lead: torch.Size) -> Tensor:
-    """Returns the mask with four dimensions; each dimension is 1 or has the size that the call needs."""
+    """Returns the mask as `[batch or 1, heads or 1, q_len or 1, kv_len or 1]`. `lead` are the leading dimensions of the query."""
     given = mask.shape
     if len(lead) > 1 and mask.dim() > 3:
         mask = mask.expand(*lead, *mask.shape[-3:]).reshape(-1, *mask.shape[-3:])
     full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     if mask.dim() > 4 or any(n not in (1, size) for n, size in zip(reversed(mask.shape), reversed(full), strict=False)):
-        advice = ""
+        text = f"attn_mask has shape {tuple(given)}, which does not broadcast to {list(full)}"
         if mask.dim() == 3 and mask.shape[0] == full[0]:
-            advice = ": for a mask that differs between batch rows, give attn_mask[:, None]"
-        raise RuntimeError(f"attn_mask has shape {tuple(given)}, which does not broadcast to {list(full)}{advice}")
+            text = f"{text}: if the mask differs between batch rows, give attn_mask[:, None]"
+        raise RuntimeError(text)
     return mask[(None,) * (4 - mask.dim())]
 
 
@@ -118,17 +118,16 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floats(name, x)
         if x.dim() < 2 or x.dim() != query.dim():
-            raise Error(f"{name} has shape {tuple(x.shape)}, but the query has shape {tuple(query.shape)}: give equally many dimensions, at least 2")
+            raise Error(f"{name} has shape {tuple(x.shape)}, but the query has shape {tuple(query.shape)}: give tensors with equal numbers of dimensions, at least 2")
     if query.dtype != key.dtype or query.dtype != value.dtype:
         if not torch.is_autocast_enabled("cpu"):
-            raise RuntimeError(f"query, key and value hold {query.dtype}, {key.dtype}, {value.dtype}: give tensors of one type")
+            raise RuntimeError(f"query, key and value hold {query.dtype}, {key.dtype}, {value.dtype}: give tensors of one number type")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise RuntimeError(
-            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit: query and key must have "
-            "the same last dimension, key and value the same length"
+            f"the shapes of query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit together: query and key must have equal last dimensions, key and value equal lengths"
         )
     if enable_gqa and query.dim() == 2:
-        raise RuntimeError("enable_gqa shares heads, but query, key and value have no dimension of heads: leave out enable_gqa")
+        raise RuntimeError("enable_gqa=True needs a dimension of heads, which query, key and value do not have: leave out enable_gqa")
     if query.dim() > 2:
         _check_lead(query, key, value, enable_gqa)
 
@@ -136,11 +135,11 @@ def _check(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
 def _check_lead(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     heads = [x.shape[-3] for x in (query, key, value)]
     if enable_gqa and any(n == 0 or heads[0] % n for n in heads[1:]):
-        raise RuntimeError(f"the query has {heads[0]} heads, key and value have {heads[1]} and {heads[2]}: the numbers of heads of key and value must divide {heads[0]}")
+        raise RuntimeError(f"the query has {heads[0]} heads, the key {heads[1]} and the value {heads[2]}: the numbers of heads of key and value must divide {heads[0]}")
     if not enable_gqa and any(n not in (1, max(heads)) for n in heads):
         raise RuntimeError(
-            f"the query has {heads[0]} heads, key and value have {heads[1]} and {heads[2]}: give enable_gqa=True to share heads"
+            f"the query has {heads[0]} heads, the key {heads[1]} and the value {heads[2]}: give enable_gqa=True, so that several query heads share a key-value head"
         )
     leads = [x.shape[:-3] for x in (query, key, value)]
     if any(n not in (1, max(sizes)) for sizes in zip(*leads, strict=True) for n in sizes):
-        raise RuntimeError(f"query, key and value have leading dimensions {[list(lead) for lead in leads]}: give equal dimensions, or dimensions of 1")
+        raise RuntimeError(f"query, key and value have the leading dimensions {[list(lead) for lead in leads]}, which do not broadcast: give equal dimensions, or dimensions of 1")

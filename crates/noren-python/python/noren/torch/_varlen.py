@@ -52,16 +52,18 @@ def varlen_attn(
 ) -> Any:
     """Replaces `torch.nn.attention.varlen.varlen_attn`, with the same arguments and results, also on CPUs and in float32.
 
-    `query` is `[queries of all sequences, heads, head_dim]`, `key` and `value` `[keys of all sequences, kv_heads, head_dim]`.
-    Sequence `i` has the queries from `cu_seq_q[i]` to `cu_seq_q[i + 1] - 1` and the keys from `cu_seq_k[i]` to
-    `cu_seq_k[i + 1] - 1`. `max_q` and `max_k` are at least the longest lengths. `window_size` is (keys before, keys after) the
-    query's own key, -1 for no limit: (-1, 0) is causal. The last query of a sequence is at its last key. `seqused_k` is the
-    number of keys of each sequence that are used. With `block_table`, `[sequences, pages]`, keys and values are in pages:
-    `[pages, tokens of a page, kv_heads, head_dim]`. Neither has gradients, as in PyTorch. `num_splits` changes nothing: the output
-    of a sequence never depends on the other sequences.
+    `query` is `[queries of all sequences, heads, head_dim]`, `key` and `value` `[keys of all sequences, kv_heads, head_dim]`. Sequence `i`
+    has the queries from `cu_seq_q[i]` to `cu_seq_q[i + 1] - 1` and the keys from `cu_seq_k[i]` to `cu_seq_k[i + 1] - 1`. `max_q` and
+    `max_k` are upper limits of the numbers of queries and keys of a sequence. `window_size` is (number of keys before, number of keys
+    after) the key at the query's own position, with -1 for no limit: (-1, 0) is causal. The last query of a sequence has the position of
+    the last key. `seqused_k` is the number of keys of each sequence that are used. With `block_table`, the page numbers of each sequence
+    `[sequences, pages]`, `key` and `value` consist of pages: `[pages, tokens per page, kv_heads, head_dim]`. Calls with `seqused_k` or
+    `block_table` have no gradients, as in PyTorch. `num_splits` changes nothing: the output of a sequence never depends on the other
+    sequences.
 
-    `mask` is a mask of noren beside the window, and counts queries and keys from the first key of each sequence; a list has one
-    mask for each sequence. `facts` are the facts of the mask in one sequence; a list has one entry for each sequence.
+    `mask` is a mask of noren; attention uses its intersection with the window. Position 0 of the mask is the first key of each sequence. A
+    list gives one mask for each sequence. `facts` are the data of the mask within a sequence, such as document lengths; a list gives the
+    data of each sequence.
 
     Returns the output `[queries, heads, v_dim]`; with `return_aux.lse` also the log-sum-exps `[heads, queries]` in float32. A query
     without keys gets 0 and -inf; so do queries that are in no sequence.
@@ -70,7 +72,7 @@ def varlen_attn(
     """
     heads = key.shape[-2] if isinstance(key, Tensor) and key.dim() > 2 else 0
     if isinstance(query, Tensor) and query.dim() == 3 and heads not in (0, query.shape[1]) and not enable_gqa:
-        raise Error(f"query has {query.shape[1]} heads and key has {heads}: give enable_gqa=True to share heads")
+        raise Error(f"query has {query.shape[1]} heads and key has {heads} heads: give enable_gqa=True, so that several query heads share a key-value head")
     if scale is not None and not scale > 0:
         raise Error(f"scale is {scale}: give a number above 0")
     if num_splits is not None and (not isinstance(num_splits, int) or num_splits < 0):
@@ -122,11 +124,12 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Replaces `flash_attn.flash_attn_varlen_func` (flash-attention 2), with the same arguments and results, also on CPUs.
 
-    `q` is `[queries of all sequences, heads, head_dim]`, `k` and `v` `[keys of all sequences, kv_heads, head_dim]`, or with
-    `block_table` `[pages, tokens of a page, kv_heads, head_dim]`. `causal` and `window_size`, (keys before, keys after) with -1 for no
-    limit, align the last query of a sequence with its last key; `causal` sets the keys after to 0. `softcap` above 0 limits the
-    scores. `alibi_slopes`, `[heads]` or `[sequences, heads]` in float32, are factors of the distances. `deterministic` changes nothing:
-    the gradients have the same bits in each run. `mask` and `facts` are those of `varlen_attn`.
+    `q` is `[queries of all sequences, heads, head_dim]`, `k` and `v` `[keys of all sequences, kv_heads, head_dim]`, or with `block_table`
+    `[pages, tokens of a page, kv_heads, head_dim]`. `window_size` is (number of keys before, number of keys after) the query's own key,
+    with -1 for no limit; `causal` sets the number of keys after it to 0. For both, the last query of a sequence has the position of the
+    last key. `softcap` above 0 limits the scores. `alibi_slopes`, `[heads]` or `[sequences, heads]` in float32, are the ALiBi factors of
+    the distance between query and key. `deterministic` changes nothing: the gradients have the same bits in each run. `mask` and `facts`
+    are those of `varlen_attn`.
 
     Returns the output `[queries, heads, v_dim]`; with `return_attn_probs` also the log-sum-exps `[heads, queries]` in float32 and an
     empty tensor, which is what flash-attention returns without dropout. A query without keys gets the output 0 and the log-sum-exp
@@ -148,7 +151,8 @@ def flash_attn_varlen_func(
 
 
 def check_scores(dropout_p: float, softcap: float, return_attn_probs: bool) -> float | None:
-    """Returns the limit of the scores, or None for no limit. Raises an error for numbers that flash-attention does not take."""
+    """Returns the limit of the scores (softcap), or None for no limit. Raises an error for numbers that flash-attention does
+    not accept."""
     check_dropout("dropout_p", dropout_p)
     if return_attn_probs and dropout_p > 0:
         raise Error("return_attn_probs with dropout returns the kernel's own dropout pattern, which noren cannot give: leave out one of the two")
@@ -168,7 +172,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     names, paged = options.names, layout.pages is not None
     if facts is not None and options.mask is None:
-        raise Error("facts were given without a mask: give the mask that needs the facts as mask=")
+        raise Error("`facts` was given without a mask: give the mask that needs the facts as mask=")
     check_tensors(names, *(lower(q, k, v) if all(isinstance(x, Tensor) for x in (q, k, v)) else (q, k, v)), paged)
     q, k, v = lower(q, k, v)
     check_integers(names.starts_q, layout.starts_q, 1)
@@ -178,7 +182,7 @@ def _attend(
         if given is not None:
             check_integers(name, given, dims)
             if needs_gradient(q, k, v):
-                raise RuntimeError(f"{name} is for inference, and has no gradients: call the function in torch.no_grad(), or without {name}")
+                raise RuntimeError(f"{name} is for inference, and has no gradients: call the function in torch.no_grad(), or leave out {name}")
     if slopes is not None:
         check_strided("alibi_slopes", slopes)
     if torch.compiler.is_compiling():
@@ -196,7 +200,8 @@ def _attend(
 
 
 def _from_pages(names: Names, k: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Layout]:
-    """Returns keys, values and the layout of sequences whose keys are in pages."""
+    """Returns (keys, values, layout): the keys and values, copied from their pages into one dimension of tokens, and the layout of these
+    copies."""
     if layout.used_k is not None:
         lengths = layout.used_k.tolist()
     else:
@@ -205,6 +210,6 @@ def _from_pages(names: Names, k: Tensor, v: Tensor, layout: Layout) -> tuple[Ten
         lengths = [end - start for start, end in zip(at, at[1:], strict=False)]
     for i, length in enumerate(lengths):
         if length < 0:
-            raise Error(f"sequence {i} has {length} keys by {'seqused_k' if layout.used_k is not None else names.starts_k}: give numbers of 0 or more")
+            raise Error(f"{'seqused_k' if layout.used_k is not None else names.starts_k} gives the length {length} for the keys of sequence {i}: give lengths of 0 or more")
     k, v, starts = gather_pages(k, v, layout, lengths)
     return k, v, Layout(layout.starts_q, starts)

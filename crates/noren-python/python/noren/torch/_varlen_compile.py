@@ -1,4 +1,5 @@
-"""Attention over sequences under `torch.compile`: one opaque operator, which refers to its options by a number."""
+"""Attention over packed sequences under `torch.compile`. The call is one operator, which PyTorch does not trace. The options of calls are
+stored here, and the operator gets the index of its options in this store."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _NUMBERS: dict[Options, int] = {}
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def number_of(flash: bool, window: tuple[int, int], mask: Any, scale: float | None, softcap: float | None, dropout: float) -> int:
-    """Returns the number by which compiled graphs refer to these options. `flash` is true for the names of flash-attention.
+    """Stores the options and returns their number, by which compiled graphs refer to them. If `flash` is true, error messages contain the
+    names of flash-attention's arguments, otherwise those of `varlen_attn`.
 
     Options are never removed, because PyTorch keeps its graphs.
     """

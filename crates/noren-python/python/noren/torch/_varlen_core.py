@@ -1,8 +1,9 @@
-"""Attention over sequences that follow one another in one dimension: lengths, plans, and a differentiable function.
+"""Attention over packed sequences, which follow one another in one dimension: lengths and plans of the sequences, and a differentiable
+attention function.
 
-Without a mask of the user, sequences with as many queries as keys are one call of the kernels: one row of documents. Otherwise, each run of
-consecutive sequences of equal lengths is one call, with one batch row for each sequence. No call copies queries or keys. Plans are
-cached by lengths.
+Without a mask of the user, if every sequence has as many queries as keys, one kernel call computes all sequences as documents of one row.
+Otherwise, there is one kernel call for each group of neighbouring sequences that have the same lengths, with one batch row for each
+sequence. No call copies queries or keys. Plans are cached by lengths.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from ._masks import MOST_BYTES, _Kept, _Plans
 Masks = Mask | str | Sequence[Mask | str]
 """One mask, or one mask for each sequence."""
 Known = Facts | Mapping[str, Any]
-"""The facts of a mask."""
+"""Facts: the data that a mask needs in one call, such as document lengths or arrays; a `Facts` object, or a dict by name."""
 
 _PLANS = _Plans(MOST_BYTES)
 _BY_ROW = ("batch(", "random", "function(")
-"""Words in the text of a mask whose cells may differ between batch rows: each sequence is then a call with one batch row."""
+"""If the text of a mask contains one of these words, its cells may differ between batch rows. Each sequence is then computed by a separate
+kernel call with one batch row."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a function's arguments, for messages."""
+    """The names that the user's function has for its arguments; error messages contain these names."""
 
     q: str
     k: str
@@ -53,7 +55,8 @@ FLASH = Names("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "ma
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of a call that are not tensors. The window is (keys before its own key, keys after it); -1 means no limit."""
+    """The arguments of a call that are not tensors. `window` is (number of keys before, number of keys after) the query's own key; -1 means
+    no limit."""
 
     names: Names
     window: tuple[int, int] = (-1, -1)
@@ -70,13 +73,14 @@ class Layout:
     """The tensors that divide tokens into sequences."""
 
     starts_q: Tensor
-    """`[sequences + 1]`: the first query of each sequence, followed by the end of the last."""
+    """`[sequences + 1]`: the index of the first query of each sequence; the last entry is the number of queries in all sequences."""
     starts_k: Tensor | None
-    """`[sequences + 1]`: the first key of each sequence, followed by the end of the last; None if the keys are in pages."""
+    """`[sequences + 1]`: the index of the first key of each sequence; the last entry is the number of keys in all sequences. None if the
+    keys are in pages and `used_k` has the number of keys of each sequence."""
     used_k: Tensor | None = None
-    """`[sequences]`: the number of keys of each sequence; None if all its keys are used."""
+    """`[sequences]`: the number of keys of each sequence that are used; None if all keys are used."""
     pages: Tensor | None = None
-    """`[sequences, pages]`: the pages with the keys of each sequence; None if the keys are not in pages."""
+    """`[sequences, pages]`: the numbers of the pages that hold the keys of each sequence; None if the keys are not in pages."""
 
     def tensors(self) -> list[Tensor]:
         return [t for t in (self.starts_q, self.starts_k, self.used_k, self.pages) if t is not None]
@@ -84,7 +88,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Piece:
-    """A call of the kernels: the first query and key, the number of batch rows, their lengths, and the arguments."""
+    """One kernel call: the indices of its first query and first key, the number of batch rows, the numbers of queries and keys in each row,
+    and the other arguments."""
 
     first_q: int
     first_k: int
@@ -95,14 +100,15 @@ class Piece:
     seed: Tensor | None
 
     def queries(self, x: Tensor) -> Tensor:
-        """Returns the queries of `[tokens, heads, width]` as `[rows, heads, q_len, width]`, without a copy."""
+        """Returns the query rows of this call as `[rows, heads, q_len, width]`, a view of `x`, `[tokens, heads, width]`, which has a row
+        for every query."""
         return _rows(x, self.first_q, self.count, self.q_len)
 
     def keys(self, x: Tensor) -> Tensor:
         return _rows(x, self.first_k, self.count, self.kv_len)
 
     def sums(self, lse: Tensor) -> Tensor:
-        """Returns the log-sum-exps `[heads, tokens]` of the queries as `[rows, heads, q_len]`, without a copy."""
+        """Returns the log-sum-exps of this call's queries as `[rows, heads, q_len]`, a view of `lse`, `[heads, tokens]`."""
         found = lse[:, self.first_q : self.first_q + self.count * self.q_len]
         return split(found, 1, (self.count, self.q_len)).transpose(0, 1)
 
@@ -112,7 +118,7 @@ def _rows(x: Tensor, first: int, count: int, length: int) -> Tensor:
 
 
 def split(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Returns `x` with the dimension `dim` divided into dimensions of these sizes, without a copy."""
+    """Returns a view of `x` in which the dimension `dim` is split into dimensions of the sizes `sizes`."""
     return torch.unflatten(x, dim, tuple(sizes))
 
 
@@ -124,22 +130,23 @@ def check_tensors(names: Names, q: Tensor, k: Tensor, v: Tensor, paged: bool) ->
     for name, x, dims in ((names.q, q, 3), (names.k, k, 4 if paged else 3), (names.v, v, 4 if paged else 3)):
         check_floats(name, x)
         if x.dim() != dims:
-            wanted = "[pages, tokens of a page, heads, head_dim]" if dims == 4 else "[tokens, heads, head_dim], without a dimension of batch rows"
-            raise Error(f"{name} has shape {tuple(x.shape)}: give {wanted}")
+            if dims == 4:
+                raise Error(f"{name} has shape {tuple(x.shape)}: give the dimensions [pages, tokens of a page, heads, head_dim]")
+            raise Error(f"{name} has shape {tuple(x.shape)}: give the dimensions [tokens, heads, head_dim], without a dimension of batch rows")
         if 0 in x.shape[-2:]:
             raise Error(f"{name} has shape {tuple(x.shape)}: give at least one head and a head_dim of at least 1")
     if not q.dtype == k.dtype == v.dtype:
-        raise Error(f"{names.q}, {names.k} and {names.v} hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one type")
+        raise Error(f"{names.q}, {names.k} and {names.v} hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one number type")
     if k.shape[:-1] != v.shape[:-1]:
-        raise Error(f"{names.k} has shape {tuple(k.shape)} and {names.v} has shape {tuple(v.shape)}: give equally many tokens and heads")
+        raise Error(f"{names.k} has shape {tuple(k.shape)}, but {names.v} has shape {tuple(v.shape)}: give equal numbers of tokens and of heads")
     if q.shape[-1] != k.shape[-1]:
-        raise Error(f"{names.q} has head_dim {q.shape[-1]} and {names.k} has head_dim {k.shape[-1]}: give equal ones")
+        raise Error(f"{names.q} has head_dim {q.shape[-1]}, but {names.k} has head_dim {k.shape[-1]}: give tensors with equal head_dim")
     if q.shape[1] % k.shape[-2]:
-        raise Error(f"{names.q} has {q.shape[1]} heads and {names.k} has {k.shape[-2]}: the number of heads of {names.k} must divide that of {names.q}")
+        raise Error(f"{names.q} has {q.shape[1]} heads and {names.k} has {k.shape[-2]} heads: the number of heads of {names.k} must divide that of {names.q}")
 
 
 def check_integers(name: str, x: Any, dims: int) -> None:
-    """Raises an error unless `x` is a tensor of int32 with `dims` dimensions, as the functions for GPUs need it."""
+    """Raises an error unless `x` is an int32 tensor with `dims` dimensions; the replaced GPU functions have the same requirement."""
     check_dense(name, x)
     if x.dtype != torch.int32:
         raise TypeError(f"{name} holds {x.dtype}: give torch.int32, which the function for GPUs needs ({name}.int())")
@@ -156,7 +163,8 @@ def window_of(given: Any) -> tuple[int, int]:
 
 
 def masks_of(mask: Masks | None) -> Mask | tuple[Mask, ...]:
-    """Returns the mask, or the masks of all sequences. Raises an error for anything but masks without sizes and their texts."""
+    """Returns the given mask, or the masks of all sequences. Raises an error for any other value than a mask without a shape or the text of
+    one."""
     if mask is None:
         return _noren.full()
     if isinstance(mask, (Mask, Spec, str)):
@@ -164,7 +172,7 @@ def masks_of(mask: Masks | None) -> Mask | tuple[Mask, ...]:
     if isinstance(mask, Sequence):
         return tuple(map(_mask, mask))
     what = "a function" if callable(mask) else f"a {type(mask).__name__}"
-    raise TypeError(f"mask is {what}: give a mask without sizes or its text, which is applied to each sequence, or a list with one for each sequence")
+    raise TypeError(f"mask is {what}: give one mask (without a shape) or its text for all sequences, or a list with one for each sequence")
 
 
 def _mask(given: Any) -> Mask:
@@ -172,20 +180,20 @@ def _mask(given: Any) -> Mask:
     if isinstance(found, Spec):
         raise Error(SCORES.format(found))
     if not isinstance(found, Mask):
-        raise TypeError(f"mask holds a {type(found).__name__}: give masks without sizes, or their texts")
+        raise TypeError(f"mask holds a {type(found).__name__}: give masks without a shape, or their texts")
     return found
 
 
 def _lengths(name: str, starts: Tensor, total: int) -> tuple[list[int], list[int]]:
-    """Returns the first token of each sequence, and the numbers of tokens."""
+    """Returns (index of the first token of each sequence, number of tokens of each sequence), from `starts` of the argument `name`."""
     at = starts.tolist()
     if not at:
         raise Error(f"{name} is empty: give the first token of each sequence, followed by the end of the last")
     for i, (start, end) in enumerate(zip(at, at[1:], strict=False)):
         if end < start:
-            raise Error(f"{name} falls from {start} to {end} at sequence {i}: give cumulative lengths, [0, length of the first, ...]")
+            raise Error(f"{name} decreases from {start} to {end} at sequence {i}: give cumulative lengths, [0, length of the first sequence, ...]")
     if at[0] < 0 or at[-1] > total:
-        raise Error(f"{name} goes from {at[0]} to {at[-1]}, but there are {total} tokens")
+        raise Error(f"{name} goes from {at[0]} to {at[-1]}, but there are {total} tokens: give numbers from 0 to the number of tokens")
     return at[:-1], [end - start for start, end in zip(at, at[1:], strict=False)]
 
 
@@ -194,24 +202,24 @@ def _limit(name: str, given: int, lengths: list[int]) -> None:
         raise TypeError(f"{name} is a {type(given).__name__}: give a whole number, the length of the longest sequence ({name}.item() of a tensor)")
     longest = max(lengths, default=0)
     if given < longest:
-        raise Error(f"{name} is {given}, but sequence {lengths.index(longest)} has {longest} tokens: the function for GPUs would leave tokens out")
+        raise Error(f"{name} is {given}, but sequence {lengths.index(longest)} has {longest} tokens: the function for GPUs would leave tokens out; give at least {longest}")
 
 
 # --- plans ----------------------------------------------------------------------------------------------------------------
 
 
 def _keys(options: Options, layout: Layout, k: Tensor, count: int) -> tuple[list[int], list[int]]:
-    """Returns the first key of each sequence, and the numbers of keys."""
+    """Returns (index of the first key of each sequence, number of keys of each sequence)."""
     names, used = options.names, None if layout.used_k is None else layout.used_k.tolist()
     if used is not None and len(used) != count:
-        raise Error(f"seqused_k has {len(used)} entries, but there are {count} sequences: give one for each")
+        raise Error(f"seqused_k has {len(used)} entries, but there are {count} sequences: give one entry for each sequence")
     if layout.starts_k is None:
         firsts = [0] * count
         lengths = [k.shape[0]] * count
     else:
         firsts, lengths = _lengths(names.starts_k, layout.starts_k, k.shape[0])
         if len(lengths) != count:
-            raise Error(f"{names.starts_q} has {count} sequences and {names.starts_k} has {len(lengths)}: give equally many")
+            raise Error(f"{names.starts_q} has {count} sequences, but {names.starts_k} has {len(lengths)}: give equal numbers of sequences")
     for i, given in enumerate(used or ()):
         if not 0 <= given <= lengths[i]:
             raise Error(f"seqused_k of sequence {i} is {given}, but the sequence has {lengths[i]} keys: give a number from 0 to {lengths[i]}")
@@ -221,8 +229,8 @@ def _keys(options: Options, layout: Layout, k: Tensor, count: int) -> tuple[list
 def _plan(
     given: Mask, window: tuple[int, int], sizes: tuple[int, int, int, int, int], facts: Known | None, documents: tuple[int, ...] = ()
 ) -> Plan:
-    """Returns the plan of a window and a mask; `sizes` are (batch rows, heads, key-value heads, queries, keys), `documents` the lengths
-    of the documents in a row, if it has several.
+    """Returns the plan of the intersection of the mask `given` and the window; `sizes` are (batch rows, heads, key-value heads, queries,
+    keys), `documents` the lengths of the documents in a row, or empty for one document.
     """
     key = (given, window, sizes, documents)
     kept = _PLANS.get(key) if facts is None else None
@@ -250,7 +258,8 @@ def _seed(options: Options) -> Tensor | None:
 def _one_row(
     options: Options, lengths: list[int], first_q: int, first_k: int, heads: tuple[int, int], slopes: tuple[float, ...] | None
 ) -> list[Piece]:
-    """Returns the call for sequences with as many queries as keys, as documents of one row; no call if there are no tokens."""
+    """Returns one kernel call for sequences with as many queries as keys, computed as documents of one row; an empty list if there are no
+    tokens."""
     documents = tuple(length for length in lengths if length)
     total = sum(documents)
     if not total:
@@ -264,7 +273,8 @@ def _one_row(
 def pieces_of(
     options: Options, layout: Layout, q: Tensor, k: Tensor, slopes: Tensor | None, facts: Known | Sequence[Known] | None
 ) -> list[Piece]:
-    """Returns the calls of the kernels: one for all sequences, or one for each run of sequences of equal lengths, masks and slopes.
+    """Returns the kernel calls: one call for all sequences, or one call for each group of consecutive sequences with equal lengths, masks
+    and slopes.
 
     Sequences without queries or without keys need no call.
     """
@@ -297,7 +307,8 @@ def pieces_of(
 
 
 def _each(name: str, given: Any, count: int) -> Sequence[Any]:
-    """Returns one entry for each sequence. A list must have one entry for each; anything else is repeated."""
+    """Returns a list with one entry for each of the `count` sequences, from the argument called `name`. A list must have one entry for each
+    sequence; a single value is repeated."""
     if isinstance(given, (list, tuple)):
         if len(given) != count:
             raise Error(f"{name} has {len(given)} entries, but there are {count} sequences: give one for each sequence, or one for all")
@@ -308,7 +319,7 @@ def _each(name: str, given: Any, count: int) -> Sequence[Any]:
 def _slopes(slopes: Tensor, count: int, heads: int) -> list[tuple[float, ...]]:
     check_dense("alibi_slopes", slopes)
     if slopes.dtype != torch.float32:
-        raise TypeError(f"alibi_slopes holds {slopes.dtype}: give torch.float32")
+        raise TypeError(f"alibi_slopes holds {slopes.dtype}: give numbers of torch.float32")
     if slopes.shape not in ((heads,), (count, heads)):
         raise Error(f"alibi_slopes has shape {tuple(slopes.shape)}: give [heads] or [sequences, heads], with {heads} heads and {count} sequences")
     if slopes.requires_grad and torch.is_grad_enabled():
@@ -320,7 +331,8 @@ def _slopes(slopes: Tensor, count: int, heads: int) -> list[tuple[float, ...]]:
 
 
 def attend(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the output `[queries, heads, v_dim]` and the log-sum-exps `[heads, queries]`; 0 and -inf for queries without keys."""
+    """Returns (output `[queries, heads, v_dim]`, log-sum-exps `[heads, queries]`). A query without keys gets the output 0 and
+    the log-sum-exp -inf."""
     out = q.new_zeros((*q.shape[:-1], v.shape[-1]))
     lse = torch.full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32, device=q.device)
     for piece in pieces:
@@ -374,7 +386,7 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 
 def run(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the output and the log-sum-exps; with gradients if PyTorch records them. The log-sum-exps have no gradient."""
+    """Returns (output, log-sum-exps). The output has gradients if PyTorch records them; the log-sum-exps have none."""
     if needs_gradient(q, k, v):
         out, lse = _Attention.apply(pieces, q, k, v)
         return out, lse
@@ -382,7 +394,8 @@ def run(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, T
 
 
 def gather_pages(k: Tensor, v: Tensor, layout: Layout, lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the keys and values in pages as sequences, and the first key of each. `lengths` are the numbers of keys."""
+    """Returns (keys, values, first key of each sequence): the keys and values of `layout.pages` as one sequence of tokens. `lengths[i]` is
+    the number of keys of sequence `i`."""
     assert layout.pages is not None
     size, table = k.shape[1], layout.pages.tolist()
     if len(table) != len(lengths):
@@ -390,7 +403,7 @@ def gather_pages(k: Tensor, v: Tensor, layout: Layout, lengths: list[int]) -> tu
     at = [torch.zeros(0, dtype=torch.long)]
     for i, length in enumerate(lengths):
         if length > size * len(table[i]):
-            raise Error(f"block_table of sequence {i} has {len(table[i])} pages of {size} keys, but the sequence has {length} keys")
+            raise Error(f"block_table of sequence {i} has {len(table[i])} pages of {size} keys, but the sequence has {length} keys: give more pages")
         if length == 0:
             continue
         pages = torch.tensor(table[i][: -(-length // size)], dtype=torch.long)

@@ -1,5 +1,5 @@
-//! The cells of the backward pass: weights and gradients of scores, computed from queries and keys for one phase of
-//! rows and one block of keys at a time.
+//! The cells of the backward pass: the softmax weight of each (query, key) pair, and the gradient of its score. Cells
+//! are computed for some query rows (a *phase*) and one block of keys at a time.
 
 use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
@@ -13,12 +13,13 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of query rows in a *phase*: rows whose cells are all computed before the cells are added to gradients. A
-/// phase may have one row more. The number is small enough that the scores and gradients of a phase stay in the first two
-/// cache levels together.
+/// The number of query rows in a *phase*: all cells of these rows and a block of keys are computed before they are
+/// added to gradients. A phase that begins at an odd row index has one row more, so that no pair of rows (an even index
+/// and the next index) is split. The number is so small that the cells of a phase fit in the first two cache levels.
 pub(super) const PHASE: usize = 48;
 
-/// The quantity for which the tables of cells hold gradients.
+/// The quantity whose gradients [`Tables::grads`] holds: scores before the softcap, scores after the softcap, or soft
+/// weights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
     /// Gradients of scores before the softcap, for the gradients of queries and keys.
@@ -29,29 +30,31 @@ pub(super) enum Of {
     Soft,
 }
 
-/// Tables with a number for each cell of a phase (the query rows that are computed together), each `[PHASE + 1][WIDE]`:
-/// rows x keys of a block. Columns outside the lane groups of the current block still hold values of earlier blocks.
+/// Tables with one number for each cell of a phase (the query rows that are computed together) and a block of keys.
+/// Each table is `[PHASE + 1][WIDE]`: rows x keys. Only the columns of the lane groups (vectors with one key in each
+/// lane) of the current block are valid; other columns hold values of earlier blocks.
 pub(super) struct Tables<S: Simd> {
-    /// First the scores of the cells, later their weights after dropout. If the path multiplies pairs of `bf16`, the
-    /// weights include the row's factor. Otherwise [`Queries::dout`] includes the factor, and the weights do not.
+    /// First the scores of the cells, later their weights after dropout. If the processor path multiplies pairs of
+    /// `bf16`, the weights include `RowStats::factor` of the row. Otherwise [`Queries::dout`] includes this factor, and
+    /// the weights do not.
     pub(super) weights: Vec<S::V>,
     /// First the products of `dout` and values, later the gradients of the cells.
     pub(super) grads: Vec<S::V>,
     /// The derivative of the softcap at each score; unused without a softcap.
     slopes: Vec<S::V>,
-    /// Pairs of `bf16`, made of neighbouring rows of `weights` or `grads`.
+    /// Pairs of `bf16`: each pair has the numbers of one key in two neighbouring rows of `weights` or `grads`.
     pub(super) pairs: Vec<S::V>,
 }
 
-/// A block of keys that the query rows of a part read.
+/// A block of keys that the current query rows read.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    /// The index of the first key.
+    /// The index of the first key of the block.
     pub(super) key: usize,
-    /// The lane groups that hold the keys of the block.
+    /// The lane groups (vectors with one key in each lane) that hold the keys of the block.
     pub(super) groups: Range<usize>,
-    /// Whether some cells of the block are hidden, so that [`Queries::words`] holds the mask bits. If false, all cells
-    /// are allowed.
+    /// Whether some cells of the block may be hidden. If true, [`Queries::words`] holds the mask bits; if false, all
+    /// cells are allowed.
     pub(super) masked: bool,
 }
 
@@ -62,8 +65,8 @@ impl<S: Simd> Tables<S> {
         Tables { weights: table(), grads: table(), slopes: table(), pairs: zeroed(pairs) }
     }
 
-    /// Combines the gradients of neighbouring keys into pairs of `bf16`, in place, for `rows` rows and `groups` lane
-    /// groups.
+    /// Combines the gradients of neighbouring keys into pairs of `bf16`, in place, in the first `rows` rows of `grads`
+    /// and the first `groups` lane groups of each row. A lane group is a vector with one key in each lane.
     #[inline(always)]
     pub(super) fn pair_keys(&mut self, s: S, rows: usize, groups: usize) {
         for row in self.grads.chunks_exact_mut(WIDE / S::LANES).take(rows) {
@@ -75,8 +78,9 @@ impl<S: Simd> Tables<S> {
     }
 }
 
-/// Returns the smallest range that contains every key that at least one of the mask words `words` allows, counted from
-/// the first key of a block. If `masked` is false, returns `0..keys`, the whole block.
+/// Returns the smallest range of keys of a block that contains every key that at least one row may read. The first key
+/// of the block has the index 0. `words` has the mask bits of each row. If `masked` is false, returns `0..keys`, the
+/// whole block.
 #[inline(always)]
 pub(super) fn needed(words: &[u64], masked: bool, keys: usize) -> Range<usize> {
     match words.iter().fold(0, |or, word| or | word) {
@@ -117,7 +121,7 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
     Block { key: block.keys.start, groups: block.groups.clone(), masked }
 }
 
-/// The inputs and the output tables with which cells are computed.
+/// The inputs from which cells are computed, and the tables to which the cells are written.
 pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) context: &'a Context<'b>,
     pub(super) queries: &'a Queries<S>,
@@ -125,8 +129,9 @@ pub(super) struct Maker<'a, 'b, S: Simd> {
     pub(super) tables: &'a mut Tables<S>,
 }
 
-/// The operands of a matrix product: `left` holds the rows of a part, and `right` the lane groups of a block. Each row
-/// and each lane has `words` words.
+/// The operands of a matrix product. `left` holds rows of queries or of `dout`, and `right` holds the keys or values of
+/// a block as lane groups (vectors with one key in each lane). Each row, and each key or value, has `words` words of 32
+/// bits.
 struct Operands<'a, S: Simd> {
     left: &'a [S::V],
     right: &'a [S::V],
@@ -134,7 +139,8 @@ struct Operands<'a, S: Simd> {
 }
 
 impl<S: Simd> Operands<'_, S> {
-    /// Multiplies rows `rows` by the lane groups that these rows read, and writes the products to `into`.
+    /// Multiplies the rows `rows` of `left` by lane groups (vectors with one key in each lane) of `right`, and writes
+    /// the products to `into`. Lane groups at the ends whose keys no row of a register tile reads are omitted.
     #[inline(always)]
     fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
@@ -152,14 +158,15 @@ impl<S: Simd> Operands<'_, S> {
 }
 
 impl<S: Simd> Maker<'_, '_, S> {
-    /// Computes the cells of rows `rows`, counted from the part's first row, for the keys of `block`. If `of` is
-    /// `None`, computes only the matrix products from which the cells follow.
+    /// Computes the cells of the rows `rows` and the keys of `block`. The row index 0 is the first of the current query
+    /// rows. If `of` is `None`, computes only the matrix products from which the cells are derived.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
         s.run(Make { maker: self, block, rows, of });
     }
 
-    /// Turns the matrix products of rows `rows` into weights and gradients of cells.
+    /// Turns the matrix products of the rows `rows` into weights and gradients of cells. The row index 0 is the first
+    /// of the current query rows.
     #[inline(always)]
     fn weigh_rows(&mut self, s: S, block: &Block, rows: Range<usize>, of: Of) {
         for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
@@ -184,8 +191,8 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Computes the matrix products of queries and keys, and of `dout` and values, for rows `rows` and the keys of
-    /// `block`.
+    /// Computes the matrix products of queries and keys, and of `dout` and values, for the rows `rows` and the keys of
+    /// `block`. The row index 0 is the first of the current query rows.
     #[inline(always)]
     fn products(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Widths { k, v } = self.context.widths::<S>();
@@ -205,8 +212,9 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
     }
 
-    /// Turns the matrix products of row `r` of the part into weights and gradients of cells. In the tables, the row
-    /// begins at vector `slot`.
+    /// Turns the matrix products of row `r` and of the lane groups `groups` of `block` (vectors with one key in each
+    /// lane) into weights and gradients of cells. The row `r = 0` is the first of the current query rows. `slot` is the
+    /// index of the first vector of the row in each table.
     #[inline(always)]
     fn weigh(&mut self, s: S, block: &Block, r: usize, slot: usize, groups: Range<usize>, of: Of) {
         let context = self.context;
@@ -269,7 +277,7 @@ impl<S: Simd> Maker<'_, '_, S> {
             ($($len:literal)*) => {
                 match scores.len() {
                     $($len => {
-                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the arm of the match on the length has an array type of this length");
+                        let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has exactly the length of the array type");
                         row.weigh(s, scores, <&mut [S::V; $len]>::try_from(grads).expect("there is one gradient for each score"));
                     })*
                     _ => row.weigh(s, scores, grads),
@@ -279,8 +287,9 @@ impl<S: Simd> Maker<'_, '_, S> {
         weigh!(1 2 3 4 8);
     }
 
-    /// Sets the gradient of a row's cell to 0 if the row reads only this one key. The weight of the key is then 1 for
-    /// every score, so the exact gradient is 0; the computed gradient may differ by rounding.
+    /// Sets the gradient of a cell to 0 if its key is the only key that row `r` reads. Row `r` must have exactly one
+    /// allowed cell in `block`. The weight of an only key is 1 for every score, so the exact gradient is 0; the
+    /// computed gradient may differ by rounding. `slot` is the index of the first vector of the row in each table.
     fn clear_lone(&mut self, block: &Block, r: usize, slot: usize) {
         let Maker { context, queries, .. } = self;
         let at = queries.words[r].trailing_zeros() as usize;
@@ -328,7 +337,9 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
     }
 }
 
-/// The values that all cells of a row share: mask bits, integer base of the weights (`top`), delta and factor.
+/// The values that all cells of a query row in a block share: the mask bits (`word`; `None` if all cells are allowed),
+/// and three numbers of `RowStats`: the integer base of the weights (`top`), the sum of `dout * out` (`delta`) and the
+/// factor of the weights (`factor`).
 struct RowCells<S: Simd> {
     word: Option<u64>,
     top: S::V,
@@ -337,8 +348,8 @@ struct RowCells<S: Simd> {
 }
 
 impl<S: Simd> RowCells<S> {
-    /// Replaces the scores of the row by their weights. A weight includes the row's factor if [`Queries::dout`] does
-    /// not include it.
+    /// Replaces the scores of the row by their softmax weights. If the processor path multiplies pairs of `bf16`, the
+    /// weights include the row's `factor`; otherwise [`Queries::dout`] includes it.
     #[inline(always)]
     fn weights(&self, s: S, scores: &mut [S::V]) {
         exp2_minus_all(s, scores, self.top);
@@ -349,7 +360,8 @@ impl<S: Simd> RowCells<S> {
         }
     }
 
-    /// Returns `(p, g)` with 0 in hidden cells. `p` holds the weights and `g` the gradients of lane group `i`.
+    /// Returns `(p, g)` with 0 in hidden cells. `p` has the weights, and `g` has the gradients, of the row's cells in
+    /// lane group `i` of the block.
     #[inline(always)]
     fn keep(&self, s: S, i: usize, p: S::V, g: S::V) -> (S::V, S::V) {
         match self.word {
@@ -371,8 +383,8 @@ impl<S: Simd> RowCells<S> {
     }
 }
 
-/// Computes the scores of row `at` in base 2, with products in `f64`, and writes them to `scores`. Writes the
-/// derivatives of the softcap to `slopes`.
+/// Computes the scores of the row of `at`, from the key of `at` on, in `f64`. Writes the scores, multiplied by
+/// `log2(e)` for powers of two, to `scores`, and the derivatives of the softcap to `slopes`.
 pub(super) fn careful_scores<S: Simd>(
     context: &Context<'_>,
     keys: &Keys<S>,

@@ -1,4 +1,5 @@
-//! The data that all items of a backward pass read, and functions that divide ranges of rows or keys into parts.
+//! The data that all threads of a backward pass read, and functions that divide ranges of rows or keys into smaller
+//! ranges.
 
 use crate::View;
 use crate::kernel::rows::Rows;
@@ -7,11 +8,12 @@ use crate::kernel::simd::{Product, Simd};
 use noren_mask::Plan;
 use std::ops::Range;
 
-/// The limit of the log-sum-exp: a row whose log-sum-exp has a larger absolute value is careful. At half of this limit,
-/// an `f32` has a rounding error of 2e-6.
+/// The limit for the absolute value of a row's log-sum-exp up to which the scores of the row are computed in `f32`.
+/// Rows beyond the limit are *careful*: their scores are computed in `f64`, because the rounding errors of `f32`
+/// numbers above 64 reach 4e-6 or more.
 pub(super) const CAREFUL: f32 = 64.0;
 
-/// The data that all items of a backward pass read.
+/// The data that all threads of a backward pass read.
 pub(crate) struct Context<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) q: Rows<'a>,
@@ -24,25 +26,27 @@ pub(crate) struct Context<'a> {
     pub(crate) modifiers: Modifiers<'a>,
     pub(crate) scale: f64,
     pub(crate) softcap: Option<f64>,
-    /// The option `partial`: whether rows also read keys that are not in the plan.
+    /// The option `partial`: whether rows may also read keys that are not in the plan.
     pub(crate) partial: bool,
-    /// The bases, factors and deltas of all query rows, `[batch, heads, q_len]`; empty before they are computed.
+    /// The [`RowStats`] (numbers from which softmax weights and gradients are computed) of all query rows, `[batch,
+    /// heads, q_len]`; empty before they are computed.
     pub(crate) stats: Vec<RowStats>,
 }
 
-/// The numbers that the backward pass needs for each query row.
+/// The numbers of one query row from which the backward pass computes softmax weights and gradients.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct RowStats {
     /// The integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) base: f64,
     /// The `factor` in the row's softmax weights, which are `2^(score - base) * factor`; 0 for rows that read no key.
     pub(super) factor: f32,
-    /// The sum of `dout * out` over the row, multiplied by `factor`.
+    /// The sum of `dout * out` over the row, multiplied by the [`factor`](Self::factor) of the row's softmax weights.
     pub(super) delta: f32,
     pub(super) careful: bool,
 }
 
-/// The row lengths `head_dim` of keys (`k`) and `v_dim` of values (`v`), rounded up to whole vectors.
+/// The lengths of rows: `k` is `head_dim` (queries and keys) and `v` is `v_dim` (values), both rounded up to whole
+/// vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Widths {
     pub(super) k: usize,
@@ -50,13 +54,14 @@ pub(super) struct Widths {
 }
 
 impl Context<'_> {
-    /// Returns the lengths of key and value rows, rounded up to whole vectors of the path.
+    /// Returns `head_dim` and `v_dim`, rounded up to whole vectors of the processor path.
     pub(super) fn widths<S: Simd>(&self) -> Widths {
         let width = |view: &Rows<'_>| view.shape()[3].next_multiple_of(S::LANES);
         Widths { k: width(&self.k), v: width(&self.v) }
     }
 
-    /// Returns the number of multiplications of one of the five matrix products of the backward pass.
+    /// Returns the number of multiplications in one of the five matrix products of the backward pass: computed cells
+    /// times `head_dim`.
     pub(super) fn multiplications(&self) -> u64 {
         let shape = self.plan.shape();
         let cells = (self.plan.patterns().iter().enumerate())
@@ -76,13 +81,14 @@ impl Context<'_> {
     }
 }
 
-/// Returns whether matrix products on this path multiply pairs of `bf16` numbers.
+/// Returns whether matrix products on this processor path multiply pairs of `bf16` numbers.
 pub(super) const fn of_pairs<S: Simd>() -> bool {
     S::Product::TERMS == 2
 }
 
-/// Divides the row range `range` into ranges of `most` rows (an even number) or `most + 1` rows. Each of them except
-/// the last ends before a row with an even index, so no pair of rows is split.
+/// Divides the row range `range` into consecutive ranges of `most` rows, an even number; the last range may be shorter.
+/// Every range except the last ends before an even row index, so that no pair of rows (an even index and the next
+/// index) is split. The first range therefore has `most + 1` rows if it begins at an odd index.
 pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
     let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
     let first = Some(range.start..end(range.start));

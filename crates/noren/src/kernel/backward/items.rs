@@ -1,10 +1,10 @@
 //! The order in which threads add the cells of the backward pass to gradients.
 //!
-//! An item is a run of keys of one key-value head. Only this item adds to the gradients of these keys and values. Items
-//! of one head share the gradients of queries. Each part (range of query rows) has a count of the items that have
-//! finished with it, and an item waits until all earlier items have finished with the part. Threads begin items in
-//! order, so an item only waits for items that a thread is computing. Items of several heads are begun alternately, so
-//! waiting is rare.
+//! An item is a range of consecutive keys of one key-value head, and one thread computes it. Only this item adds to the
+//! gradients of its keys and values. The items of a head all add to the gradients of the same queries. A part is a
+//! range of query rows. Each part has a count of the items that have finished with the part, and an item waits until
+//! all earlier items have finished with it. Threads begin items in order, so an item only waits for items that a thread
+//! is computing. Items of several heads are begun alternately, so waiting is rare.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
@@ -24,23 +24,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// The arrays to which the gradients of queries, keys and values are written.
 pub(crate) struct Sums<'a> {
     pub(crate) dq: SharedRows<'a>,
-    /// Memory for partial sums of `dq` in `f32`. `None` if `dq` itself is `f32`. A 16-bit `dq` cannot hold the partial
-    /// sums, because it would round them.
+    /// Memory for partial sums of `dq` in `f32`, needed if `dq` has a 16-bit type, which would round the partial sums.
+    /// `None` if `dq` is `f32`.
     pub(crate) dq_sums: Option<SharedRows<'a>>,
     pub(crate) dk: SharedRows<'a>,
     pub(crate) dv: SharedRows<'a>,
 }
 
-/// A range of query rows that an item processes together. All rows are in one tile of the plan.
+/// A range of query rows in one tile of the plan. A thread that computes an item (a range of keys) processes these rows
+/// together.
 struct Part {
     tile: usize,
     rows: Range<usize>,
 }
 
-/// The query rows of one pattern, divided into parts (ranges of rows), and the parts that each item reads.
+/// The division of the query rows of a pattern into parts (ranges of rows), and the parts that each item (range of
+/// keys) reads. A pattern is a set of allowed cells that some heads share.
 struct Pattern {
     parts: Vec<Part>,
-    /// For each item of a head, a range of indices into `parts`. It contains every part that reads a key of the item.
+    /// For each item (range of keys) of a head, a range of indices into `parts`. The range contains every part with a
+    /// row that reads a key of the item.
     reach: Vec<Range<usize>>,
 }
 
@@ -71,19 +74,19 @@ impl Pattern {
     }
 }
 
-/// The turn of a work item: its place in the fixed order in which items add to the gradients of the same queries. The
-/// queries of an item are divided into parts, and each part has a turn.
+/// The turn of an item (range of keys) at a part (range of query rows): the place of the item in the fixed order in
+/// which items add to the gradients of the queries of the part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Turn {
-    /// The number of items that add to the gradients of these queries before this item.
+    /// The number of items (ranges of keys) that add to the gradients of the part's queries before this item.
     before: u32,
-    /// True if no item adds to the gradients of these queries after this item.
+    /// True if this is the last item (range of keys) that adds to the gradients of the part's queries.
     last: bool,
 }
 
-/// Returns the turn of item `item` at the queries of a tile: how many items add to their gradients before this item,
-/// and whether it is the last. `spans` are the keys that the tile reads, and an item has `keys` keys. Returns `None` if
-/// the tile reads no key of the item.
+/// Returns the turn of the item with index `item` at the queries of a tile: how many items add to the gradients of
+/// these queries before this item, and whether this item is the last. `spans` are the ranges of keys that the tile
+/// reads, and each item has `keys` keys. Returns `None` if the tile reads no key of the item.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
@@ -102,13 +105,14 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
 /// The state that the threads of a backward pass share.
 struct Queue {
     patterns: Vec<Pattern>,
-    /// The items as `[batch row, key-value head, index of the item in the head]`, in the order in which threads begin
-    /// them.
+    /// The items (ranges of keys) as `[batch row, key-value head, index of the item in the head]`, in the order in
+    /// which threads begin them.
     items: Vec<[usize; 3]>,
     next: AtomicUsize,
     /// For each part (a range of query rows) of each head, the number of items that have finished with the part.
     through: Vec<AtomicU32>,
-    /// The index of the first entry of `through` for each `[batch row, head]`.
+    /// For each `[batch row, head]`, the index in `through` of the entry for the first part (range of query rows) of
+    /// this head.
     first: Vec<usize>,
     /// Whether the computation has ended early, because a thread panicked or the caller cancelled the call. Other
     /// threads then stop waiting.
@@ -161,7 +165,7 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
     });
 }
 
-/// A guard that stops the other threads if this thread panics.
+/// A guard that sets the flag `given_up` if its thread panics, so that the other threads stop.
 struct GiveUp<'a>(&'a AtomicBool);
 
 impl Drop for GiveUp<'_> {
@@ -172,14 +176,14 @@ impl Drop for GiveUp<'_> {
     }
 }
 
-/// The memory of one thread, used for one item after another.
+/// The memory of one thread, used for one item (range of keys) after another.
 struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
     tables: Tables<S>,
-    /// The gradients of the item's keys, `[keys][k_width]`.
+    /// The gradients of the keys of the current item (range of keys), `[keys][k_width]`.
     dk: Vec<S::V>,
-    /// The gradients of the item's values, `[keys][v_width]`.
+    /// The gradients of the values of the current item (range of keys), `[keys][v_width]`.
     dv: Vec<S::V>,
 }
 
@@ -195,7 +199,7 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// An item (a run of keys of one key-value head) with its inputs, outputs and scratch memory.
+/// An item (a range of keys of one key-value head) with its inputs, outputs and scratch memory.
 struct Item<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     outputs: &'a Sums<'b>,
@@ -253,8 +257,9 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
 }
 
 impl<S: Simd> Item<'_, '_, S> {
-    /// Waits until all earlier items have finished with a part of the query rows, whose count of finished items is
-    /// `through`. Returns false if the computation was cancelled or a thread panicked.
+    /// Waits for the turn `turn` of this item at a part (range of query rows): until `through`, the count of items that
+    /// have finished with the part, is `turn.before`. Returns false if the computation was cancelled or a thread
+    /// panicked.
     fn wait(&self, through: &AtomicU32, turn: Turn) -> bool {
         let mut rounds = 0;
         while through.load(Ordering::Acquire) != turn.before {
@@ -267,8 +272,8 @@ impl<S: Simd> Item<'_, '_, S> {
         true
     }
 
-    /// Writes zero gradients for the queries of tiles that read no key, because no item writes the gradients of these
-    /// queries.
+    /// Writes 0 to the gradients of the queries in tiles that read no key. No item adds to these gradients, so no other
+    /// code writes them.
     fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
         let zeros = vec![0.0; self.context.q.shape()[3]];
         for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
@@ -279,8 +284,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Reads the partial gradients of the current part's queries into scratch memory. If `first` is true, sets them to
-    /// 0 instead.
+    /// Reads the partial gradients of the current query rows into scratch memory. If `first` is true, sets them to 0
+    /// instead.
     fn load(&mut self, first: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -298,8 +303,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Writes the gradients of the current part's queries from scratch memory back to the outputs. If `last` is true,
-    /// multiplies them by the scale first.
+    /// Writes the gradients of the current query rows from scratch memory back to the outputs. If `last` is true,
+    /// multiplies the gradients by the scale first.
     fn store(&mut self, last: bool) {
         let Widths { k, .. } = self.context.widths::<S>();
         let head_dim = self.context.q.shape()[3];
@@ -321,8 +326,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Computes the cells of rows `rows`, counted from the first row of the part, and the keys of `block`. Adds the
-    /// cells to the gradients of queries, keys and values.
+    /// Computes the cells of the rows `rows` and the keys of `block`, and adds the cells to the gradients of queries,
+    /// keys and values. The row index 0 is the first of the current query rows.
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -331,8 +336,8 @@ impl<S: Simd> Item<'_, '_, S> {
         self.add_to_queries(s, block, rows);
     }
 
-    /// Adds the cells of rows `rows` to the gradients of the block's keys and values. `rows` is counted from the first
-    /// row of the part.
+    /// Adds the cells of the rows `rows` to the gradients of the keys and values of `block`. The row index 0 is the
+    /// first of the current query rows.
     #[inline(always)]
     fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
@@ -385,8 +390,9 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Adds the cells of rows `rows` to the gradients of these rows' queries. If the path multiplies pairs of `bf16`,
-    /// the gradients of neighbouring keys are combined into pairs first.
+    /// Adds the cells of the rows `rows` and the keys of `block` to the gradients of the queries. The row index 0 is
+    /// the first of the current query rows. If the processor path multiplies pairs of `bf16`, the gradients of
+    /// neighbouring keys are combined into pairs first.
     #[inline(always)]
     fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -428,7 +434,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Multiplies the gradients of the item's keys by the scale, and writes the gradients of its keys and values.
+    /// Multiplies the gradients of the item's keys by the scale, and writes the gradients of the item's keys and values
+    /// to the outputs.
     #[inline(always)]
     fn finish(&mut self, s: S, keys: Range<usize>) {
         let context = self.context;
@@ -454,8 +461,8 @@ impl<S: Simd> Item<'_, '_, S> {
     }
 }
 
-/// Returns the smallest range of rows that contains every row that reads one of `keys`. Rows are indices into `words`,
-/// the mask bits of each row. If `masked` is false, returns all rows.
+/// Returns the smallest range that contains every row that reads at least one of the keys `keys` of a block. `words`
+/// has the mask bits of each row, and rows are indices into `words`. If `masked` is false, returns all rows.
 #[inline(always)]
 fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     if !masked {
@@ -481,9 +488,9 @@ fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Calls `f(rows, key)` for each key of a block and each pair of neighbouring rows of which at least one reads the key.
-/// A row that does not read the key is `None`. `words` has the mask bits of each row. `odd` is 1 if the first row of
-/// `words` is the second row of a pair, otherwise 0.
+/// Calls `f(rows, key)` for each pair of neighbouring rows and each key of a block that at least one of the two rows
+/// reads. A row that does not read the key is `None`. `words` has the mask bits of each row. `odd` is 1 if the first
+/// row of `words` is the second row of a pair, otherwise 0.
 #[inline(always)]
 fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
     for pair in 0..(odd + words.len()).div_ceil(2) {
@@ -498,8 +505,8 @@ fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2],
     }
 }
 
-/// Calls `f(row, keys)` for each row and each pair of neighbouring keys of which the row reads at least one. A key that
-/// the row does not read is `None`. `words` has the mask bits of each row.
+/// Calls `f(row, keys)` for each row and each pair of neighbouring keys if the row reads at least one of the two keys.
+/// A key that the row does not read is `None`. `words` has the mask bits of each row.
 #[inline(always)]
 fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
     for (r, word) in words.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The keys and values of an item, in the memory layouts of the five matrix products of the backward pass.
+//! A range of keys and their values, in the memory layouts of the five matrix products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use crate::kernel::micro::WIDE;
@@ -6,19 +6,21 @@ use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The approximate number of bytes of the keys of an item, their values and all data for them. The bytes fit in a part
-/// of the second-level cache.
+/// The approximate number of bytes of one item of the backward pass: a range of keys, their values, and the data
+/// derived from both. An item of this size fits in the second-level cache together with other data.
 const ITEM_BYTES: usize = 320 << 10;
 
-/// Returns the number of keys in an item, a multiple of `WIDE`. No result depends on this number.
+/// Returns the number of keys in an item (a range of keys that one thread processes), a multiple of `WIDE`. The
+/// gradients do not depend on this number.
 pub(super) fn item_keys(widths: Widths) -> usize {
     let bytes = 4 * (3 * widths.k + 2 * widths.v);
     (ITEM_BYTES / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
 }
 
-/// The keys and values of a run of keys of one key-value head, padded with zeros to whole lane groups.
+/// A range of keys of one key-value head with their values, padded with zeros to whole lane groups (vectors with one
+/// key in each lane).
 pub(super) struct Keys<S: Simd> {
-    /// The index of the first key, which is the first key of a lane group.
+    /// The index of the first key, a multiple of the number of lanes.
     pub(super) first: usize,
     /// The keys as rows, `[keys][k_width]`, where `k_width` is `head_dim` rounded up to whole vectors.
     pub(super) rows: Vec<S::V>,
@@ -28,14 +30,17 @@ pub(super) struct Keys<S: Simd> {
     /// The values as lane groups, `[lane groups][v_width]` vectors: one vector for each component, with the value of
     /// one key in each lane.
     pub(super) values_across: Vec<S::V>,
-    /// For each lane group, whether one of its keys holds an infinite or NaN number.
+    /// For each lane group (as many keys as a vector has lanes), whether one of its keys holds an infinite or NaN
+    /// number.
     non_finite: Vec<bool>,
-    /// A buffer for the value rows of one lane group.
+    /// A buffer for the rows of values of one lane group (as many keys as a vector has lanes).
     line: Vec<S::V>,
     pub(super) pairs: KeyPairs<S>,
 }
 
-/// The keys and values of [`Keys`] as pairs of `bf16`; empty if the path multiplies `f32` numbers.
+/// The keys and values of [`Keys`] as pairs of `bf16` numbers, in two arrangements: pairs of neighbouring numbers of
+/// one key or value, and pairs of the same component of neighbouring keys. Empty on processor paths that multiply `f32`
+/// numbers.
 pub(super) struct KeyPairs<S: Simd> {
     /// Pairs of the same component of neighbouring keys, `[keys / 2][k_width]`.
     pub(super) rows: Vec<S::V>,
@@ -45,7 +50,7 @@ pub(super) struct KeyPairs<S: Simd> {
     /// Pairs of neighbouring components of a value, as lane groups: `[lane groups][words]` vectors with the value of
     /// one key in each lane.
     pub(super) values_across: Vec<S::V>,
-    /// A buffer for the pairs of one lane group, row by row.
+    /// A buffer for the pairs of one lane group (as many keys as a vector has lanes), one key after another.
     line: Vec<S::V>,
 }
 
@@ -62,7 +67,7 @@ impl<S: Simd> KeyPairs<S> {
     }
 }
 
-/// Returns the number of pairs of `bf16` that hold a row of `width` numbers, rounded up to whole vectors.
+/// Returns the number of `bf16` pairs in a row of `width` numbers, rounded up to whole vectors of pairs.
 pub(super) fn words<S: Simd>(width: usize) -> usize {
     (width / S::LANES).div_ceil(2) * S::LANES
 }
@@ -75,9 +80,9 @@ pub(super) fn pair_along<S: Simd>(s: S, row: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Combines the numbers of neighbouring rows into pairs of `bf16`, and writes the pairs to `into`. `rows` has `count`
-/// rows of `vectors` vectors each; a row begins `stride` vectors after the row before it. `odd` is 1 if the first row
-/// is the second row of a pair, otherwise 0.
+/// Combines the numbers of the same column of neighbouring rows into pairs of `bf16`, and writes the pairs to `into`.
+/// `rows` has `count` rows of `vectors` vectors each; a row begins `stride` vectors after the row before it. `odd` is 1
+/// if the first row is the second row of a pair, otherwise 0.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(
     s: S,
@@ -98,7 +103,7 @@ pub(super) fn pair_rows<S: Simd>(
 }
 
 impl<S: Simd> Keys<S> {
-    /// Allocates memory for `keys` keys, a multiple of the number of lanes.
+    /// Allocates memory for `keys` keys and their values. `keys` must be a multiple of the number of lanes.
     pub(super) fn new(keys: usize, widths: Widths) -> Self {
         let Widths { k, v } = widths;
         Keys {
@@ -113,7 +118,7 @@ impl<S: Simd> Keys<S> {
     }
 
     /// Copies keys `keys` and their values into all memory layouts. `head` is `[batch row, key-value head]`. The first
-    /// key of `keys` must be the first key of a lane group.
+    /// key of `keys` must be the first key of a lane group: its index is a multiple of the number of lanes.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], keys: Range<usize>) {
         s.run(Fill { into: self, context, head, keys });
@@ -141,8 +146,8 @@ impl<S: Simd> Keys<S> {
         }
     }
 
-    /// Returns whether a key of lane groups `groups` holds an infinite or NaN number. Lane groups are counted from key
-    /// 0 of the head.
+    /// Returns whether a key of the lane groups `groups` holds an infinite or NaN number. A lane group has as many keys
+    /// as a vector has lanes; lane groups are counted from key 0 of the head.
     pub(super) fn non_finite(&self, groups: &Range<usize>) -> bool {
         let first = self.first / S::LANES;
         self.non_finite[groups.start - first..groups.end - first].contains(&true)
@@ -182,7 +187,8 @@ fn copy_rows<S: Simd>(
     into[rows.len() * width..].fill(0.0);
 }
 
-/// Transposes the rows of a lane group: writes one vector for each column, with one row in each lane.
+/// Transposes the rows of a lane group (as many rows as a vector has lanes): writes one vector for each column, with
+/// one row in each lane.
 #[inline(always)]
 fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     let vectors = rows.len() / S::LANES;
@@ -195,8 +201,8 @@ fn across<S: Simd>(s: S, rows: &[S::V], into: &mut [S::V]) {
     }
 }
 
-/// Combines neighbouring numbers of each row of a lane group into pairs of `bf16`, and transposes the pairs into
-/// `into`. A row has `width` numbers; `line` is scratch memory.
+/// Combines neighbouring numbers of each row of a lane group (as many rows as a vector has lanes) into pairs of `bf16`,
+/// and transposes the pairs into `into`. A row has `width` numbers; `line` is scratch memory.
 #[inline(always)]
 fn pairs_across<S: Simd>(s: S, rows: &[S::V], width: usize, line: &mut [S::V], into: &mut [S::V]) {
     let words = words::<S>(width);

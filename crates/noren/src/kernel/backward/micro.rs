@@ -1,8 +1,7 @@
-//! The matrix products of the backward pass that the forward pass does not have: weighted sums of query rows for each
-//! key.
+//! The matrix products that only the backward pass has: for each key, a weighted sum over query rows.
 //!
-//! As in the forward pass, one term at a time is added, in ascending order of rows. Sums therefore have the same bits
-//! in every tile.
+//! Each sum adds one term at a time, in ascending order of rows. Therefore a sum has the same bits for every division
+//! into tiles, as in the forward pass.
 
 use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, pair_up};
@@ -12,8 +11,8 @@ use std::ops::Range;
 /// `S::ROWS`.
 ///
 /// `weights` has `WIDE` words for each row; the weight of the first key is at index `first`. `values` is
-/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs of `bf16`, read "pair of rows"
-/// instead of "row" here.
+/// `[rows][width]`. `acc` has `width / LANES` vectors for each key. If words are pairs of `bf16`, each row of `weights`
+/// and `values` has the numbers of two neighbouring query rows.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 pub(super) fn gather<S: Simd, P: Product>(
@@ -78,8 +77,8 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 /// The weight of a cell, and the row of numbers that is multiplied by it.
 type Cell<'a, V> = (f32, &'a [V]);
 
-/// Adds one row of values, multiplied by its weight, to one accumulator. This function is used in blocks with hidden
-/// cells, whose values may be infinite or NaN.
+/// Adds one row of values, multiplied by its weight, to the accumulators `acc`. This function is for blocks with hidden
+/// cells if numbers that belong to the hidden cells may be infinite or NaN.
 #[inline(always)]
 pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
     let weight = s.splat(weight);

@@ -5,24 +5,25 @@
 //! `dV = P^T dO`, `dK = dS^T Q` and `dQ = dS K`. Of these five matrix products, two compute the cells ([`cells`]), and
 //! three add the cells to gradients ([`items`]).
 //!
-//! * One traversal of the cells computes all five products. Work is divided into *items*: an item is a run of keys of
-//!   one key-value head. Keys, values and their gradients stay in the second-level cache while the item reads the query
-//!   rows one after another. Gradients of queries are read, increased and written back.
+//! * One traversal of the cells computes all five products. Work is divided into *items*: an item is a range of keys of
+//!   one key-value head. Keys, values and their gradients stay in the second-level cache while the thread of the item
+//!   reads the query rows one after another. For each range of query rows, the thread reads the partial gradients of
+//!   the queries, adds to these gradients and writes them back.
 //! * The order of every sum is fixed. The sum `dQ` of a row adds keys in ascending order. The sums `dK` and `dV` of a
 //!   key add the query heads that share the key in ascending order, and in each head the query rows. Items of one head
 //!   take turns at the rows that they share ([`items`]). Every bit of a sum is therefore independent of tiles and
 //!   threads.
-//! * Hidden cells get weight and gradient 0 by selection, not by multiplication. If the numbers that would be
-//!   multiplied by this 0 may be infinite or NaN, hidden cells are left out of the products.
-//! * A weight is a power of two relative to an integer above the row's log-sum-exp, as in the forward pass, times the
-//!   row's factor, a number from 1 to 2. The factor is multiplied into the row of `dO` before the products, so every
-//!   product contains it.
-//! * In `f32`, a score of several hundred has an absolute error of 1e-5 or more, and its weight a relative error of
-//!   this size. Rows with a large log-sum-exp are *careful*: their scores, denominator and `delta` are computed in
-//!   `f64` ([`walk`]).
-//! * On processors that multiply pairs of `bf16`, all five products use pairs: along head_dim, along neighbouring keys,
-//!   and along neighbouring query rows. The first row of a pair of query rows has an even index. The factor is then
-//!   multiplied into the weights.
+//! * Hidden cells get weight and gradient 0 by selection, not by multiplication. If numbers that belong to hidden cells
+//!   may be infinite or NaN, the hidden cells are left out of the products, because 0 times such a number is NaN.
+//! * A weight is `2^(score - base) * factor`. `base` is an integer, the row's log-sum-exp in base 2 rounded up, and
+//!   `factor` is a number from 1 to 2 for each row. The row of `dO` is multiplied by the factor before the products, so
+//!   every product with `dO` contains the factor.
+//! * In `f32`, a score of several hundred has an absolute error of 1e-5 or more, and the weight of this score then has
+//!   a relative error of the same size. Rows whose log-sum-exp has a large absolute value are *careful*: their scores,
+//!   denominator and `delta` are computed in `f64` ([`walk`]).
+//! * On processors that multiply pairs of `bf16`, all five products use pairs: of neighbouring components, of
+//!   neighbouring keys, or of neighbouring query rows. The first row of a pair of query rows has an even index. On
+//!   these processors, the weights are multiplied by the factor instead of `dO`.
 
 mod cells;
 mod context;
@@ -43,7 +44,7 @@ use super::worth_threads;
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
 
-/// The backward pass of one call, whose arguments were checked before.
+/// The backward pass of one call. The arguments of the call are already checked.
 pub(crate) struct Backward<'a> {
     pub(crate) context: Context<'a>,
     pub(crate) sums: Sums<'a>,

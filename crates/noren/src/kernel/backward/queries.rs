@@ -1,12 +1,13 @@
-//! A part of the query rows of one head, in the memory layouts of the five matrix products of the backward pass.
+//! Some query rows of one head, in the memory layouts of the five matrix products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{pair_along, pair_rows, words};
 use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The number of query rows in a part, which an item processes together; a part may have one more. The sums of a key
-/// over these rows stay in registers.
+/// The number of query rows that are processed together. If the first row has an odd index, one row more is processed,
+/// so that no pair of rows (an even index and the next index) is split. The sums of a key over the rows of a phase stay
+/// in registers.
 pub(super) const ROWS: usize = 96;
 
 /// Query rows of one head, with all data of these rows that the backward pass needs.
@@ -14,25 +15,25 @@ pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// The queries, `[rows][k_width]`: multiplied by `Modifiers::query_factor`, or unchanged if the path multiplies
-    /// pairs of `bf16`.
+    /// The queries, `[rows][k_width]`. They are multiplied by `Modifiers::query_factor`, except on a processor path
+    /// that multiplies pairs of `bf16`.
     pub(super) q: Vec<S::V>,
-    /// The gradients of the output, `[rows][v_width]`: multiplied by the row's factor, or unchanged if the path
-    /// multiplies pairs of `bf16`.
+    /// The gradients of the output, `[rows][v_width]`. Each row is multiplied by its entry of `factors`, except on a
+    /// processor path that multiplies pairs of `bf16`.
     pub(super) dout: Vec<S::V>,
     pub(super) pairs: QueryPairs<S>,
-    /// The integer base of each row's weights. The base is subtracted from the scores of the row before the powers of
-    /// two are computed.
+    /// For each row, the integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) tops: Vec<f32>,
-    /// The values of `tops` in `f64`, for careful rows (rows whose scores are computed in `f64`).
+    /// The values of `tops` (the integer bases of the rows' weights) in `f64`, for careful rows (rows whose scores are
+    /// computed in `f64`).
     pub(super) bases: Vec<f64>,
-    /// For each row, the factor by which a power of two is multiplied to become a softmax weight; 0 for rows that read
-    /// no key.
+    /// For each row, the `factor` in the row's softmax weights, which are `2^(score - base) * factor`; 0 for rows that
+    /// read no key.
     pub(super) factors: Vec<f32>,
-    /// For each row, the sum of `dout * out`: multiplied by the row's factor, or unchanged if the path multiplies pairs
-    /// of `bf16`.
+    /// For each row, the sum of `dout * out`. The sum is multiplied by the row's entry of `factors`, except on a
+    /// processor path that multiplies pairs of `bf16`.
     pub(super) deltas: Vec<f32>,
-    /// The mask bits of a block, one word for each row.
+    /// The mask bits of the current block of keys, one word for each row. Bit 0 is the first key of the block.
     pub(super) words: Vec<u64>,
     /// The partial gradients of the queries, `[rows][k_width]`.
     pub(super) sums: Vec<S::V>,
@@ -46,7 +47,8 @@ pub(super) struct Queries<S: Simd> {
     pub(super) non_finite: bool,
 }
 
-/// The rows of [`Queries`] as pairs of `bf16`; empty if the path multiplies `f32` numbers.
+/// The rows of [`Queries`] as pairs of `bf16` numbers, in two arrangements: pairs of neighbouring numbers of one row,
+/// and pairs of the same component of neighbouring rows. Empty on processor paths that multiply `f32` numbers.
 pub(super) struct QueryPairs<S: Simd> {
     /// Pairs of neighbouring components of a query, `[rows][words]`.
     pub(super) q: Vec<S::V>,
@@ -65,8 +67,8 @@ impl<S: Simd> QueryPairs<S> {
         QueryPairs { q, dout, q_rows, dout_rows }
     }
 
-    /// Combines `count` rows of `q` and of `dout` into pairs of `bf16`. `odd` is 1 if the first row has an odd index,
-    /// otherwise 0.
+    /// Combines the numbers of `count` rows of `q` and of `dout` into pairs of `bf16`: neighbouring numbers of each
+    /// row, and the same components of neighbouring rows. `odd` is 1 if the first row has an odd index, otherwise 0.
     #[inline(always)]
     fn fill(&mut self, s: S, [q, dout]: [&[S::V]; 2], Widths { k, v }: Widths, count: usize, odd: usize) {
         let arrays = [(q, k, &mut self.q, &mut self.q_rows), (dout, v, &mut self.dout, &mut self.dout_rows)];
@@ -81,7 +83,7 @@ impl<S: Simd> QueryPairs<S> {
     }
 }
 
-/// The maximum number of query rows in a part.
+/// The maximum number of query rows that are processed together.
 const MOST: usize = ROWS + 1;
 
 impl<S: Simd> Queries<S> {
@@ -107,8 +109,8 @@ impl<S: Simd> Queries<S> {
         }
     }
 
-    /// Copies query rows `rows`, at most `MOST`, and the gradients of their outputs into all memory layouts. `head` is
-    /// `[batch row, head]`.
+    /// Copies the query rows `rows` (at most `MOST` rows) and the gradients of their outputs into all memory layouts.
+    /// `head` is `[batch row, head]`.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
         s.run(Fill { into: self, context, head, rows });

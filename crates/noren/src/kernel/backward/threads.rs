@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Calls `work` on up to `threads` threads, including the current one.
 ///
-/// A call of `work` may wait for another thread that has begun `work` earlier. A thread that is already inside of
-/// `work` must therefore not begin `work` again, which could happen while a user's closure waits for the thread pool.
+/// A call of `work` may wait for another thread that has begun `work` earlier. Therefore a thread that is in a call of
+/// `work` must not begin a second call of `work`. This could happen if a closure of the user waits for the thread pool,
+/// because a waiting thread of a pool runs other tasks.
 pub(super) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
     struct Leave(bool);

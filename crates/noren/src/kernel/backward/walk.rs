@@ -1,5 +1,5 @@
-//! Computations row by row: the numbers of each row before gradients are added ([`RowStats`]), and the gradients of
-//! score modifiers afterwards.
+//! Two computations over query rows: the [`RowStats`] of each row, before the gradients of queries, keys and values are
+//! computed, and the gradients of score modifiers, afterwards.
 
 use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
 use super::context::{CAREFUL, Context, RowStats, pieces};
@@ -21,7 +21,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) sinks: Option<&'a mut [f32]>,
 }
 
-/// The score modifier whose gradient an array of [`Wanted`] receives.
+/// The score modifier to which a requested gradient belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gradient {
     Bias,
@@ -29,8 +29,9 @@ pub(crate) enum Gradient {
     Soft,
 }
 
-/// Returns the base, factor and delta of all query rows. Those of careful rows are incomplete until `refine` computes
-/// them.
+/// Returns the [`RowStats`] of each query row, `[batch, heads, q_len]`: the integer base and the factor of the row's
+/// softmax weights, and `delta`, the sum of `dout * out`. The stats of careful rows (rows whose log-sum-exp has a large
+/// absolute value) are incomplete until `refine` computes them.
 pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     let [batch, heads, q_len, v_dim] = context.out.shape();
     let mut all = vec![RowStats::default(); batch * heads * q_len];
@@ -61,8 +62,8 @@ pub(super) fn stats(context: &Context<'_>, threads: usize) -> Vec<RowStats> {
     all
 }
 
-/// Returns the dot product of `a` and `b`. The product at index `i` is added to sum `i % 8` of eight sums, so that
-/// compilers can use vectors.
+/// Returns the dot product of `a` and `b`. The products are added to eight separate sums, so that compilers can use
+/// vectors; the product at index `i` is added to sum `i % 8`.
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.chunks(8).zip(b.chunks(8)) {
@@ -88,15 +89,15 @@ impl<S: Simd> Scratch<S> {
     }
 }
 
-/// A traversal of the cells of some query rows of one head. It has three nested loops: over runs of keys, over rows,
-/// and over blocks of keys.
+/// A traversal of the cells of some query rows of one head, with three nested loops: over ranges of keys (as many as an
+/// item has), over query rows, and over blocks of keys.
 struct Walk<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     scratch: &'a mut Scratch<S>,
     /// The head to visit, as `[batch row, head]`.
     head: [usize; 2],
     rows: Range<usize>,
-    /// The kind of gradients to compute. If `None`, only the matrix products are computed, without weights and
+    /// The quantity whose gradients are computed. If `None`, only the matrix products are computed, without weights and
     /// gradients of cells.
     of: Option<Of>,
     visit: &'a mut dyn FnMut(RowCells<'_, S>),
@@ -106,7 +107,7 @@ struct Walk<'a, 'b, S: Simd> {
 struct RowCells<'a, S: Simd> {
     keys: &'a Keys<S>,
     at: Place,
-    /// The mask bits of the row, one bit for each key; `None` if all cells are allowed.
+    /// The mask bits of the row, one bit for each key of the block; `None` if all cells are allowed.
     word: Option<u64>,
     /// The entries of [`Tables::grads`] for this row: one value for each key of the block, from its first key
     /// (`at.key`) on.
@@ -179,17 +180,21 @@ impl<S: Simd> Walk<'_, '_, S> {
     }
 }
 
-/// The softmax of a careful row over the blocks of keys that were read so far.
+/// The running softmax of a careful row (a row that is computed in `f64`): the sums over the keys that were read so
+/// far.
 #[derive(Clone, Copy)]
 struct Softmax {
-    /// The integer base of the weights `2^(score - base)`: an upper bound of the scores so far.
+    /// The integer base of the weights `2^(score - base)`: the maximum of the scores so far and of the sink, rounded
+    /// up.
     base: f64,
     sum: f64,
-    /// The sum over keys of the weight times the dot product of `dout` and the key's value.
+    /// The sum over keys of the product of the weight (after dropout) and `dout . v`, where `v` is the value of the
+    /// key.
     delta: f64,
 }
 
-/// Computes the bases, factors and deltas of careful rows in `f64`, and writes them to `context.stats`.
+/// Computes the [`RowStats`] of careful rows (rows whose log-sum-exp has a large absolute value) in `f64`, and writes
+/// them to `context.stats`. Changes nothing if `context.partial` is true.
 pub(super) fn refine<S: Simd>(s: S, context: &mut Context<'_>, threads: usize) {
     if context.partial {
         return;
@@ -278,14 +283,14 @@ pub(super) fn modifiers<S: Simd>(s: S, context: &Context<'_>, wanted: Wanted<'_>
     }
 }
 
-/// Returns the range of indices over which a gradient is summed in one dimension of size `len`. If `dim`, the size of
-/// the gradient in this dimension, is 1, returns all indices, otherwise only `at`.
+/// Returns the indices of one dimension of the cells over which a gradient is summed. In this dimension, the cells have
+/// the size `len`, and the gradient's array has the size `dim`. Returns `0..len` if `dim` is 1, otherwise only `at`.
 fn summed(dim: usize, at: usize, len: usize) -> Range<usize> {
     if dim == 1 { 0..len } else { at..at + 1 }
 }
 
-/// Computes the gradient of an array of biases or soft weights, and writes it to `array`. The gradient is summed over
-/// dimensions of 1. `of` selects the gradient that is computed for each cell.
+/// Computes the gradient of an array of biases or soft weights, and writes it to `array`. Where `array` has size 1 in a
+/// dimension, the gradient is summed over this dimension. `of` selects the gradient that is computed for each cell.
 fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let dims = array.shape();
@@ -318,7 +323,8 @@ fn dense<S: Simd>(s: S, context: &Context<'_>, of: Of, array: SharedRows<'_>, th
     });
 }
 
-/// Computes the gradient of the table of a relative bias, and writes it to `table`.
+/// Computes the gradient of the table of a relative bias (one entry for each distance of query and key), and writes it
+/// to `table`.
 fn relative<S: Simd>(s: S, context: &Context<'_>, table: SharedRows<'_>, threads: usize) {
     let [batch, heads, q_len, _] = context.q.shape();
     let [_, table_heads, _, width] = table.shape();

@@ -1,4 +1,4 @@
-//! The path for AVX2 with FMA and F16C: 8 lanes, 16 registers.
+//! The processor path for AVX2 with FMA and F16C: 8 lanes, 16 registers.
 
 use super::{Kernel, Lanes, Simd, Single};
 use crate::Isa;
@@ -10,7 +10,8 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
+    /// Returns the token that proves that the processor has the instructions of this processor path, or `None` if the
+    /// processor lacks them.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx2.detected().then_some(Avx2(()))
     }
@@ -32,7 +33,8 @@ macro_rules! op {
     };
 }
 
-/// Returns `a * 2^n`, computed with two exact factors `2^(n/2)`, so that only the last product is rounded.
+/// Returns `a * 2^n`: multiplies `a` twice, by two powers of two whose product is `2^n`. If the first product is a
+/// normal number, it is exact, and only the second product is rounded.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn scale(a: __m256, n: __m256) -> __m256 {
@@ -43,7 +45,8 @@ fn scale(a: __m256, n: __m256) -> __m256 {
     _mm256_mul_ps(_mm256_mul_ps(a, power(half)), power(rest))
 }
 
-/// Returns `a * 2^n` by adding `n` to the exponent of `a`, or 0 if the sum is below the exponents of normal numbers.
+/// Returns `a * 2^n`, computed by adding `n` to the exponent of `a`. Returns 0 for `n` below -125, where the product
+/// may not be a normal number.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn scale_power(a: __m256, n: __m256) -> __m256 {

@@ -1,7 +1,8 @@
 //! The paths for AVX-512: 16 lanes, 32 registers, and predicate registers that take mask bits directly.
 //!
 //! There are two paths: one for every processor with AVX-512, and one that also uses AVX512-BF16 and multiplies pairs
-//! of `bf16` with one instruction. The paths do not differ otherwise, so their `f32` results have the same bits.
+//! of `bf16` with one instruction. All other operations are the same in both paths, so their `f32` results have the
+//! same bits.
 
 use super::{Kernel, Lanes, Pairs, Simd, Single};
 use crate::Isa;
@@ -17,14 +18,16 @@ pub(crate) struct Avx512(());
 pub(crate) struct Avx512Bf16(());
 
 impl Avx512 {
-    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
+    /// Returns the token that proves that the processor has the instructions of this processor path, or `None` if the
+    /// processor lacks them.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512.detected().then_some(Avx512(()))
     }
 }
 
 impl Avx512Bf16 {
-    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
+    /// Returns the token that proves that the processor has the instructions of this processor path, or `None` if the
+    /// processor lacks them.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
     }
@@ -33,8 +36,8 @@ impl Avx512Bf16 {
 // SAFETY: `__m512` is sixteen `f32` values.
 unsafe impl Lanes for __m512 {}
 
-/// Transposes 16 vectors of 16 numbers in three steps: pairs, then groups of four inside 128-bit lanes, then the
-/// 128-bit lanes.
+/// Transposes 16 vectors of 16 numbers in three steps: first pairs of numbers, then groups of four numbers (the 128-bit
+/// blocks of a vector), then whole 128-bit blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
 fn transpose(rows: &mut [__m512; 16]) {
@@ -68,8 +71,9 @@ macro_rules! op {
     };
 }
 
-/// Implements a processor path. The arguments are the type that stands for the path, the processor features with which
-/// the path is compiled, the type that computes products of q and k, and the operations that only this path implements.
+/// Implements a processor path. The arguments are the type whose value proves that the processor supports the path, the
+/// processor features with which the path is compiled, the operand format ([`Single`] or [`Pairs`]), and the operations
+/// that only this path implements.
 macro_rules! path {
     ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
         impl Simd for $token {

@@ -1,9 +1,9 @@
 //! The vector operations that every kernel uses, and the processor paths that implement them.
 //!
-//! A zero-sized token for each processor path implements [`Simd`]. A token proves that the processor has the path's
-//! instructions: only its `detect` function returns one, after a check of the processor. Algorithms are written once,
-//! generic over [`Simd`], always inlined, and entered through [`Simd::run`]. Only this function of a path is compiled
-//! with the path's instructions.
+//! Each processor path has a zero-sized token type that implements [`Simd`]. A token proves that the processor has the
+//! path's instructions: only the `detect` function of the type creates a token, after a check of the processor.
+//! Algorithms are written once, generic over [`Simd`], and are inlined into [`Simd::run`], the only function that is
+//! compiled with the path's instructions.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -25,7 +25,7 @@ pub(crate) unsafe trait Lanes: Copy + Send + Sync + 'static {}
 
 /// An array of numbers of type `T` in memory.
 pub(crate) trait Chunk<T>: Copy {
-    /// Returns `numbers` as a slice of arrays of this type. Numbers after the last whole array are left out.
+    /// Returns `numbers` as a slice of arrays. Numbers after the last whole array are left out.
     fn chunks(numbers: &[T]) -> &[Self];
 
     /// Returns the numbers of the array.
@@ -44,7 +44,7 @@ impl<T: Copy, const N: usize> Chunk<T> for [T; N] {
     }
 }
 
-/// A type of numbers that kernels read from memory and widen to `f32` in registers.
+/// A number type in memory. Kernels read such numbers and widen them to `f32` in registers.
 pub(crate) trait Number: Copy + 'static {
     /// Returns the numbers of an array as a vector of `f32`.
     fn widen<S: Simd>(s: S, from: &S::Array<Self>) -> S::V;
@@ -86,7 +86,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     type V: Lanes;
     /// `LANES` numbers of type `T` in memory.
     type Array<T: Copy>: Chunk<T>;
-    /// The format of operands ([`Single`] or [`Pairs`]) that a forward or backward pass uses on this path.
+    /// The format of operands ([`Single`] or [`Pairs`]) that a forward or backward pass uses on this processor path.
     type Product: Product;
     /// The number of values in a vector, a divisor of 64.
     const LANES: usize;
@@ -96,7 +96,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The number of vectors in a row of the register tile, at most 4.
     const VECTORS: usize;
 
-    /// Runs `kernel`, compiled with the instructions of this path.
+    /// Runs `kernel`, compiled with the instructions of this processor path.
     fn run<K: Kernel<Self>>(self, kernel: K);
     /// Returns a vector with `value` in every lane.
     fn splat(self, value: f32) -> Self::V;
@@ -110,19 +110,20 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns `a * b + c`. If the path has a fused instruction, the result is rounded once. Otherwise, the product is
-    /// rounded, and then the sum.
+    /// Returns `a * b + c`. If the processor path has a fused instruction, the result is rounded once. Otherwise, the
+    /// product is rounded, and then the sum.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// Returns the larger value of each lane; `b` if one of the two is NaN.
+    /// Returns the larger of `a` and `b` in each lane; the lane of `b` if one of the two values is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Returns the smaller value of each lane; `b` if one of the two is NaN.
+    /// Returns the smaller of `a` and `b` in each lane; the lane of `b` if one of the two values is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns the nearest integer of each lane, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// Returns `a * 2^n` for integer-valued `n`, rounded once. A path may treat `n` below -250 as -250.
+    /// Returns `a * 2^n` for integer-valued `n`. The result is rounded once if `a * 2^(n/2)` is a normal number,
+    /// otherwise at most twice. A processor path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
-    /// Returns `a * 2^n`. `n` must be integer-valued, and `a` must be NaN or from 0.5 to 2. A path may return 0 if the
-    /// product is below the normal range of `f32`.
+    /// Returns `a * 2^n`. `n` must be integer-valued, and `a` must be NaN or from 0.5 to 2. A processor path may return
+    /// 0 if the product is below the normal range of `f32`.
     #[inline(always)]
     fn scale_power(self, a: Self::V, n: Self::V) -> Self::V {
         self.scale(a, n)
@@ -166,8 +167,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         out
     }
 
-    /// Returns, for each lane, `c` plus two products: that of the lower numbers and that of the upper numbers of `a`
-    /// and `b`. A lane of `a` or `b` is a *pair*: two `bf16` numbers, one in the lower and one in the upper half.
+    /// Returns `a.low * b.low + a.high * b.high + c` for each lane. A lane of `a` or `b` is a *pair*: two `bf16`
+    /// numbers, one in the lower half (`low`) and one in the upper half (`high`) of the 32 bits.
     ///
     /// The two additions may be rounded separately or together, and numbers below the normal range of `f32` may count
     /// as 0.
@@ -188,8 +189,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         each(&mut high, |bits| bits & 0xffff_0000);
         [low, high]
     }
-    /// Returns pairs of `bf16`, each made of lane `i` of `low` and lane `i` of `high`, rounded to nearest, ties to
-    /// even.
+    /// Returns pairs of `bf16`. Lane `i` of the result has lane `i` of `low` in its lower half and lane `i` of `high`
+    /// in its upper half, rounded to nearest, ties to even.
     #[inline(always)]
     fn pair(self, low: Self::V, high: Self::V) -> Self::V {
         let mut pairs = low;
@@ -216,26 +217,27 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 }
 
 /// The format in which the operands of a matrix product are stored: as *words*, each one `f32` or a pair of `bf16`. An
-/// array of words has the type of an array of `f32`, also if its bits are pairs.
+/// array of words has the type of an array of `f32`, even if its words are pairs.
 pub(crate) trait Product: Copy + Send + Sync + 'static {
-    /// The number of values in a word: 1, or 2 for a pair. This is also the number of products that one instruction
-    /// adds to a lane.
+    /// The number of values in a word, the unit in which operands are stored: 1, or 2 for a pair. This is also the
+    /// number of products that one instruction adds to a lane.
     const TERMS: usize;
 
-    /// Returns, for each lane, `c` plus the products of the values in the words of `a` and `b`.
+    /// Returns, for each lane, `c` plus the products of the values in the words (single numbers, or pairs) of `a` and
+    /// `b`.
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
 
-    /// Returns the number of words that hold `numbers` values.
+    /// Returns the number of words (each with [`TERMS`](Self::TERMS) values) that hold `numbers` values.
     fn words(numbers: usize) -> usize {
         numbers.div_ceil(Self::TERMS)
     }
 }
 
-/// The operand format in which a word is one `f32`.
+/// The operand format in which a word (the unit in which operands are stored) is one `f32` number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single;
 
-/// The operand format in which a word is a pair of `bf16`.
+/// The operand format in which a word (the unit in which operands are stored) is a pair of `bf16` numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pairs;
 
@@ -257,8 +259,8 @@ impl Product for Pairs {
     }
 }
 
-/// Returns the number of keys in a lane group: `LANES`, or `2 * LANES` if a word is a pair of `bf16`. The weights of
-/// one row and a lane group then fill whole vectors, also as pairs of neighbouring keys.
+/// Returns the number of keys in a lane group: `LANES`, or `2 * LANES` if a word is a pair of `bf16`. With this number,
+/// the weights of a row for a lane group fill whole vectors, even if the weights of neighbouring keys form pairs.
 pub(crate) const fn group<S: Simd, P: Product>() -> usize {
     S::LANES * P::TERMS
 }
@@ -274,8 +276,8 @@ pub(crate) fn f16_value(bits: u16) -> f32 {
     f32::from_bits(size.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// Returns a pair of `bf16`: the `bf16` nearest to `low` in the lower half, and the one nearest to `high` in the upper
-/// half.
+/// Returns a pair of `bf16` in the 32 bits of an `f32`: the lower half has the `bf16` nearest to `low`, and the upper
+/// half has the `bf16` nearest to `high`.
 #[inline(always)]
 pub(crate) fn pair_up(low: f32, high: f32) -> f32 {
     f32::from_bits(bf16_bits(low) >> 16 | bf16_bits(high) & 0xffff_0000)
@@ -353,7 +355,8 @@ pub(crate) fn try_zeroed<V: Lanes>(len: usize) -> Option<Vec<V>> {
 mod tests {
     use super::*;
 
-    /// Widens every number of 16 bits with the path `s`, and compares the result with that of the crate `half`.
+    /// Widens every 16-bit number to `f32` with the processor path `s`, and compares the results with those of the
+    /// crate `half`.
     fn check_all<S: Simd, T: Number>(s: S, number: fn(u16) -> T, expected: fn(T) -> f32) {
         let all: Vec<T> = (0..=u16::MAX).map(number).collect();
         for chunk in S::Array::<T>::chunks(&all) {

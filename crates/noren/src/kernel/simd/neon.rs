@@ -1,4 +1,4 @@
-//! The path for NEON, which every 64-bit ARM processor has: 4 lanes, 32 registers.
+//! The processor path for NEON, which every 64-bit ARM processor has: 4 lanes, 32 registers.
 
 use super::{Kernel, Lanes, Simd, Single};
 use crate::Isa;
@@ -11,7 +11,8 @@ use std::arch::asm;
 pub(crate) struct Neon(());
 
 impl Neon {
-    /// Returns the token of this path if the processor has the path's instructions, otherwise `None`.
+    /// Returns the token that proves that the processor has the instructions of this processor path, or `None` if the
+    /// processor lacks them.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Neon.detected().then_some(Neon(()))
     }
@@ -33,7 +34,8 @@ macro_rules! op {
     };
 }
 
-/// Returns `a * 2^n`, computed with two exact factors `2^(n/2)`, so that only the last product is rounded.
+/// Returns `a * 2^n`: multiplies `a` twice, by two powers of two whose product is `2^n`. If the first product is a
+/// normal number, it is exact, and only the second product is rounded.
 #[inline]
 #[target_feature(enable = "neon")]
 fn scale(a: float32x4_t, n: float32x4_t) -> float32x4_t {

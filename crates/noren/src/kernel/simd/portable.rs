@@ -1,11 +1,13 @@
-//! The portable path in plain Rust: arrays of 8 values, which the compiler turns into the vectors of the target.
+//! The portable processor path in plain Rust. Its vectors are arrays of 8 values, which the compiler turns into the
+//! vectors of the target processor.
 //!
-//! No operation has a branch or a call for one lane, because the compiler would then compute each lane alone. The x86-64
-//! baseline has 16 registers of 4 values, no fused multiply-add and no instruction that rounds.
+//! No operation has a branch or a function call for a single lane, because the compiler would then not use vectors. The
+//! operations are written for processors such as the x86-64 baseline, which has 16 registers of 4 values, no fused
+//! multiply-add and no instruction that rounds to an integer.
 
 use super::{Kernel, Lanes, Simd, Single};
 
-/// The token of the portable path, which every processor can run.
+/// The token of the portable processor path, which every processor can run.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
@@ -31,8 +33,8 @@ fn map(a: Eight, f: impl Fn(f32) -> f32) -> Eight {
     zip(a, a, |x, _| f(x))
 }
 
-/// The number that is used for rounding: adding `MAGIC` to a number below 2^22 in absolute value rounds it to an
-/// integer, ties to even.
+/// A number for rounding to integers. The sum of `MAGIC` and a number below 2^22 in absolute value has no bits for
+/// fractions, so the number is rounded to an integer, ties to even.
 const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// Returns the integer-valued `n` as an `i32`, limited to -250..=250. NaN gives -250.

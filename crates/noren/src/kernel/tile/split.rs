@@ -1,11 +1,12 @@
-//! The computation of one tile by several threads, for calls over a key-value cache with so few tiles that some threads
-//! would have no work.
+//! The computation of one tile by several threads together. It is used for calls over a key-value cache that have so
+//! few tiles that some threads would have no work.
 //!
-//! The threads first divide the keys and compute scores. Then the maximum of each row is known, and the scores become
-//! weights. Last, the threads divide the columns of the values and add the weighted values. Each number of the output
-//! therefore adds keys in ascending order, as in the computation by one thread. The computation by one thread uses
-//! weights relative to the maximum so far, and multiplies earlier sums by a power of two when the maximum rises. Maxima
-//! are integers, so this causes no rounding, and both computations give the same bits.
+//! In the first step, each thread computes the scores of some keys. Then the maximum of each row is known, and in the
+//! second step each thread turns the scores of some keys into weights. In the last step, each thread adds the weighted
+//! values in some columns. Each number of the output is therefore a sum over keys in ascending order, as in the
+//! computation by one thread. One thread alone uses weights relative to the maximum so far, and multiplies earlier sums
+//! by a power of two when the maximum rises. Maxima are integers, so these products are exact, and both computations
+//! give the same bits.
 
 use super::TileKernel;
 use crate::kernel::blocks::KeyBlock;
@@ -16,25 +17,26 @@ use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
 use crate::kernel::store::Reads;
 use std::ops::Range;
 
-/// The maximum number of rows of a tile that several threads compute together. All scores of such a tile are in memory
-/// at once.
+/// The maximum number of rows of a tile that several threads compute together. The number is small because all scores
+/// of such a tile are in memory at the same time.
 pub(crate) const MOST_ROWS: usize = 32;
 
-/// First the scores, later the weights, of all rows of a tile for some of its blocks of keys.
+/// Some blocks of keys of a tile, with the scores (later the weights) of all rows of the tile for these keys.
 pub(crate) struct Part<S: Simd> {
     blocks: Vec<KeyBlock>,
     /// First the scores, later the weights, `[blocks][rows][WIDE]`.
     scores: Vec<S::V>,
-    /// Mask words, `[blocks][rows]`. In blocks whose cells are all allowed, all bits are set.
+    /// Mask words, `[blocks][rows]`, one bit for each key. If all cells of a block are allowed, all bits of its words
+    /// are set.
     words: Vec<u64>,
-    /// The maximum score of each row in these blocks, rounded up to an integer.
+    /// The maximum score of each row in the blocks of this part, rounded up to an integer.
     maxima: Vec<f32>,
 }
 
 /// One step of the computation of a tile by several threads.
 pub(crate) enum Task<'c, S: Simd> {
-    /// Divides the blocks of keys of the tile into parts. The fields are the maximum number of parts, and the list that
-    /// receives the parts.
+    /// Divides the blocks of keys of the tile into parts (each with some consecutive blocks). The fields are the
+    /// maximum number of parts, and the list to which the parts are added.
     Cut(usize, &'c mut Vec<Part<S>>),
     Score(&'c mut Part<S>),
     /// Turns the scores of a part (some blocks of keys of the tile) into weights. The slice has the maximum of each row
@@ -43,8 +45,9 @@ pub(crate) enum Task<'c, S: Simd> {
     /// Adds the weighted values of a range of columns. The fields are the parts (each with the weights of some blocks
     /// of keys), the range of columns in vectors, and the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
-    /// Adds the weights of each row, combines the columns and writes the rows. The fields are the parts (each with the
-    /// weights of some blocks of keys), the maximum of each row, and the sums of each range of columns.
+    /// Adds the weights of each row, combines the sums of all ranges of columns, and writes outputs and log-sum-exps.
+    /// The fields are the parts (each with the weights of some blocks of keys), the maximum of each row, and the sums
+    /// of each range of columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
@@ -79,8 +82,8 @@ impl<S: Simd> Part<S> {
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     const PER_ROW: usize = WIDE / S::LANES;
 
-    /// Returns two ranges within `block`, `(lane groups, words of weights)`, which contain all keys that a register
-    /// tile reads. `words` has the mask bits of the rows of the register tile.
+    /// Returns two ranges in `block` that contain all keys that a register tile reads: `(range of lane groups, range of
+    /// words of weights)`. `words` has the mask bits of the rows of the register tile.
     fn needed(words: &[u64], block: &KeyBlock) -> (Range<usize>, Range<usize>) {
         let keys = match words.iter().fold(0, |or, word| or | word) {
             0 => 0..0,
@@ -104,7 +107,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         parts.extend(blocks.chunks(each).map(part));
     }
 
-    /// Computes the scores of all rows of the tile for the blocks of keys of `part`. Hidden cells get minus infinity.
+    /// Computes the scores of all rows of the tile for the blocks of keys of `part`. The scores of hidden cells become
+    /// minus infinity.
     #[inline(always)]
     fn score(&mut self, s: S, part: &mut Part<S>) {
         self.start(s);
@@ -159,7 +163,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Turns the scores of `part` into weights. `maxima` has the maximum of each row over all parts of the tile.
+    /// Turns the scores of `part` (some blocks of keys of the tile) into weights. `maxima` has the maximum of each row
+    /// over all parts of the tile.
     #[inline(always)]
     fn weigh_part(&mut self, s: S, part: &mut Part<S>, maxima: &[f32]) {
         self.start(s);
@@ -178,8 +183,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Adds the values, multiplied by the weights in `parts`, into `acc`, for the columns `columns`, counted in
-    /// vectors.
+    /// Multiplies values by the weights in `parts` (each with the weights of some blocks of keys), and writes the sums
+    /// over keys to `acc`. Computes only the columns `columns`, a range of vectors of each row.
     #[inline(always)]
     fn accumulate(&mut self, s: S, parts: &[Part<S>], columns: Range<usize>, acc: &mut Vec<S::V>) {
         let (rows, v_width) = (self.row_count(), self.source.v_width());
@@ -226,8 +231,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Adds the weights in `parts` for each row, combines the sums of all ranges of columns, and calls
-    /// [`finish`](TileKernel::finish).
+    /// Adds the weights in `parts` (each with the weights of some blocks of keys) for each row, combines the sums of
+    /// all ranges of columns, and calls [`finish`](TileKernel::finish).
     #[inline(always)]
     fn put_together(&mut self, s: S, parts: &[Part<S>], maxima: &[f32], columns: &[(Range<usize>, Vec<S::V>)]) {
         self.start(s);
@@ -260,7 +265,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     }
 }
 
-/// Rounds the weights of a row to pairs of `bf16`, which are written to the first half of `weights`.
+/// Rounds the weights of a row to `bf16`, combines the weights of neighbouring keys into pairs, and writes the pairs to
+/// the first half of `weights`.
 #[inline(always)]
 fn pair_weights<S: Simd>(s: S, weights: &mut [S::V]) {
     for pair in 0..weights.len() / 2 {
