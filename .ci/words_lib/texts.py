@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import enclosing
 import javascript
 import placeholders
 import rust
@@ -45,6 +46,7 @@ class Text:
     item: str = ""
     owner: str = ""
     filled: str = ""
+    about: str = ""
 
     def plain(self) -> str:
         """Returns the text without code; every character keeps its place."""
@@ -131,7 +133,7 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
     _, code = rust.without_comments(text)
     starts = [0] + [found.end() for found in re.finditer("\n", text)]
     tests = [(0, len(text))] if tree.is_test(path) else list(tests_of(code))
-    comments, at = [], 0
+    comments, messages, at = [], [], 0
     while found := rust.TOKEN.search(text, at):
         start, token = found.start(), found[0]
         at = found.end()
@@ -144,8 +146,9 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
             body = ESCAPED_NEWLINE.sub(lambda gap: rust.blank(gap[0]), STRING_BODY.sub("", token))
             if is_message(body):
                 filled = placeholders.of_rust(body, code, text, found.end())
-                yield Text(path, bisect_right(starts, start), "message", body, filled=filled)
+                messages.append((start, Text(path, bisect_right(starts, start), "message", body, filled=filled)))
     bodies = sorted(owners(code, text))
+    items = []
     for start, comment in joined(comments, text):
         doc = comment.startswith(DOC_MARKS) and not comment.startswith("////")
         item = owner = ""
@@ -153,7 +156,19 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
             inner = comment.startswith(("//!", "/*!"))
             item = f"mod {module(path)}" if inner else signature(code, text, start + len(comment))
             owner = "" if inner else "::".join([module(path), *(name for first, end, name in bodies if first < start < end)])
+            if not inner:
+                items.append(enclosing.Item(start, rust.end_of_item(code, start + len(comment)), item, unmarked(comment), owner))
         yield Text(path, bisect_right(starts, start), "doc" if doc else "comment", unmarked(comment), item, owner)
+    yield from placed(messages, items, module(path))
+
+
+def placed(messages: list[tuple[int, Text]], items: list[enclosing.Item], module: str) -> Iterator[Text]:
+    """Gives messages, each with the documented item that contains it."""
+    for start, message in messages:
+        message.owner = module
+        if item := enclosing.innermost(items, start):
+            message.item, message.owner, message.about = item.signature, item.owner, item.documentation
+        yield message
 
 
 def tests_of(code: str) -> Iterator[tuple[int, int]]:
@@ -182,6 +197,7 @@ def of_python(path: str, text: str) -> Iterator[Text]:
     classes = {id(part): node.name for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
     lines = text.splitlines()
     silent = set()
+    items, messages = [], []
     for node in nodes:
         if isinstance(node, ast.JoinedStr):
             silent.update(map(id, node.values))
@@ -193,6 +209,8 @@ def of_python(path: str, text: str) -> Iterator[Text]:
                 item = " ".join(" ".join(lines[node.lineno - 1 : max(first.lineno - 1, node.lineno)]).split())
             owner = ".".join(part for part in (python_module(path), classes.get(id(node))) if part)
             yield Text(path, first.lineno, "doc", first.value.value, item, owner)
+            if not isinstance(node, ast.Module):
+                items.append(enclosing.Item(node.lineno - 1, node.end_lineno + 1, item, first.value.value, owner))
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and id(node.value) not in silent:
             if isinstance(node.value.value, str):
                 silent.add(id(node.value))
@@ -206,7 +224,8 @@ def of_python(path: str, text: str) -> Iterator[Text]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent:
             value = filled = node.value
         if value is not None and is_message(value):
-            yield Text(path, node.lineno, "message", value, filled=filled)
+            messages.append((node.lineno, Text(path, node.lineno, "message", value, filled=filled)))
+    yield from placed(messages, items, python_module(path))
     yield from of_python_comments(path, text)
 
 
@@ -226,10 +245,13 @@ def of_javascript(path: str, text: str) -> Iterator[Text]:
     """Gives the comments and, outside tests, messages of a JavaScript file."""
     kept, code = javascript.without_comments(text)
     comments = [(found.start(), found[0]) for found in re.finditer(r"//[^\n]*|/\*.*?\*/", text, re.S) if not kept[found.start()].strip()]
+    items, messages = [], []
     for start, comment in joined(comments, text):
         doc = comment.startswith("/**")
         item = signature(code, text, start + len(comment)) if doc else ""
         owner = path.rsplit("/", 1)[-1] if doc else ""
+        if item:
+            items.append(enclosing.Item(start, rust.end_of_item(code, start + len(comment)), item, unmarked(comment), owner))
         yield Text(path, text.count("\n", 0, start) + 1, "doc" if doc else "comment", unmarked(comment), item, owner)
     if tree.is_test(path) or path.endswith(".test.mjs"):
         return
@@ -247,7 +269,8 @@ def of_javascript(path: str, text: str) -> Iterator[Text]:
             continue
         body, filled = (one.strip("\"'`").replace("\\n", "  ").replace("\\`", "`") for one in (body, filled))
         if is_message(body):
-            yield Text(path, text.count("\n", 0, start) + 1, "message", body, filled=filled)
+            messages.append((start, Text(path, text.count("\n", 0, start) + 1, "message", body, filled=filled)))
+    yield from placed(messages, items, path.rsplit("/", 1)[-1])
 
 
 def of_html(path: str, text: str) -> Iterator[Text]:
