@@ -1,5 +1,4 @@
 //! All tests of the crate, in one program: a file is a module, `cargo test -p noren-ranks --test all MODULE::` runs one.
 
 mod common;
-mod mpi;
 mod threads;

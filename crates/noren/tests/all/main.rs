@@ -11,7 +11,6 @@ mod dropout;
 mod dtypes;
 mod errors;
 mod hidden_keys;
-mod ndarray;
 mod one_call;
 mod partial;
 mod random_masks;

@@ -1,5 +1,4 @@
 //! Arrays of the crate ndarray as inputs and outputs: in any order of axes, reversed, sliced with gaps, and broadcast.
-#![cfg(feature = "ndarray")]
 
 use ndarray::{Array4, ArrayD, ArrayView4, ArrayViewMut4, Axis, Ix4, s};
 use noren::{Attend, Error, IntoView, View, ViewMut, attend};

@@ -2,9 +2,11 @@
 //! gone.
 //!
 //! Each test runs this program again under `mpirun`, where `rank` is the only test that runs.
-#![cfg(feature = "mpi")]
 
-use crate::common::{World, disagreements_are_reported, everything_agrees};
+#[path = "all/common.rs"]
+mod common;
+
+use common::{World, disagreements_are_reported, everything_agrees};
 use noren_mask::Shape;
 use noren_ranks::{Link, Mpi, Options, Split};
 use std::process::{Command, Output};
@@ -51,7 +53,7 @@ fn job(ranks: usize, task: &str) -> (Output, Duration) {
     let output = mpirun
         .args(["--oversubscribe", "--allow-run-as-root", "-n", &ranks.to_string()])
         .arg(std::env::current_exe().expect("a program"))
-        .args(["--exact", "mpi::rank", "--ignored", "--nocapture"])
+        .args(["--exact", "rank", "--ignored", "--nocapture"])
         .env(TASK, task)
         .env("RAYON_NUM_THREADS", "1")
         .output()
