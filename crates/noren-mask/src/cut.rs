@@ -32,9 +32,8 @@ const SMALL_CLASS: u32 = 16;
 /// The maximum number of runs (consecutive queries or keys) in an order. Orders with more runs cost more than they
 /// save.
 const MOST_RUNS: u64 = 4096;
-/// The maximum number of residue classes of keys (keys whose positions are equal modulo a number) in an order whose
-/// tiles read keys of several classes. The limit exists because planning computes the keys of such a tile once per
-/// class.
+/// If a tile may read keys of several residue classes (keys whose positions are equal modulo a number), the order of
+/// keys may have at most this number of classes: planning computes the keys of such a tile once for each class.
 const MOST_SHARED_CLASSES: u32 = 64;
 /// Planning with [`Reorder::Auto`] reorders keys only if this lowers the cost of the plan by at least `1 / GAIN` (an
 /// eighth).

@@ -36,7 +36,7 @@ impl<T: Element> Local<'_, T> {
             if values.len() != shape.iter().product::<usize>() || shape[3] == 0 {
                 let (given, owned) = (values.len(), owned());
                 return Err(Error::Input(format!(
-                    "{name} has {given} values, but the shape {shape:?} is expected, with a last dimension of at least 1: {owned}"
+                    "{name} has {given} values, but the shape {shape:?} is expected, and its last dimension must be at least 1: {owned}"
                 )));
             }
         }

@@ -23,8 +23,8 @@ const length = (now, len) => (isSelf(now) && len > 0 && len <= 1 << 22 ? [shape(
 const own = (name) => (name ? `\`${name}\`` : "The mask");
 
 /**
- * Returns the repair that shows the last state without an error; if `last` is null, returns the repair that shows the mask `causal`. `last`
- * is a part of the page's state and may also have a `title` for the button.
+ * Returns a repair (a button beside an error message that changes the page's state). The button shows the last state without an error,
+ * `last`; if `last` is null, it shows the mask `causal`. `last` is a part of the page's state and may also have a `title` for the button.
  */
 export function back(last) {
   if (!last) return { title: "start with causal", patch: START };

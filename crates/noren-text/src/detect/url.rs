@@ -38,8 +38,8 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
 }
 
 /// `rest` is the text after `://`. Returns the number of bytes of `rest` up to and including its last `@`; 0 if there
-/// is no `@`. The text before the `@` may be a user name and a password. The search for `@` ends at white space, `"`,
-/// `<` or `>`, and after a single quote or backtick that no letter or digit follows.
+/// is no `@`. The text before the `@` may be a user name and a password. The search for `@` stops at the first white
+/// space, `"`, `<` or `>`. It also stops behind the first single quote or backtick that no letter or digit follows.
 fn user(rest: &str) -> usize {
     let (mut end, mut quoted) = (0, false);
     for (at, c) in rest.char_indices().take(LONGEST_USER) {

@@ -53,8 +53,8 @@ impl Task for Count<'_> {
     }
 }
 
-/// Returns the number of cells that the forward pass computes for `job` (query rows that one thread computes): the sum
-/// of the numbers of both matrix products. `key_range` contains all keys that the job reads.
+/// Returns the number of cells that the forward pass computes for `job` (query rows that one thread computes). A cell
+/// that both matrix products compute counts twice. `key_range` contains all keys that the job reads.
 fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: &Job) -> u64 {
     let pattern = &plan.patterns()[job.pattern];
     let lanes = group::<S, P>();

@@ -348,9 +348,9 @@ impl Far<'_> {
         }
     }
 
-    /// Computes the same sums as [`accumulate_columns`], for one register tile. A few keys are added at a time, while
-    /// the values of the next keys are prefetched. For the last keys of the block, these are the values after the
-    /// block.
+    /// Computes the same sums as [`accumulate_columns`], for one register tile. The weighted values of a few keys are
+    /// added at a time, while the values of the next keys are prefetched. With the last keys of the block, the values
+    /// after the block are prefetched.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`
     pub(crate) fn accumulate<S: Simd, P: Product>(

@@ -45,9 +45,9 @@ pub(crate) enum Task<'c, S: Simd> {
     /// Adds the weighted values of a range of columns. The fields are the parts (each with the weights of some blocks
     /// of keys), the range of columns in vectors, and the memory for the sums.
     Accumulate(&'c [Part<S>], Range<usize>, &'c mut Vec<S::V>),
-    /// Adds the weights of each row, combines the sums of all ranges of columns, and writes outputs and log-sum-exps.
-    /// The fields are the parts (each with the weights of some blocks of keys), the maximum of each row, and the sums
-    /// of each range of columns.
+    /// Adds the weights of each row, combines the sums of all ranges of output columns, and writes outputs and
+    /// log-sum-exps. The fields are the parts (each with the weights of some blocks of keys), the maximum of each row,
+    /// and the sums of each range of output columns.
     Finish(&'c [Part<S>], &'c [f32], &'c [(Range<usize>, Vec<S::V>)]),
 }
 
