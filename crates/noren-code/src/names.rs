@@ -15,7 +15,8 @@ const RESERVED: &str = "and as assert async await b batch bool break class conti
 /// The reserved names that are allowed for arrays of score modifiers.
 const ARRAYS: [&str; 4] = ["bias", "relative", "soft", "sinks"];
 
-/// The names of variables that are already used.
+/// The names that new variables must not get: the reserved names, the names of variables, and `NAME_ranges` for each
+/// variable `NAME`.
 pub(crate) struct Names(HashSet<String>);
 
 impl Names {
@@ -23,7 +24,8 @@ impl Names {
         Names(RESERVED.split_whitespace().map(str::to_string).collect())
     }
 
-    /// Returns `name`; if `name` is already used, `name` with the first free number at its end, such as `causal_2`.
+    /// Returns `name`; if `name` is reserved or already used, `name` with the first free number at its end, such as
+    /// `causal_2`.
     pub(crate) fn fresh(&mut self, name: &str) -> String {
         let numbered = (2..).map(|n| format!("{name}_{n}"));
         // the code of a table may also use the name of its ranges

@@ -1,4 +1,4 @@
-//! [`Request`]: a mask with its shape, facts and conditions, and the target for which its code is written.
+//! [`Request`]: a mask with its shape, facts and program, and the target for which its code is written.
 
 use crate::Error;
 use crate::program::{Program, Uses};
@@ -10,7 +10,8 @@ const MOST_TILES: u64 = 1 << 20;
 /// Maximum number of steps of the search for a query that reads no key; a step takes 10 to 50 nanoseconds.
 const MOST_STEPS: u64 = 1 << 26;
 
-/// A mask with its shape, facts and conditions, and the target of its code.
+/// A mask with its shape and facts, its program (the cells as conditions on indices and positions), and the target of its
+/// code.
 pub(crate) struct Request<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) shape: &'a Shape,

@@ -31,7 +31,8 @@ pub struct Context {
     pub convention: Option<Convention>,
     /// The purpose of the array: mask, key padding or cross-attention.
     pub role: Role,
-    /// True when `role` was declared, false when `role` is the default.
+    /// True when the declarations have the key `role` or `slot`. Without these keys, `role` is `Cross` for a kind of
+    /// cross-attention, otherwise the default.
     pub role_declared: bool,
     /// The declared kind of mask; `None` if not declared.
     pub kind: Option<MaskKind>,

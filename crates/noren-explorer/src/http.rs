@@ -89,7 +89,8 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    /// The reserved memory of the body, which is released after the body is sent; `None` if no memory is reserved.
+    /// The memory that is reserved for the request's body or for the answer, and released after the response is sent;
+    /// `None` if no memory is reserved.
     #[expect(dead_code, reason = "the field only holds the reserved memory until it is dropped")]
     pub(crate) share: Option<Share>,
 }

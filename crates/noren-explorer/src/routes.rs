@@ -338,14 +338,14 @@ fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {
     Ok(Response::new(200, JSON, value.to_string()))
 }
 
-/// Returns a worker's answer as a response that is not cached. `share` is the reserved memory of the answer, which is
-/// released after the response is sent.
+/// Returns a worker's answer as a response that is not cached. `share` is the memory that is reserved for the request's
+/// body or for the answer, and released after the response is sent.
 fn respond(answer: Frame<Reply>, share: Option<Share>) -> Response {
     respond_cached(answer, share, "no-store")
 }
 
-/// Returns a worker's answer as a response. `share` is the reserved memory of the answer, and `cache` the value of the
-/// header `cache-control`.
+/// Returns a worker's answer as a response. `share` is the memory that is reserved for the request's body or for the
+/// answer, and `cache` the value of the header `cache-control`.
 fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
     let Reply { status, content_type, file_name, .. } = answer.head;
     let body = answer.blobs.into_iter().next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A worker: a separate process that answers one call at a time. The server can end a worker whose call takes too much
-//! time or memory, and continues without interruption.
+//! A worker: a separate process that answers one call at a time. A call that takes too much time or memory ends only
+//! its worker; the server continues.
 
 use crate::answer;
 use crate::message::{JSON, Reply, Request};

@@ -10,7 +10,7 @@ pub enum Error {
     #[error(transparent)]
     Parse(#[from] ParseError),
 
-    /// An elementary mask (atom) has parameters that are invalid for every shape and all facts.
+    /// An elementary mask (atom) has invalid parameters, or its parameters do not fit the shape or the facts.
     #[error("`{atom}`: {problem}")]
     Atom {
         /// The text of the elementary mask (atom), as written in a mask.

@@ -295,8 +295,9 @@ impl PyArray {
 
 /// The data that a mask needs: `lengths`, `documents`, `labels`, `levels`, `positions`, `arrays`, ... (docs/facts.md).
 ///
-/// Each fact is a keyword argument with its name. Values are numbers, lists, ranges or arrays. Raises `Error` if facts
-/// contradict each other.
+/// Each fact is a keyword argument with its name. Values are numbers, texts, lists, ranges or arrays; `labels` and
+/// `arrays` are dicts of such values by name. Raises `Error` for unknown, invalid or contradictory facts, and TypeError
+/// for values of other types.
 #[pyclass(name = "Facts", module = "noren", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct PyFacts(pub(crate) Facts);

@@ -43,7 +43,7 @@ pub enum Error {
     /// A tokenizer file that is missing or malformed, or a text that the tokenizer cannot read.
     #[error("tokenizer{}: {problem}", place(.path))]
     Tokenizer {
-        /// The path of the tokenizer file; `None` if the tokenizer was not read from a file.
+        /// The path of the tokenizer file, if the error occurred while this file was read; otherwise `None`.
         path: Option<PathBuf>,
         /// The fault, and how to fix it.
         problem: String,

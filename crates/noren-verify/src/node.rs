@@ -67,8 +67,8 @@ pub(crate) struct World<'a> {
     /// The number of positions of the longest batch row, padding included. A list of clearance levels may not have more
     /// entries, and the lengths of documents may not have a larger sum.
     longest: i64,
-    /// True if every mask listed in `heads(...)` or `batch(...)` must apply to at least one head or batch row of the
-    /// shape; otherwise the certificate is refused.
+    /// If true, a certificate is refused unless every mask listed in `heads(...)` or `batch(...)`, or an equal mask in
+    /// the same list, applies to at least one head or batch row of the shape.
     counted: bool,
 }
 
@@ -211,8 +211,8 @@ impl<'a> World<'a> {
     /// Selects one of the masks of `heads(...)` or `batch(...)`. `arms` lists these masks, each with the indices of the
     /// heads or batch rows to which it applies. Returns the index in `arms` of the mask for head `head` (if `by` is
     /// `Head`) or for batch row `row` (if `by` is `Batch`); `None` if no mask applies. Returns an error if two masks
-    /// apply to the same index or if an index is outside the shape. If the field `counted` is true, also returns an
-    /// error if a mask applies to no head or batch row.
+    /// apply to the same index or if an index is outside the shape. If the field `counted` is true, also returns
+    /// the errors of [`all_taken`](Self::all_taken).
     fn arm(&self, by: By, arms: &[(Selector, Expr)], row: usize, head: usize, field: &str) -> Result<Option<usize>> {
         let (index, total, what) = match by {
             By::Head => (head, self.shape.heads, "heads"),

@@ -25,7 +25,7 @@ pub(super) struct Checkpoint {
     pub(super) step: u64,
     /// A hash of the configuration, the objective and the text. Training continues only if this hash is unchanged.
     pub(super) fingerprint: u64,
-    /// The losses of all completed steps and validations.
+    /// The mean training and validation losses at each validation so far.
     pub(super) history: History,
 }
 

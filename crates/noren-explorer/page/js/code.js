@@ -95,7 +95,7 @@ export class CodePanel {
     this.element.dataset.settled = this.#shown;
   }
 
-  /** Cancels the request for the code. */
+  /** Cancels the request for the mask's code. */
   close() {
     this.#request?.abort();
   }

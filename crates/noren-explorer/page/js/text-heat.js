@@ -3,7 +3,7 @@
 import { Drawing } from "./drawing.js";
 
 const FONT = 12;
-/** The maximum width of a word's label, in pixels. */
+/** The maximum width of a word's label, in pixels, if the map is at least 420 pixels wide. */
 const WIDEST = 110;
 const LARGEST = 30;
 

@@ -50,7 +50,8 @@ pub(super) struct Outcome {
 
 /// The maximum number of cells in `Outcome::open`.
 const OPEN: usize = 64;
-/// The maximum number of listed positions in a comparison.
+/// The maximum number of listed positions in two compared masks together: the starts and ends of spans, and each
+/// position of trees and neighborhoods. For more positions, the comparison returns an error.
 const MAX_PLACES: u64 = 1 << 20;
 
 /// The numbers at which the cells of two compared masks may change from allowed to denied or back: positions of queries

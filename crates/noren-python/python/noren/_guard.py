@@ -153,8 +153,8 @@ class Guard:
         """True if the model is a transformers model with the attention implementation "eager", which does not call
         `scaled_dot_product_attention`.
 
-        In such a model, the guard sees only the arguments of attention modules. A module that gets no mask counts as a mask of
-        all keys.
+        In such a model, the guard sees only the arguments of attention modules. A self-attention module that gets no mask and
+        has no cached tokens counts as a mask of all keys.
         """
         return getattr(getattr(self.core, "config", None), "_attn_implementation", None) == "eager"
 

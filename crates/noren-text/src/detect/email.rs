@@ -63,8 +63,8 @@ fn letter(c: char) -> bool {
     c.is_alphanumeric() || is_combining_mark(c)
 }
 
-/// Returns whether a label of a domain is a pixel ratio, such as `2x` in `icon@2x.png`; the text is then the name of an
-/// image file and no e-mail address.
+/// Returns whether a label of a domain is a pixel ratio: one digit and `x`, such as `2x` in `icon@2x.png`, the name of an
+/// image file.
 fn is_pixel_ratio(label: &str) -> bool {
     matches!(label.as_bytes(), [b'0'..=b'9', b'x'])
 }

@@ -31,8 +31,10 @@ class Packed:
     """The position of each token, counted from 0 in its document (in its piece, if the document is split); 0 for padding.
     transformers detects the documents by these positions."""
     labels: Ints
-    """The labels for a model that shifts labels itself, as transformers' models do: the label of a token is its own id. The
-    first token of a piece and padding have `ignore_index`, so no token learns to predict the first token of the next document."""
+    """The labels for a model that shifts labels itself, as transformers' models do: the label of a token is its own id, or its
+    entry in the given `labels`. Padding and tokens that `loss_mask` excludes have `ignore_index`; with `labels="none"`, all
+    tokens have it. With a causal mask, the first token of a piece has `ignore_index` too, so no token learns to predict the first
+    token of the next document."""
     segment_ids: Ints
     """For each token, the number of its document in the row; the first document of a row has number 1. 0 for padding."""
     pieces: tuple[Piece, ...]
@@ -53,9 +55,10 @@ class Packed:
 
     @property
     def shifted_labels(self) -> Ints:
-        """The labels for a loss that does not shift: the label of a token is the next token of its document, `[rows, length]`.
+        """The labels for a loss that does not shift, `[rows, length]`: each token has the entry of `labels` for the next token.
 
-        The last token of a piece and padding have `ignore_index`. Raises `noren.Error` for rows packed with `causal=False`.
+        The last token of a piece (a document, or a part of a split document) and padding have `ignore_index`. Raises
+        `noren.Error` for rows packed with `causal=False`.
         """
         if self.mask == _noren.documents():
             raise Error("the rows were packed with causal=False, so there are no shifted labels: use `labels`")

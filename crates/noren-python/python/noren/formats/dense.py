@@ -285,16 +285,17 @@ class LlamaCppMask:
     """The numbers to add to the scores, `[batch or 1, heads or 1, padded q_len, kv_len]`. ggml lists these dimensions in
     reverse order."""
     max_bias: float = 0.0
-    """The argument from which ggml derives ALiBi's slopes: 8 if `mask` holds distances for ALiBi, otherwise 0."""
+    """The argument from which ggml derives ALiBi's slopes: 8 if `mask` holds negative distances for ALiBi, otherwise
+    0."""
 
 
 def to_llama_cpp(mask: Exported, shape: Sizes = None, facts: Known = None, *, pad: int = 1) -> LlamaCppMask:
     """Converts a mask to llama.cpp's additive mask in half precision. Rows of -inf are appended until the number of query rows
     is a multiple of `pad`.
 
-    `+ alibi` becomes distances and `max_bias` = 8, if the slopes are those that ggml derives from `max_bias` (the usual slopes,
-    if the number of heads is a power of two). Raises `ExportError` for other slopes, and for distances that half precision
-    cannot hold.
+    `+ alibi` becomes negative distances and `max_bias` = 8. Raises `ExportError` for slopes other than those that ggml derives
+    from `max_bias` (the usual slopes, if the number of heads is a power of two), for facts with positions of keys, for query
+    positions that differ between batch rows, for distances that half precision cannot hold, and for other score modifiers.
     """
     source = read(mask, shape, facts, "llama.cpp's f16 mask", ("alibi",))
     cells = source.cells()
@@ -340,7 +341,7 @@ def _refuse_slopes(source: Source, score: Score) -> None:
 def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
     """Returns the mask of llama.cpp's array. Only its first `q_len` query rows are used; the rows after them are padding.
 
-    If `max_bias` is not 0, the finite numbers of the mask are distances, and their cells are allowed.
+    If `max_bias` is not 0, the finite numbers of the mask are negative distances, and their cells are allowed.
     """
     given, max_bias = (mask.mask, mask.max_bias) if isinstance(mask, LlamaCppMask) else (np.asarray(mask), 0.0)
     rows = given[(None,) * (4 - given.ndim)][:, :, :q_len]

@@ -18,7 +18,7 @@ from ._report import Entry, Verdict
 _ORDER = ("keep", "mask_mod", "block_mask", "mask_function", "drop", "additive", "attention_mask")
 _BRIEF = ("causal", "padding on the right", "different for each head")
 """The names of the masks that are tested in every form that the function accepts; other default masks are tested only in the
-first form."""
+first form and in the form `attention_mask`."""
 
 
 @dataclass
@@ -69,8 +69,8 @@ def fits(lab: Lab, route: str, case: Case) -> bool:
 
 
 def given_masks(lab: Lab, cases: list[Case], brief: bool, applied: Applied) -> Iterator[Entry]:
-    """Yields the verdicts about mask arrays and mask functions. If `brief` is true, all masks are tested in the first form, but
-    only those in `_BRIEF` in the other forms."""
+    """Yields the verdicts about mask arrays and mask functions, in each form (a key of `ROUTES`) that the function accepts. If
+    `brief` is true, forms other than the first one and `attention_mask` are tested only with the masks in `_BRIEF`."""
     found = routes(lab)
     if not found:
         yield lab.entry("mask", "", Verdict.ABSENT)

@@ -83,7 +83,8 @@ class Lab:
     basis: Basis = field(default_factory=Basis)
     calls: int = 0
     heard: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each feature that the function ignored, the warnings of the first such call. Many libraries give a warning only once."""
+    """For each feature that the function ignored, the warnings of the latest question about it that had warnings. Many libraries
+    give a warning only once."""
 
     def content(self, q_len: int, kv_len: int, batch: int = 2, heads: int = 2, kv_heads: int | None = None, index: int = 0) -> Call:
         """Returns a call with random queries and keys; the first `kv_len` columns of the values are the identity matrix.

@@ -324,7 +324,7 @@ def groups(call: Call, basis: Basis) -> list[Reading]:
 
 def plain(call: Call) -> list[tuple[Basis, Reading]]:
     """Returns the readings of a call without optional arguments. Each comes with its basis (default scale, causal or not),
-    which all further questions use if this reading is right."""
+    which all further questions use if the output agrees with this reading."""
     wrong = Verdict.MISREAD
     scales = [
         (Verdict.APPLIED, "scale 1/sqrt(head_dim)", 1.0, -0.5),
