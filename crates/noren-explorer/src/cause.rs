@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Cause {
     /// The text of the mask cannot be parsed.
     Syntax,
-    /// An elementary mask has parameters that are invalid for every shape.
+    /// The parameters of an elementary mask do not fit the shape or the facts, and no other cause describes the problem.
     Parameters,
     /// The text of the mask is too long.
     TextTooLong,
@@ -150,6 +150,7 @@ mod tests {
         for (scene, expected) in [
             (r#"{"mask": "causl"}"#, Cause::Syntax),
             (r#"{"mask": "sliding(0)"}"#, Cause::Syntax),
+            (r#"{"mask": "prefix([3, 4])", "shape": {"len": 4, "batch": 3}}"#, Cause::Parameters),
             (r#"{"mask": "padding"}"#, Cause::NeedsLengths),
             (r#"{"mask": "documents"}"#, Cause::NeedsDocuments),
             (r#"{"mask": "clearance"}"#, Cause::NeedsLevels),

@@ -48,7 +48,7 @@ export const CAUSES = {
       repair ? [{ title: `write ${repair}`, edit: (text) => text.slice(0, start) + repair + text.slice(end) }] : [],
     example: { mask: "causal & slidin(3)", shape: { len: 24 } },
   },
-  parameters: { control: "editor", fixes: () => [], example: { mask: "sliding(0)", shape: { len: 24 } } },
+  parameters: { control: "editor", fixes: () => [], example: { mask: "prefix([3, 4])", shape: { len: 24, batch: 3 } } },
   "text-too-long": {
     control: "editor",
     says: () => "The mask's text is too long: the page reads up to 16,384 bytes.",
@@ -193,7 +193,7 @@ export const CAUSES = {
       const positions = given.some(Array.isArray) ? fittedRows(given.map(cut), batch) : cut(given);
       const end = longest(given.flat().map((entry) => ends(entry)[1] || 0));
       return [
-        facts(`keep the positions below ${number(len)}`, now, { labels: { ...now.facts.labels, [name]: positions } }),
+        facts(`keep the label below ${number(len)}`, now, { labels: { ...now.facts.labels, [name]: positions } }),
         ...(end > len ? length(now, end) : []),
       ];
     },
