@@ -190,7 +190,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if arguments.is_empty() && burn.seconds < 2.0 * noren.seconds {
         return Err(format!(
-            "noren took {:.2} s and burn {:.2} s, less than twice as long",
+            "noren took {:.2} s and burn {:.2} s, but burn must take at least twice as long",
             noren.seconds, burn.seconds
         )
         .into());

@@ -104,7 +104,7 @@ impl<R: Read + Seek> TensorFile<R> {
             }
             std::cmp::Ordering::Greater => {
                 return refuse(format!(
-                    "the tensors take {needed} bytes but {held} bytes follow the header: no tensor contains the remaining bytes"
+                    "the tensors take {needed} bytes but {held} bytes follow the header: the last bytes belong to no tensor"
                 ));
             }
             std::cmp::Ordering::Equal => {}
@@ -317,7 +317,7 @@ mod tests {
             (file(&two(info(0, 8), info(u64::MAX - 8, u64::MAX)), 16), "invalid offset for tensor"),
             (file(&two(info(0, 8), info(8, 20)), 20), "invalid shape, data type, or offset"),
             (file(&two(info(0, 8), info(8, 16)), 15), "truncated: the tensors take 16 bytes but only 15 follow"),
-            (file(&two(info(0, 8), info(8, 16)), 17), "no tensor contains the remaining bytes"),
+            (file(&two(info(0, 8), info(8, 16)), 17), "the last bytes belong to no tensor"),
             (file(r#"{"q":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#, 0), "overflow"),
             (file(r#"{"q":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}}"#, 4), "wrong safetensors header"),
             (file(r#"{"q":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#, 4), "wrong safetensors header"),

@@ -169,7 +169,7 @@ fn hostile_files_are_refused() {
         (b"PK\x03\x04".to_vec(), "not a safetensors file: 4 bytes"),
         (good[..good.len() - 1].to_vec(), "truncated: the tensors take 48 bytes but only 47 follow"),
         (good[..40].to_vec(), "truncated: the header has"),
-        ([&good[..], b"x"].concat(), "no tensor contains the remaining bytes"),
+        ([&good[..], b"x"].concat(), "the last bytes belong to no tensor"),
         ([&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "announce a header of 18446744073709551615 bytes"),
         (
             [&99_000_000u64.to_le_bytes()[..], b"{}"].concat(),

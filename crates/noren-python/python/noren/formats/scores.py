@@ -79,7 +79,7 @@ def _fitting(array: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[
 def _table(table: NDArray[np.float32], score: Score, shape: Shape) -> NDArray[np.float32]:
     """Returns the table `[heads or 1, 2 * reach + 1]` of `relative`. Raises `Error` for other shapes."""
     if table.ndim != 2 or table.shape[0] not in (1, shape.heads) or table.shape[1] % 2 == 0:
-        raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads, 2 * reach + 1 distances]")
+        raise Error(f"the table of `{score}` has shape {table.shape}: give [{shape.heads} heads or 1, 2 * reach + 1 distances], where reach is the largest distance with its own entry")
     return table
 
 

@@ -63,7 +63,7 @@ def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> None:
     if extras.relative is not None:
         table = extras.relative.shape
         if len(table) != 2 or table[0] not in (1, shape.heads) or table[1] % 2 == 0:
-            raise Error(f"relative has shape {tuple(table)}: give [{shape.heads} heads, 2 * reach + 1 distances]")
+            raise Error(f"relative has shape {tuple(table)}: give [{shape.heads} heads or 1, 2 * reach + 1 distances], where reach is the largest distance with its own entry")
     if extras.sinks is not None and tuple(extras.sinks.shape) != (shape.heads,):
         raise Error(f"sinks has shape {tuple(extras.sinks.shape)}: give one logit for each of the {shape.heads} query heads")
     if call.alibi is not None and len(call.alibi) != shape.heads:

@@ -220,7 +220,7 @@ def _advice(error: Exception) -> str:
     """Returns a sentence with the fix for a common exception of mask functions, to be added to an error message; empty for
     other exceptions."""
     if isinstance(error, IndexError):
-        return "The function reads captured data beyond its end: bind the mask to a shape whose length is that of the data"
+        return "The function probably reads captured data beyond its end: bind the mask to a shape whose length is that of the data"
     if isinstance(error, LookupError) and "only for some cells" in str(error):
         return "The function must use the index of the batch row or head for all cells, for example by `& (h >= 0)`"
     return ""

@@ -90,10 +90,10 @@ class Proof:
             return f"nothing established: {self.reason}"
         runs = len(self.runs)
         if self.holds:
-            return f"holds: {runs} runs with other private tokens in the same places, all bits of {self.compared} released numbers are equal"
+            return f"holds: {runs} runs with replaced private tokens, all bits of {self.compared} released numbers are equal"
         changed = sum(leak.numbers for leak in self.leaks)
         cells = sum(record.allowed for record in self.records)
-        return f"leaks: {runs} runs with other private tokens in the same places, {changed} released numbers change, and masks allow {cells} cells that the policy denies"
+        return f"leaks: {runs} runs with replaced private tokens, {changed} released numbers change, and masks allow {cells} cells that the policy denies"
 
     @property
     def cause(self) -> str:

@@ -63,7 +63,7 @@ def prove(
     >>> encoded = Encoded({"input_ids": torch.tensor([[5, 7, 9]])}, Tokens.of({"name": [False, True, False]}))
     >>> table = torch.arange(20.0).reshape(10, 2)
     >>> prove(lambda ids: table[ids], encoded, choices=range(10))
-    <holds: 3 runs with other private tokens in the same places, all bits of 4 released numbers are equal>
+    <holds: 3 runs with replaced private tokens, all bits of 4 released numbers are equal>
     >>> prove(lambda ids: table[ids].cumsum(1), encoded, choices=range(10)).verdict
     'leaks'
 
@@ -365,7 +365,7 @@ class _Test:
         if verdict != "holds":
             return ()
         total = int(self.secret.sum())
-        found = [f"All bits of {seen.compared} released numbers are equal in {len(seen.named)} model runs: {', '.join(seen.named)}."]
+        found = [f"All bits of {seen.compared} released numbers are those of the given text in {len(seen.named)} model runs: {', '.join(seen.named)}."]
         if records:
             pairs = sum(record.pairs for record in records)
             found.append(f"The masks of {len(records)} attention calls of noren allow none of the {pairs} cells (public query, private key) that the policy denies.")
