@@ -282,6 +282,10 @@ def test_reports(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     target.write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
     assert command.main(["torch:sdpa", "--mask", "causal", "--into", str(target)]) == 0
     assert "old" not in target.read_text() and target.read_text().startswith("before") and target.read_text().endswith("after\n")
+    report = tmp_path / "report.json"
+    both = ["--format", "json", "--output", str(report), "--into", str(target)]
+    assert command.main(["torch:sdpa", "--mask", "causal & sliding(2)", *both]) == 0 and capsys.readouterr().out == ""
+    assert json.loads(report.read_text())[0]["name"] == "torch:sdpa" and "causal & sliding(2)" in target.read_text()
     target.write_text("nothing")
     assert command.main(["torch:sdpa", "--mask", "causal", "--into", str(target)]) == 2
     assert "add both where the table should be" in capsys.readouterr().err

@@ -21,7 +21,8 @@ BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
 
 _EPILOG = f"""\
 A target is one of {", ".join(TARGETS)}; the name of an attn_implementation of transformers; or module:function, a function of
-queries, keys and values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments.
+queries, keys and values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments and for files that cannot
+be written.
 """
 
 
@@ -39,12 +40,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text", help="[default: text]")
     parser.add_argument("--output", type=Path, metavar="FILE", help="writes the report to this file instead of the standard output")
     parser.add_argument("--entries", type=Path, metavar="FILE", help="appends each verdict to this file as a line of JSON, as soon as it is known")
-    parser.add_argument("--into", type=Path, metavar="FILE", help=f"replaces the lines between {BEGIN} and {END} in this file by the table of results")
+    parser.add_argument("--into", type=Path, metavar="FILE", help=f"replaces the lines between {BEGIN} and {END} in this file by the table of results; nothing is written to the standard output")
     return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command and returns the exit status: 0 without faults, 1 with faults, 2 for wrong arguments."""
+    """Runs the command and returns the exit status: 0 without faults, 1 with faults, 2 for wrong arguments and for files that
+    cannot be written."""
     parser = _parser()
     try:
         given = parser.parse_args(arguments)
@@ -62,11 +64,11 @@ def main(arguments: Sequence[str]) -> int:
             if given.all and target in COMPILED:
                 dtypes = dtypes[:1]
             reports.append(_probed(target, dtypes, given) if len(targets) == 1 else _in_process(target, dtypes, given))
+        if given.output is not None:
+            given.output.write_text(_text(reports, given.format) + "\n", encoding="utf-8")
         if given.into is not None:
             _replace(given.into, table(reports))
-        elif given.output is not None:
-            given.output.write_text(_text(reports, given.format) + "\n", encoding="utf-8")
-        else:
+        elif given.output is None:
             print(_text(reports, given.format))
     except (Error, OSError) as error:
         print(f"python -m noren probe: {error}", file=sys.stderr)
