@@ -163,7 +163,7 @@ pub(crate) fn device_plan<'py>(py: Python<'py>, plan: &PyPlan, block: [u32; 2]) 
         return Err(Error::new_err(format!(
             "the mixed blocks of the {} patterns take {} MiB, more than 1024 MiB: use fewer batch rows or heads with patterns of their own",
             plans.len(),
-            all >> 18
+            all.div_ceil(1 << 18)
         )));
     }
     let mut sides = [(); 2].map(|()| (vec![0i32], Vec::new(), vec![0i32], Vec::new()));
