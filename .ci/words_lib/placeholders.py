@@ -10,6 +10,8 @@ import rust
 
 PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w*)(?::[^{}]*)?\}")
 NAMED = re.compile(r"(\w+)\s*=(?!=)\s*(.*)", re.S)
+SENTENCE = re.compile(r"\bsentence!\[")
+STRING = re.compile(r'(?:format!\()?"(.*?)"\)?', re.S)
 LONGEST = 60
 
 
@@ -40,6 +42,21 @@ def arguments(code: str, text: str, at: int) -> Iterator[str]:
         at = rust.closing(code, at) if code[at] in "([{" else at + 1
     if start is not None and text[start:at].strip():
         yield text[start:at].strip()
+
+
+def sentences(code: str, text: str) -> Iterator[tuple[int, int, str]]:
+    """Gives where the calls of the macro `sentence!` begin and end, and the sentence of each call: its strings joined, with the
+    other pieces as placeholders."""
+    for found in SENTENCE.finditer(code):
+        pieces, start, at = [], found.end(), found.end()
+        end = rust.closing(code, start - 1)
+        while at < end:
+            if code[at] == "," or at == end - 1:
+                pieces.append(text[start:at].strip())
+                start = at + 1
+            at = rust.closing(code, at) if code[at] in "([{" else at + 1
+        parts = [(piece, STRING.fullmatch(piece)) for piece in pieces if piece]
+        yield found.start(), end, "".join(string[1] if string else shown(piece) for piece, string in parts)
 
 
 def of_rust(message: str, code: str, text: str, end: int) -> str:

@@ -36,7 +36,7 @@ class Text:
 
     `item` is the signature below a documentation comment. `owner` is the path of the item that contains it, as documentation
     pages show it: the module, then the type, trait or implementation. `filled` is a message with the expressions of its
-    placeholders.
+    placeholders; of a piece of `sentence![...]`, the whole sentence.
     """
 
     path: str
@@ -133,6 +133,7 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
     _, code = rust.without_comments(text)
     starts = [0] + [found.end() for found in re.finditer("\n", text)]
     tests = [(0, len(text))] if tree.is_test(path) else list(tests_of(code))
+    sentences = list(placeholders.sentences(code, text))
     comments, messages, at = [], [], 0
     while found := rust.TOKEN.search(text, at):
         start, token = found.start(), found[0]
@@ -145,7 +146,8 @@ def of_rust(path: str, text: str) -> Iterator[Text]:
         elif token[-1] != "'" and not any(first <= start < end for first, end in tests):
             body = ESCAPED_NEWLINE.sub(lambda gap: rust.blank(gap[0]), STRING_BODY.sub("", token))
             if is_message(body):
-                filled = placeholders.of_rust(body, code, text, found.end())
+                whole = (sentence for first, end, sentence in sentences if first < start < end)
+                filled = next(whole, None) or placeholders.of_rust(body, code, text, found.end())
                 messages.append((start, Text(path, bisect_right(starts, start), "message", body, filled=filled)))
     bodies = sorted(owners(code, text))
     items = []
