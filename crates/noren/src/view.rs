@@ -221,9 +221,14 @@ impl<'a, T: Element> View<'a, T> {
     /// `f32` or not adjacent.
     #[inline(always)]
     pub(crate) fn row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [f32]> {
+        self.adjacent_row([b, h, i]).and_then(as_f32)
+    }
+
+    /// Returns the row at `[batch, head, row]` without a copy, or `None` if the values of the row are not adjacent.
+    #[inline(always)]
+    pub(crate) fn adjacent_row(&self, [b, h, i]: [usize; 3]) -> Option<&'a [T]> {
         let start = self.layout.index([b, h, i, 0]);
-        let adjacent = self.layout.strides[3] == 1;
-        adjacent.then(|| as_f32(&self.data[start..start + self.layout.shape[3]])).flatten()
+        (self.layout.strides[3] == 1).then(|| &self.data[start..start + self.layout.shape[3]])
     }
 
     /// Returns a value of the view for which `wanted` returns true, or `None` if there is none.

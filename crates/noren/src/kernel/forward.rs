@@ -5,10 +5,16 @@
 //! the most expensive job is first. Each thread takes the next entry of the list. The thread that takes a *pack* entry
 //! packs the keys of a group (copies them into the layout of the kernels). If a job needs the keys earlier, the thread
 //! of the job packs them. The memory of packed keys is free for another group after the last job of their group.
+//!
+//! If the keys and values of every group fit in the cache of one thread, the entries are whole groups: a thread packs a
+//! group and computes its jobs, while it prefetches what it needs next ([`Upcoming`]). At the end of the list, threads
+//! help with the groups that are not finished.
 
+use super::ahead::Upcoming;
 use super::dispatch::Task;
 use super::pack::{Head, Packed, Refill, Source};
 use super::rows::Rows;
+use super::scores::Place;
 use super::simd::{Product, Simd};
 use super::store::StoredHead;
 use super::tile::split::{self, Part, SplitKernel};
@@ -33,6 +39,10 @@ const WORTH_ALIGNING: u64 = 512;
 /// The maximum number of keys in mixed spans (ranges with allowed and hidden cells) of a tile up to which heads share
 /// the tile's mask bits. With more keys, the saved time is not worth the memory for the shared bits.
 const MOST_SHARED_KEYS: u32 = 512;
+
+/// The maximum number of bytes of the keys and values of a group that one thread reads again and again: half of a common
+/// second-level cache.
+const NEAR_BYTES: usize = 1 << 19;
 
 /// The jobs (units of work, each for one thread) that read the keys of one key-value head in the same order.
 struct Group {
@@ -215,10 +225,15 @@ impl SharedBits {
     }
 }
 
-/// One entry of the list of work of a forward pass: packing the keys of a group, or computing a job.
+/// One entry of the list of work of a forward pass.
+#[derive(Clone, Copy)]
 enum Step {
+    /// Pack the keys and values of a group.
     Pack(usize),
+    /// Compute one job.
     Job { group: usize, job: usize },
+    /// Pack a group, and compute all its jobs that no other thread has taken.
+    Group(usize),
 }
 
 /// A forward pass: inputs, outputs, and the jobs, which at most `threads` threads compute.
@@ -244,6 +259,9 @@ pub(crate) enum Keys<'a> {
 /// The packed keys and values of a group of jobs, stored until the last job of the group has finished.
 struct Shared<S: Simd, P> {
     packed: Mutex<Option<Arc<Packed<S, P>>>>,
+    /// The number of jobs that threads have taken, if threads take whole groups.
+    taken: AtomicUsize,
+    /// The number of jobs that are not finished.
     jobs_left: AtomicUsize,
 }
 
@@ -282,9 +300,13 @@ impl<'a> Forward<'a> {
             return self.split::<S, P>(s, threads);
         }
         let threads = threads.min(self.jobs.jobs.len());
-        let steps = self.steps(threads);
+        let steps = if self.by_groups(threads) { self.groups() } else { self.steps(threads) };
         let shared: Vec<Shared<S, P>> = (self.jobs.groups.iter())
-            .map(|group| Shared { packed: Mutex::new(None), jobs_left: AtomicUsize::new(group.jobs.len()) })
+            .map(|group| Shared {
+                packed: Mutex::new(None),
+                taken: AtomicUsize::new(0),
+                jobs_left: AtomicUsize::new(group.jobs.len()),
+            })
             .collect();
         let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
         let work = || self.work(s, &queue);
@@ -309,15 +331,33 @@ impl<'a> Forward<'a> {
         steps
     }
 
+    /// Returns whether each thread computes whole groups: the keys and values of a group fit in the cache of one thread,
+    /// and there are several groups for each thread.
+    fn by_groups(&self, threads: usize) -> bool {
+        let Keys::Given { k, v } = self.keys else { return false };
+        let bytes = |x: &Rows<'_>| x.shape()[3] * x.dtype().size();
+        let most = self.jobs.groups.iter().map(|group| group.key_range.len()).max().unwrap_or(0);
+        self.jobs.groups.len() >= 2 * threads && most * (bytes(&k) + bytes(&v)) <= NEAR_BYTES
+    }
+
+    /// Returns the list of work if threads compute whole groups. Each group is in the list a second time: a thread that
+    /// finds no other group computes jobs of the groups that other threads have not finished.
+    fn groups(&self) -> Vec<Step> {
+        let groups = self.jobs.groups.len();
+        (0..groups).chain(0..groups).map(Step::Group).collect()
+    }
+
     /// Runs on each thread: takes entries of the list of work and computes them, until no entry is left or the call is
     /// cancelled.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
         let mut scratch: Option<Scratch<S>> = None;
-        while let Some(step) = queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
+        let take = || queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)).copied();
+        let mut next = take();
+        while let Some(step) = next {
             if self.cancel.now() {
                 return;
             }
-            match *step {
+            match step {
                 // A group needs no keys if its jobs are already finished.
                 Step::Pack(group) if queue.shared[group].jobs_left.load(Ordering::Acquire) == 0 => {}
                 Step::Pack(group) => {
@@ -325,22 +365,52 @@ impl<'a> Forward<'a> {
                         drop(self.packed(s, group, self.head(group, k, v), queue));
                     }
                 }
-                Step::Job { group, job } => {
-                    let packed = match self.keys {
-                        Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 => {
-                            Some(self.packed(s, group, self.head(group, k, v), queue))
-                        }
+                Step::Job { group, job } => self.job(s, queue, group, job, None, &mut scratch),
+                Step::Group(group) => {
+                    // The next group is taken before this one is computed, so that it can be prefetched meanwhile.
+                    next = take();
+                    let following = match next {
+                        Some(Step::Group(group)) => Some(group),
                         _ => None,
                     };
-                    let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
-                    s.run(self.tile(group, job, packed.as_deref(), scratch));
-                    drop(packed);
-                    if queue.shared[group].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        let last = lock(&queue.shared[group].packed).take();
-                        lock(&queue.spare).extend(last.and_then(Arc::into_inner));
+                    let jobs = &self.jobs.groups[group].jobs;
+                    while let Some(job) = jobs.clone().nth(queue.shared[group].taken.fetch_add(1, Ordering::Relaxed)) {
+                        if self.cancel.now() {
+                            return;
+                        }
+                        self.job(s, queue, group, job, following, &mut scratch);
                     }
+                    continue;
                 }
             }
+            next = take();
+        }
+    }
+
+    /// Computes the job with the index `job`, which belongs to the group with the index `group`. `following` is the group
+    /// that the thread will compute after this group, if it is known.
+    fn job<S: Simd, P: Product>(
+        &self,
+        s: S,
+        queue: &Queue<S, P>,
+        group: usize,
+        job: usize,
+        following: Option<usize>,
+        scratch: &mut Option<Scratch<S>>,
+    ) {
+        let packed = match self.keys {
+            Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 => {
+                Some(self.packed(s, group, self.head(group, k, v), queue))
+            }
+            _ => None,
+        };
+        let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
+        let ahead = following.and_then(|following| self.upcoming(group, job, following));
+        s.run(self.tile(group, job, packed.as_deref(), ahead, scratch));
+        drop(packed);
+        if queue.shared[group].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let last = lock(&queue.shared[group].packed).take();
+            lock(&queue.spare).extend(last.and_then(Arc::into_inner));
         }
     }
 
@@ -351,6 +421,7 @@ impl<'a> Forward<'a> {
         group: usize,
         job: usize,
         packed: Option<&'b Packed<S, P>>,
+        ahead: Option<Upcoming>,
         scratch: &'b mut Scratch<S>,
     ) -> TileKernel<'b, 'a, S, P> {
         let Group { batch, kv_head, ref key_range, .. } = self.jobs.groups[group];
@@ -358,7 +429,42 @@ impl<'a> Forward<'a> {
             Keys::Given { k, v } => Source::Given(self.head(group, *k, *v), packed),
             Keys::Stored(heads) => Source::Stored(heads[batch * self.context.plan.shape().kv_head_count() + kv_head]),
         };
-        TileKernel { context: &self.context, job: &self.jobs.jobs[job], source, key_range: key_range.clone(), scratch }
+        TileKernel {
+            context: &self.context,
+            job: &self.jobs.jobs[job],
+            source,
+            key_range: key_range.clone(),
+            ahead,
+            scratch,
+        }
+    }
+
+    /// Returns the rows that a thread prefetches while it computes the job `job` of the group `group`: the queries of the
+    /// next job, the outputs of this job, and a share of the keys and values of the group `following`, which the thread
+    /// will compute after this group. Returns `None` if the plan reorders rows, and if the group has only one job, which
+    /// is too short to prefetch so many rows.
+    fn upcoming(&self, group: usize, job: usize, following: usize) -> Option<Upcoming> {
+        let (jobs, next) = (&self.jobs.groups[group].jobs, &self.jobs.groups[following]);
+        let Keys::Given { k, v } = &self.keys else { return None };
+        let after = if job + 1 < jobs.end { job + 1 } else { next.jobs.start };
+        let [this, after] = [job, after].map(|job| &self.jobs.jobs[job]);
+        let pattern = |index: usize| &self.context.plan.patterns()[index];
+        let in_order = |job: &Job| pattern(job.pattern).query_order().is_none();
+        if jobs.len() == 1 || !in_order(this) || !in_order(after) || pattern(next.pattern).key_order().is_some() {
+            return None;
+        }
+        let first = |job: &Job| {
+            self.context.row(Place { batch: job.batch, head: job.heads.start, row: job.rows.start, key: 0 })
+        };
+        let part = |i: usize| next.key_range.start + next.key_range.len() * i / jobs.len();
+        let keys = part(job - jobs.start)..part(job + 1 - jobs.start);
+        let first_key = [next.batch, next.kv_head, keys.start];
+        Some(Upcoming::new([
+            self.context.q.ahead(first(after), after.rows.len()),
+            self.context.out.ahead(first(this), this.rows.len()),
+            k.ahead(first_key, keys.len()),
+            v.ahead(first_key, keys.len()),
+        ]))
     }
 
     /// Allocates the memory of one thread, large enough for every job.
@@ -386,7 +492,7 @@ impl<'a> Forward<'a> {
         let jobs: Vec<(usize, usize)> =
             groups.flat_map(|(i, group)| group.jobs.clone().map(move |job| (i, job))).collect();
         let run = |(group, job): (usize, usize), task: split::Task<'_, S>, scratch: &mut Scratch<S>| {
-            s.run(SplitKernel { tile: self.tile::<S, P>(group, job, None, scratch), task });
+            s.run(SplitKernel { tile: self.tile::<S, P>(group, job, None, None, scratch), task });
         };
         let scratch = || self.scratch::<S, P>();
         let mut parts: Vec<Vec<Part<S>>> = jobs.iter().map(|_| Vec::new()).collect();

@@ -5,6 +5,7 @@
 //! order. The bits of a result therefore do not depend on the size of the register tile or on the other rows in the
 //! tile. A [`Product`] defines what a word is: one `f32`, or a pair of `bf16`.
 
+use super::ahead::Ahead;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut};
 use half::{bf16, f16};
 use std::marker::PhantomData;
@@ -178,8 +179,9 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     values: &[f32],
     v_width: usize,
     acc: &mut [S::V],
+    ahead: &mut Ahead,
 ) {
-    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc);
+    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc, ahead);
 }
 
 /// Adds weighted values to `acc`, as [`accumulate`] does, but only in the columns `columns`, a range of vectors of each
@@ -195,9 +197,10 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     v_width: usize,
     columns: Range<usize>,
     acc: &mut [S::V],
+    ahead: &mut Ahead,
 ) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
-    s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, product: PhantomData });
+    s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, ahead, product: PhantomData });
 }
 
 /// The computation of [`accumulate_columns`] as a kernel, which is compiled once for each processor path and kind of
@@ -209,13 +212,14 @@ struct Accumulate<'a, S: Simd, P> {
     v_width: usize,
     columns: Range<usize>,
     acc: &'a mut [S::V],
+    ahead: &'a mut Ahead,
     product: PhantomData<P>,
 }
 
 impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        let Accumulate { weights, words, values, v_width, columns, acc, .. } = self;
+        let Accumulate { weights, words, values, v_width, columns, acc, ahead, .. } = self;
         let width = v_width / S::LANES;
         let mut column = columns.start;
         while column < columns.end {
@@ -226,7 +230,7 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
                 P,
                 weights.len(),
                 vectors,
-                value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width)
+                value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width, ahead)
             );
             column += vectors;
         }
@@ -244,6 +248,7 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     v_width: usize,
     acc: &mut [S::V],
     width: usize,
+    ahead: &mut Ahead,
 ) {
     assert!(weights.len() == R && end <= WIDE);
     let mut sum = [[s.splat(0.0); N]; R];
@@ -252,18 +257,25 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
             sum[r][n] = acc[r * width + n];
         }
     }
-    for word in start..end {
-        let row = &values[word * v_width..][..N * S::LANES];
-        let mut value = [s.splat(0.0); N];
-        for n in 0..N {
-            value[n] = s.load(&row[n * S::LANES..]);
-        }
-        for r in 0..R {
-            let weight = s.splat(weights[r][word]);
+    let mut word = start;
+    while word < end {
+        let (mut address, each, times) = ahead.take(end - word, N * S::LANES);
+        for word in word..word + times {
+            s.prefetch(address);
+            address = address.wrapping_add(each);
+            let row = &values[word * v_width..][..N * S::LANES];
+            let mut value = [s.splat(0.0); N];
             for n in 0..N {
-                sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
+                value[n] = s.load(&row[n * S::LANES..]);
+            }
+            for r in 0..R {
+                let weight = s.splat(weights[r][word]);
+                for n in 0..N {
+                    sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
+                }
             }
         }
+        word += times;
     }
     for r in 0..R {
         for n in 0..N {

@@ -1,6 +1,7 @@
 //! The kernels: generic algorithms (forward in [`tile`], backward in [`backward`]) over small vector operations
 //! ([`simd`]), and the code that distributes the work over threads.
 
+pub(crate) mod ahead;
 pub(crate) mod backward;
 pub(crate) mod blocks;
 pub(crate) mod count;

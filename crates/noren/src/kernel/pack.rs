@@ -135,15 +135,15 @@ impl<'a> Head<'a> {
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
         for (g, into) in vectors.zip(into.chunks_exact_mut(self.words::<P>())) {
             for (key, row) in (g * S::LANES..kv_len).zip(&mut rows[..S::LANES]) {
-                *row = self.k.row(self.at(key)).filter(|_| P::TERMS == 1);
-                let next = self.k.row(self.at((key + S::LANES).min(kv_len - 1)));
+                *row = self.k.words::<P>(self.at(key));
+                let next = self.k.words::<P>(self.at((key + S::LANES).min(kv_len - 1)));
                 next.into_iter().for_each(|row| prefetch(s, row));
             }
             for (w, into) in into.chunks_mut(S::LANES).enumerate() {
                 let numbers = w * group::<S, P>()..head_dim.min((w + 1) * group::<S, P>());
                 for ((key, lane), row) in (g * S::LANES..).zip(square.iter_mut()).zip(&rows) {
                     *lane = match row {
-                        Some(row) if key < kv_len && into.len() == S::LANES => s.load(&row[numbers.start..]),
+                        Some(row) if key < kv_len && into.len() == S::LANES => s.load(&row[w * S::LANES..]),
                         _ => {
                             let mut line = [0.0; 2 * BLOCK];
                             if key < kv_len {
@@ -169,6 +169,15 @@ impl<'a> Head<'a> {
         let mut odd = vec![0.0; if P::TERMS == 2 { v_dim } else { 0 }];
         for (key, row) in keys.clone().step_by(P::TERMS).zip(rows) {
             let row = &mut row[..v_dim];
+            if P::TERMS == 2
+                && key + 1 < keys.end
+                && let (Some(even), Some(odd)) = (self.v.bf16_row(self.at(key)), self.v.bf16_row(self.at(key + 1)))
+            {
+                for ((word, even), odd) in row.iter_mut().zip(even).zip(odd) {
+                    *word = f32::from_bits(u32::from(even.to_bits()) | u32::from(odd.to_bits()) << 16);
+                }
+                continue;
+            }
             self.v.copy_row(self.at(key), 0, row);
             if P::TERMS == 2 {
                 match key + 1 < keys.end {

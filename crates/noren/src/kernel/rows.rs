@@ -3,7 +3,8 @@
 //!
 //! The element type is checked at run time, once for each row. Therefore a kernel is not compiled again for each type.
 
-use super::simd::Simd;
+use super::ahead::Ahead;
+use super::simd::{Product, Simd};
 use crate::dtype::{Values, ValuesMut};
 use crate::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
@@ -64,6 +65,16 @@ macro_rules! by_type {
                 }
             }
 
+            /// Returns `rows` rows from the row at `[batch, head, row]` on, which will be read later, to prefetch them.
+            pub(crate) fn ahead(&self, at: [usize; 3], rows: usize) -> Ahead {
+                match self {
+                    $(Rows::$variant(view) => {
+                        let (data, layout) = view.into_parts();
+                        Ahead::new(data.as_ptr(), &layout, at, rows)
+                    })*
+                }
+            }
+
             /// Copies the values with the indices `from..from + into.len()` of the row `at`, `[batch, head, row]`, to
             /// `into`.
             #[inline(always)]
@@ -102,12 +113,20 @@ macro_rules! by_type {
                 }
             }
 
+            /// Returns `rows` rows from the row at `[batch, head, row]` on, which will be written later, to prefetch them.
+            pub(crate) fn ahead(&self, at: [usize; 3], rows: usize) -> Ahead {
+                match self.data {
+                    $(Data::$variant(data) => Ahead::new(data.cast_const(), &self.layout, at, rows),)*
+                }
+            }
+
             /// Writes `values` to the row at `[batch, head, row]`, rounded to the element type.
             ///
             /// # Safety
             ///
             /// Threads that write at the same time must write different rows, also through other `SharedRows` of the
             /// same array ([`narrow`](Self::narrow)).
+            #[inline(always)]
             pub(crate) unsafe fn write(&self, at: [usize; 3], values: &[f32]) {
                 match self.data {
                     // SAFETY: pointer and layout come from one view. The caller guarantees that no other thread uses
@@ -155,6 +174,30 @@ impl<'a> Rows<'a> {
             Rows::F32(view) => view.row(at),
             _ => None,
         }
+    }
+
+    /// Returns the row `at`, `[batch, head, row]`, without a copy, or `None` if the values of the row are not `bf16` or
+    /// not adjacent.
+    #[inline(always)]
+    pub(crate) fn bf16_row(&self, at: [usize; 3]) -> Option<&'a [bf16]> {
+        match self {
+            Rows::Bf16(view) => view.adjacent_row(at),
+            _ => None,
+        }
+    }
+
+    /// Returns the words of the row `at`, `[batch, head, row]`, without a copy: the `f32` values of the row if
+    /// `P::TERMS` is 1, or the pairs of neighbouring `bf16` values if it is 2. Returns `None` if the row has other values,
+    /// values that are not adjacent, an odd number of `bf16` values, or an address that no `f32` can have.
+    #[inline(always)]
+    pub(crate) fn words<P: Product>(&self, at: [usize; 3]) -> Option<&'a [f32]> {
+        if P::TERMS == 1 {
+            return self.row(at);
+        }
+        let row = self.bf16_row(at)?;
+        // SAFETY: any 32 bits are a valid `f32`.
+        let (before, words, after) = unsafe { row.align_to::<f32>() };
+        (before.is_empty() && after.is_empty()).then_some(words)
     }
 
     /// Returns all rows of batch row `b` and head `h` from row `first` on, without a copy, or `None` if these rows are

@@ -15,8 +15,10 @@
 //! * The scores of hidden cells are replaced by minus infinity, so that their weights are 0, whatever the scores were.
 //!   If a hidden value may be infinite or NaN, the product of weight and value is left out.
 
+mod row;
 pub(crate) mod split;
 
+use super::ahead::{Ahead, Upcoming};
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
 use super::exp::{NOTHING, exp2_minus_all};
 use super::micro::{self, BLOCK, WIDE};
@@ -26,6 +28,7 @@ use super::scores::{Modifiers, Place, total};
 use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
 use super::store::Reads;
 use noren_mask::Plan;
+use row::RowState;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -60,7 +63,7 @@ impl Context<'_> {
     /// Returns the index `[batch, head, row]` of the query of `at` in the array of queries. The output of the query has
     /// the same index in the array of outputs.
     #[inline(always)]
-    fn row(&self, at: Place) -> [usize; 3] {
+    pub(crate) fn row(&self, at: Place) -> [usize; 3] {
         match self.starts {
             None => [at.batch, at.head, at.row],
             Some(starts) => [0, at.head, starts[at.batch] + at.row],
@@ -136,15 +139,10 @@ pub(crate) struct TileKernel<'a, 'b, S: Simd, P> {
     pub(crate) source: Source<'a, 'b, S, P>,
     /// A range that contains all keys of the key-value head that a query row may read.
     pub(crate) key_range: Range<usize>,
+    /// The rows that the thread will use next, its outputs among them, which are prefetched during the products. If it is
+    /// `None`, the outputs are prefetched before.
+    pub(crate) ahead: Option<Upcoming>,
     pub(crate) scratch: &'a mut Scratch<S>,
-}
-
-/// The running maximum and sums of a query row over the blocks of keys that were added so far.
-struct RowState<'a, S: Simd> {
-    maximum: &'a mut f32,
-    sum: &'a mut S::V,
-    rounded: &'a mut S::V,
-    acc: &'a mut [S::V],
 }
 
 /// Returns the smallest range of keys of a block that contains every key that at least one row reads. The first key of
@@ -163,52 +161,6 @@ pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
 fn multiply(from: &[f32], factor: f32, to: &mut [f32]) {
     for (to, x) in to.iter_mut().zip(from) {
         *to = x * factor;
-    }
-}
-
-impl<S: Simd> RowState<'_, S> {
-    /// Sets the scores of hidden cells to minus infinity: cells whose bit in the mask word `word` is not set (`None`:
-    /// no cell is hidden). Then raises the row's running maximum to the largest score, rounded up to an integer, if
-    /// this is larger.
-    #[inline(always)]
-    fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
-        let minus_infinity = s.splat(f32::NEG_INFINITY);
-        let mut top = minus_infinity;
-        for (i, x) in scores.iter_mut().enumerate() {
-            if let Some(word) = word {
-                *x = s.keep(word >> (i * S::LANES), *x, minus_infinity);
-            }
-            top = s.max(*x, top);
-        }
-        // The maximum is an integer, so only a score above the old maximum can change it.
-        if s.any_above(top, s.splat(*self.maximum)) {
-            let top = s.reduce_max(top).ceil();
-            let lower = s.splat((*self.maximum - top).max(-300.0));
-            // Before the first score, the sums are zero and need no change.
-            if *self.maximum > NOTHING {
-                *self.sum = s.scale(*self.sum, lower);
-                *self.rounded = s.scale(*self.rounded, lower);
-                for x in &mut *self.acc {
-                    *x = s.scale(*x, lower);
-                }
-            }
-            *self.maximum = top;
-        }
-    }
-
-    /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
-    /// `None` if all cells are allowed. The caller has one inlined copy of the function for each usual number of
-    /// vectors in `scores`.
-    #[inline(always)]
-    fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
-        self.rise(s, word, scores);
-        let maximum = s.splat(*self.maximum);
-        exp2_minus_all(s, scores, maximum);
-        let mut sum = *self.sum;
-        for x in scores.iter() {
-            sum = s.add(sum, *x);
-        }
-        *self.sum = sum;
     }
 }
 
@@ -304,14 +256,17 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let factor = self.context.modifiers.query_factor;
         for r in 0..rows {
             let from = self.context.row(self.place(r, 0));
-            self.context.out.prefetch(s, from);
-            if let Some(row) = self.context.q.row(self.context.row(self.place((r + AHEAD).min(rows - 1), 0))) {
+            if self.ahead.is_none() {
+                self.context.out.prefetch(s, from);
+            }
+            if let Some(row) = self.context.q.words::<P>(self.context.row(self.place((r + AHEAD).min(rows - 1), 0))) {
                 prefetch(s, row);
             }
             let to = &mut self.scratch.queries[r * words..][..words];
-            match self.context.q.row(from) {
+            match self.context.q.words::<P>(from) {
                 Some(row) if P::TERMS == 1 => multiply(row, factor, to),
-                _ => {
+                Some(row) => to.copy_from_slice(row),
+                None => {
                     let query = &mut self.scratch.query[..];
                     self.context.q.copy_row(from, 0, query);
                     match P::TERMS {
@@ -460,7 +415,11 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                     Some([_, values]) => {
                         values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
                     }
-                    None => micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc),
+                    None => {
+                        let mut nothing = Ahead::nothing(block.values.as_ptr());
+                        let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
+                        micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc, ahead);
+                    }
                 }
                 continue;
             }

@@ -29,6 +29,7 @@ in_both_types!(
     head_dims_and_lengths_of_all_kinds,
     grouped_heads_with_score_modifiers,
     strides_change_no_bit,
+    addresses_change_no_bit,
     hidden_content_changes_no_bit,
     threads_change_no_bit,
     packing_and_padding_change_no_bit,
@@ -104,6 +105,41 @@ fn strides_change_no_bit<T: Element>() {
             assert_same(&dense(&out.as_view()).data, &expected.out, &format!("on {isa}"));
             let between = memory.iter().step_by(2).filter(|_| step == 2);
             assert!(between.into_iter().all(|x| x.to_f32() == 7.5), "what is not the output's is left alone");
+        }
+    }
+}
+
+fn addresses_change_no_bit<T: Element>() {
+    // Rows at addresses that no `f32` can have, and rows of one head that are far apart. There are more heads than threads,
+    // and two jobs for each head, so that a thread computes one head after another.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let (n, h) = (151, 8);
+    for d in [33, 64] {
+        let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([2, h, n, d], seed));
+        let plan = plan("causal & sliding(100)", &Shape::square(n).batch(2).heads(h), &Facts::new());
+        let strides = [[h * n * d, n * d, d, 1], [n * h * d, d, h * d, 1]].map(|x| x.map(|stride| stride as isize));
+        for isa in Isa::available() {
+            let expected = run(&q, &k, &v, &plan, *isa, &Options::default().threads(1));
+            for (first, strides) in [(1, strides[0]), (0, strides[1]), (3, strides[1])] {
+                let moved = [&q, &k, &v].map(|x| {
+                    let mut memory = vec![T::from_f32(f32::NAN); first + x.data.len()];
+                    // The array is [2, h, n, d], the last dimension fastest.
+                    for (i, value) in x.data.iter().enumerate() {
+                        let at = [i / (h * n * d), i / (n * d) % h, i / d % n, i % d];
+                        let index = at.iter().zip(strides).map(|(at, stride)| at * stride as usize).sum::<usize>();
+                        memory[first + index] = *value;
+                    }
+                    memory
+                });
+                let [q, k, v] = [0, 1, 2].map(|i| View::strided(&moved[i], [2, h, n, d], strides, first).unwrap());
+                let mut out = vec![T::from_f32(0.0); first + 2 * h * n * d];
+                let mut view = ViewMut::strided(&mut out, [2, h, n, d], strides, first).unwrap();
+                let outputs = Outputs { out: view.reborrow(), lse: None };
+                let options = Options::default().isa(*isa);
+                pool.install(|| attention_into(&Inputs { q, k, v }, &plan, &options, outputs)).unwrap();
+                let got = Array::new([2, h, n, d], |at| view.as_view().get(at).to_f32()).cast::<T>();
+                assert_same(&got.data, &expected.out, &format!("head_dim {d}, first {first}, {strides:?} on {isa}"));
+            }
         }
     }
 }

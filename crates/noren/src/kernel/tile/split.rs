@@ -9,6 +9,7 @@
 //! give the same bits.
 
 use super::TileKernel;
+use crate::kernel::ahead::Ahead;
 use crate::kernel::blocks::KeyBlock;
 use crate::kernel::exp::{NOTHING, exp2_minus_all};
 use crate::kernel::micro::{self, BLOCK, WIDE};
@@ -215,7 +216,10 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                         match far.filter(|_| from == 0) {
                             Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
                             None => {
-                                micro::accumulate_columns::<S, P>(s, tile, weights, keys, values, v_width, columns, acc)
+                                let nothing = &mut Ahead::nothing(values.as_ptr());
+                                micro::accumulate_columns::<S, P>(
+                                    s, tile, weights, keys, values, v_width, columns, acc, nothing,
+                                );
                             }
                         }
                         continue;
