@@ -284,10 +284,11 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The number of words (each one number, or a pair of `bf16` numbers) of values that are processed at a time: all
-/// columns of some rows are added before the next rows are read. The first-level cache has space for twice this number
-/// of words, because the next rows are prefetched at the same time.
-const NEAR: usize = 1 << 11;
+/// The number of bytes of a cache's values that are processed at a time: all columns of some rows are added before the
+/// next rows are read, which are prefetched meanwhile. For keys, the minimum distance in bytes between the keys that are
+/// multiplied and the keys that are prefetched, if it is more than a register tile. Main memory needs as long as the
+/// products of this number of bytes.
+const NEAR_BYTES: usize = 1 << 13;
 
 /// Calls the function `$f::<S, P, T, R, N>`, in which the constant `R` has the value of the argument `$rows`. `N`, the
 /// number of vectors, is `S::VECTORS` or the given literal.
@@ -405,12 +406,17 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for FarScores<'_, S, P, T> {
         let [now, next] = [k.now, k.next].map(S::Array::<T>::chunks);
         let now = &now[skip..];
         let whole = groups - groups % S::VECTORS;
+        let distance = S::VECTORS * (NEAR_BYTES / (S::VECTORS * words * S::LANES * size_of::<T>())).max(1);
         for group in (0..whole).step_by(S::VECTORS) {
             let keys = &now[group * words..];
-            let follow = &keys[S::VECTORS * words..];
-            let ahead = if group + 2 * S::VECTORS <= whole { follow } else { next };
+            let later = group + distance;
+            let ahead = if later + S::VECTORS <= whole {
+                now.get(later * words..)
+            } else {
+                next.get(later.saturating_sub(whole) * words..)
+            };
             // If no keys follow, the current keys are prefetched again.
-            let ahead = if ahead.len() < S::VECTORS * words { keys } else { ahead };
+            let ahead = ahead.filter(|ahead| ahead.len() >= S::VECTORS * words).unwrap_or(keys);
             by_rows!(S, P, T, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }
         for group in whole..groups {
@@ -472,7 +478,7 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for FarAccumulate<'_, S, P, T> {
         let FarAccumulate { weights, words, v, v_width, columns, acc, .. } = self;
         let width = v_width / S::LANES;
         let [values, next] = [v.now, v.next].map(S::Array::<T>::chunks);
-        let near = (NEAR / v_width).clamp(4, BLOCK);
+        let near = (NEAR_BYTES / size_of::<T>() / v_width).clamp(4, BLOCK);
         let all = columns.len() == width;
         let whole = columns.end - columns.len() % S::VECTORS;
         for start in words.clone().step_by(near) {
