@@ -171,6 +171,7 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
 /// `weights` has `WIDE` words for each query. For each `j` in `words`, row `j` of `values` (`v_width` words) is
 /// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)] // the operands of a product and the rows to prefetch
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
