@@ -40,9 +40,9 @@ const WORTH_ALIGNING: u64 = 512;
 /// the tile's mask bits. With more keys, the saved time is not worth the memory for the shared bits.
 const MOST_SHARED_KEYS: u32 = 512;
 
-/// The maximum number of bytes of the keys and values of a group that one thread reads again and again: half of a common
-/// second-level cache.
-const NEAR_BYTES: usize = 1 << 19;
+/// The maximum number of bytes of the packed keys and values of a group for which one thread computes the whole group:
+/// the size of the second-level cache of many processors, or half of it.
+const MOST_OF_A_THREAD: usize = 1 << 19;
 
 /// The jobs (units of work, each for one thread) that read the keys of one key-value head in the same order.
 struct Group {
@@ -232,7 +232,7 @@ enum Step {
     Pack(usize),
     /// Compute one job.
     Job { group: usize, job: usize },
-    /// Pack a group, and compute all its jobs that no other thread has taken.
+    /// Compute the jobs of a group, except those that other threads have taken.
     Group(usize),
 }
 
@@ -300,7 +300,10 @@ impl<'a> Forward<'a> {
             return self.split::<S, P>(s, threads);
         }
         let threads = threads.min(self.jobs.jobs.len());
-        let steps = if self.by_groups(threads) { self.groups() } else { self.steps(threads) };
+        let steps = match self.by_groups::<P>(threads) {
+            true => (0..self.jobs.groups.len()).map(Step::Group).collect(),
+            false => self.steps(threads),
+        };
         let shared: Vec<Shared<S, P>> = (self.jobs.groups.iter())
             .map(|group| Shared {
                 packed: Mutex::new(None),
@@ -331,20 +334,13 @@ impl<'a> Forward<'a> {
         steps
     }
 
-    /// Returns whether each thread computes whole groups: the keys and values of a group fit in the cache of one thread,
-    /// and there are several groups for each thread.
-    fn by_groups(&self, threads: usize) -> bool {
+    /// Returns whether each thread computes whole groups: the packed keys and values of a group fit in the cache of one
+    /// thread, and there are several groups for each thread.
+    fn by_groups<P: Product>(&self, threads: usize) -> bool {
         let Keys::Given { k, v } = self.keys else { return false };
-        let bytes = |x: &Rows<'_>| x.shape()[3] * x.dtype().size();
         let most = self.jobs.groups.iter().map(|group| group.key_range.len()).max().unwrap_or(0);
-        self.jobs.groups.len() >= 2 * threads && most * (bytes(&k) + bytes(&v)) <= NEAR_BYTES
-    }
-
-    /// Returns the list of work if threads compute whole groups. Each group is in the list a second time: a thread that
-    /// finds no other group computes jobs of the groups that other threads have not finished.
-    fn groups(&self) -> Vec<Step> {
-        let groups = self.jobs.groups.len();
-        (0..groups).chain(0..groups).map(Step::Group).collect()
+        let bytes = (k.shape()[3] + v.shape()[3]) * size_of::<f32>() / P::TERMS;
+        self.jobs.groups.len() >= 2 * threads && most.saturating_mul(bytes) <= MOST_OF_A_THREAD
     }
 
     /// Runs on each thread: takes entries of the list of work and computes them, until no entry is left or the call is
@@ -357,6 +353,8 @@ impl<'a> Forward<'a> {
             if self.cancel.now() {
                 return;
             }
+            // The next group is taken before this one is computed, so that it can be prefetched meanwhile.
+            next = if let Step::Group(_) = step { take() } else { None };
             match step {
                 // A group needs no keys if its jobs are already finished.
                 Step::Pack(group) if queue.shared[group].jobs_left.load(Ordering::Acquire) == 0 => {}
@@ -366,24 +364,38 @@ impl<'a> Forward<'a> {
                     }
                 }
                 Step::Job { group, job } => self.job(s, queue, group, job, None, &mut scratch),
-                Step::Group(group) => {
-                    // The next group is taken before this one is computed, so that it can be prefetched meanwhile.
-                    next = take();
-                    let following = match next {
-                        Some(Step::Group(group)) => Some(group),
-                        _ => None,
-                    };
-                    let jobs = &self.jobs.groups[group].jobs;
-                    while let Some(job) = jobs.clone().nth(queue.shared[group].taken.fetch_add(1, Ordering::Relaxed)) {
-                        if self.cancel.now() {
-                            return;
-                        }
-                        self.job(s, queue, group, job, following, &mut scratch);
-                    }
-                    continue;
-                }
+                Step::Group(group) => self.group(s, queue, group, next, &mut scratch),
             }
-            next = take();
+            next = next.or_else(take);
+        }
+        // No entry is left for this thread: it computes jobs of the groups of other threads.
+        for step in queue.steps.iter().filter(|step| matches!(step, Step::Group(_))) {
+            if let Step::Group(group) = *step {
+                self.group(s, queue, group, None, &mut scratch);
+            }
+        }
+    }
+
+    /// Computes the jobs of a group that no thread has taken, until none is left or the call is cancelled. `next` is the
+    /// entry that the thread computes after this group, if it is known.
+    fn group<S: Simd, P: Product>(
+        &self,
+        s: S,
+        queue: &Queue<S, P>,
+        group: usize,
+        next: Option<Step>,
+        scratch: &mut Option<Scratch<S>>,
+    ) {
+        let (jobs, taken) = (&self.jobs.groups[group].jobs, &queue.shared[group].taken);
+        let following = match next {
+            Some(Step::Group(group)) => Some(group),
+            _ => None,
+        };
+        while taken.load(Ordering::Relaxed) < jobs.len() && !self.cancel.now() {
+            let job = jobs.start + taken.fetch_add(1, Ordering::Relaxed);
+            if job < jobs.end {
+                self.job(s, queue, group, job, following, scratch);
+            }
         }
     }
 
@@ -441,16 +453,16 @@ impl<'a> Forward<'a> {
 
     /// Returns the rows that a thread prefetches while it computes the job `job` of the group `group`: the queries of the
     /// next job, the outputs of this job, and a share of the keys and values of the group `following`, which the thread
-    /// will compute after this group. Returns `None` if the plan reorders rows, and if the group has only one job, which
-    /// is too short to prefetch so many rows.
+    /// will compute after this group. Returns `None` if the plan reorders rows, if a job has several heads, and if the
+    /// group has only one job, which is too short to prefetch so many rows.
     fn upcoming(&self, group: usize, job: usize, following: usize) -> Option<Upcoming> {
         let (jobs, next) = (&self.jobs.groups[group].jobs, &self.jobs.groups[following]);
         let Keys::Given { k, v } = &self.keys else { return None };
         let after = if job + 1 < jobs.end { job + 1 } else { next.jobs.start };
-        let [this, after] = [job, after].map(|job| &self.jobs.jobs[job]);
+        let (this, after) = (&self.jobs.jobs[job], self.jobs.jobs.get(after)?);
         let pattern = |index: usize| &self.context.plan.patterns()[index];
-        let in_order = |job: &Job| pattern(job.pattern).query_order().is_none();
-        if jobs.len() == 1 || !in_order(this) || !in_order(after) || pattern(next.pattern).key_order().is_some() {
+        let simple = |job: &Job| job.heads.len() == 1 && pattern(job.pattern).query_order().is_none();
+        if jobs.len() == 1 || !simple(this) || !simple(after) || pattern(next.pattern).key_order().is_some() {
             return None;
         }
         let first = |job: &Job| {

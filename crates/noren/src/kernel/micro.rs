@@ -171,7 +171,6 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
 /// `weights` has `WIDE` words for each query. For each `j` in `words`, row `j` of `values` (`v_width` words) is
 /// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the operands of a product and the rows to prefetch
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
@@ -180,15 +179,15 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     values: &[f32],
     v_width: usize,
     acc: &mut [S::V],
-    ahead: &mut Ahead,
 ) {
-    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc, ahead);
+    let nothing = &mut Ahead::nothing(weights.as_ptr());
+    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc, nothing);
 }
 
 /// Adds weighted values to `acc`, as [`accumulate`] does, but only in the columns `columns`, a range of vectors of each
-/// row. `acc` has all `v_width / LANES` vectors for each row.
+/// row. `acc` has all `v_width / LANES` vectors for each row. Meanwhile, rows of `ahead` are prefetched.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // the operands of a product and the part to compute
+#[allow(clippy::too_many_arguments)] // the operands of a product, the part to compute, and the rows to prefetch
 pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s: S,
     rows: usize,
@@ -260,8 +259,9 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
     let mut word = start;
     while word < end {
-        let (mut address, each, times) = ahead.take(end - word, N * S::LANES);
-        for word in word..word + times {
+        // A cache line for each step of the widest register tile, which has 64 numbers in a row; less for shorter steps.
+        let (mut address, each, steps) = ahead.take(end - word, N * S::LANES);
+        for word in word..word + steps {
             s.prefetch(address);
             address = address.wrapping_add(each);
             let row = &values[word * v_width..][..N * S::LANES];
@@ -276,7 +276,7 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
                 }
             }
         }
-        word += times;
+        word += steps;
     }
     for r in 0..R {
         for n in 0..N {
@@ -286,9 +286,8 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 }
 
 /// The number of bytes of a cache's values that are processed at a time: all columns of some rows are added before the
-/// next rows are read, which are prefetched meanwhile. For keys, the minimum distance in bytes between the keys that are
-/// multiplied and the keys that are prefetched, if it is more than a register tile. Main memory needs as long as the
-/// products of this number of bytes.
+/// next rows are read, which are prefetched meanwhile. Keys are prefetched at this distance too, if it is more than a
+/// register tile. With a shorter distance, the products end before the prefetched numbers arrive from main memory.
 const NEAR_BYTES: usize = 1 << 13;
 
 /// Calls the function `$f::<S, P, T, R, N>`, in which the constant `R` has the value of the argument `$rows`. `N`, the
@@ -335,8 +334,8 @@ pub(crate) struct Stretch<'a, T> {
 
 impl Far<'_> {
     /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out.
-    /// During the computation, the keys of the next register tile are prefetched. For the last register tile of the
-    /// block, these are the keys after the block.
+    /// During the computation, keys that follow at a distance are prefetched: those of a later register tile, or those
+    /// after the block.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // the arguments of `scores`
     pub(crate) fn scores<S: Simd, P: Product>(
@@ -407,17 +406,19 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for FarScores<'_, S, P, T> {
         let [now, next] = [k.now, k.next].map(S::Array::<T>::chunks);
         let now = &now[skip..];
         let whole = groups - groups % S::VECTORS;
-        let distance = S::VECTORS * (NEAR_BYTES / (S::VECTORS * words * S::LANES * size_of::<T>())).max(1);
+        let tile = S::VECTORS * words;
+        // The keys after the block may be fewer than that.
+        let tiles = (NEAR_BYTES / (tile * S::LANES * size_of::<T>())).min(next.len() / tile).max(1);
+        let distance = S::VECTORS * tiles;
         for group in (0..whole).step_by(S::VECTORS) {
             let keys = &now[group * words..];
             let later = group + distance;
-            let ahead = if later + S::VECTORS <= whole {
-                now.get(later * words..)
-            } else {
-                next.get(later.saturating_sub(whole) * words..)
+            let ahead = match later.checked_sub(whole) {
+                None => &now[later * words..],
+                Some(after) => next.get(after * words..).unwrap_or_default(),
             };
             // If no keys follow, the current keys are prefetched again.
-            let ahead = ahead.filter(|ahead| ahead.len() >= S::VECTORS * words).unwrap_or(keys);
+            let ahead = if ahead.len() < tile { keys } else { ahead };
             by_rows!(S, P, T, rows, far_score_tile(s, q, keys, ahead, words, &mut into[group..]));
         }
         for group in whole..groups {

@@ -135,8 +135,8 @@ impl<'a> Head<'a> {
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
         for (g, into) in vectors.zip(into.chunks_exact_mut(self.words::<P>())) {
             for (key, row) in (g * S::LANES..kv_len).zip(&mut rows[..S::LANES]) {
-                *row = self.k.words::<P>(self.at(key));
-                let next = self.k.words::<P>(self.at((key + S::LANES).min(kv_len - 1)));
+                *row = self.k.row_words::<P>(self.at(key));
+                let next = self.k.row_words::<P>(self.at((key + S::LANES).min(kv_len - 1)));
                 next.into_iter().for_each(|row| prefetch(s, row));
             }
             for (w, into) in into.chunks_mut(S::LANES).enumerate() {

@@ -190,11 +190,12 @@ impl<'a> Rows<'a> {
     /// `P::TERMS` is 1, or the pairs of neighbouring `bf16` values if it is 2. Returns `None` if the row has other values,
     /// values that are not adjacent, an odd number of `bf16` values, or an address that no `f32` can have.
     #[inline(always)]
-    pub(crate) fn words<P: Product>(&self, at: [usize; 3]) -> Option<&'a [f32]> {
+    pub(crate) fn row_words<P: Product>(&self, at: [usize; 3]) -> Option<&'a [f32]> {
         if P::TERMS == 1 {
             return self.row(at);
         }
         let row = self.bf16_row(at)?;
+        // The first value of a pair is in the lower half of its word: pairs are used on x86-64 only, which is little-endian.
         // SAFETY: any 32 bits are a valid `f32`.
         let (before, words, after) = unsafe { row.align_to::<f32>() };
         (before.is_empty() && after.is_empty()).then_some(words)

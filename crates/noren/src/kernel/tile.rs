@@ -259,11 +259,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             if self.ahead.is_none() {
                 self.context.out.prefetch(s, from);
             }
-            if let Some(row) = self.context.q.words::<P>(self.context.row(self.place((r + AHEAD).min(rows - 1), 0))) {
+            if let Some(row) = self.context.q.row_words::<P>(self.context.row(self.place((r + AHEAD).min(rows - 1), 0)))
+            {
                 prefetch(s, row);
             }
             let to = &mut self.scratch.queries[r * words..][..words];
-            match self.context.q.words::<P>(from) {
+            match self.context.q.row_words::<P>(from) {
                 Some(row) if P::TERMS == 1 => multiply(row, factor, to),
                 Some(row) => to.copy_from_slice(row),
                 None => {
@@ -418,7 +419,18 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                     None => {
                         let mut nothing = Ahead::nothing(block.values.as_ptr());
                         let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
-                        micro::accumulate::<S, P>(s, tile.len(), weights, keys, block.values, v_width, acc, ahead);
+                        let (rows, columns) = (tile.len(), 0..width);
+                        micro::accumulate_columns::<S, P>(
+                            s,
+                            rows,
+                            weights,
+                            keys,
+                            block.values,
+                            v_width,
+                            columns,
+                            acc,
+                            ahead,
+                        );
                     }
                 }
                 continue;

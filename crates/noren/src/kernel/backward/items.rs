@@ -12,7 +12,6 @@ use super::keys::{Keys, item_keys, pair_rows};
 use super::micro::{add_cell, add_pair, gather};
 use super::queries::{Queries, ROWS};
 use super::threads::on_threads;
-use crate::kernel::ahead::Ahead;
 use crate::kernel::blocks::KeyBlocks;
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::rows::SharedRows;
@@ -424,14 +423,13 @@ impl<S: Simd> Item<'_, '_, S> {
                 continue;
             }
             let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
-            let nothing = &mut Ahead::nothing(weights.as_ptr());
             if of_pairs::<S>() {
                 let (words, values) =
                     (needed.start / 2..needed.end.div_ceil(2), &keys.pairs.rows[start / 2 * vectors..]);
-                micro::accumulate::<S, S::Product>(s, tile.len(), weights, words, floats(values), k, sums, nothing);
+                micro::accumulate::<S, S::Product>(s, tile.len(), weights, words, floats(values), k, sums);
             } else {
                 let values = &keys.rows[start * vectors..];
-                micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums, nothing);
+                micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums);
             }
         }
     }
