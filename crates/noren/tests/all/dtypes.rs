@@ -164,14 +164,20 @@ fn hidden_content_changes_no_bit<T: Element>() {
 }
 
 fn threads_change_no_bit<T: Element>() {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-    let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([2, 4, 150, 64], seed));
-    let plan = plan("causal", &Shape::square(150).batch(2).heads(4), &Facts::new());
-    for isa in Isa::available() {
-        let one = Options::default().threads(1);
-        let expected = run(&q, &k, &v, &plan, *isa, &one);
-        let got = pool.install(|| run(&q, &k, &v, &plan, *isa, &Options::default()));
-        assert_same(&got.out, &expected.out, &format!("on {isa}"));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(5).build().unwrap();
+    // Heads of equal work; and two long batch rows among short ones, for which all threads compute the same heads at the
+    // end.
+    let lengths = (0..20).map(|b| if b % 11 == 3 { 300 } else { 3 }).collect::<Vec<usize>>();
+    let cases = [(3, 4, 150, Facts::new(), "causal"), (20, 1, 300, Facts::new().lengths(lengths), "causal & padding")];
+    for (batch, heads, n, facts, mask) in cases {
+        let [q, k, v] = [1, 2, 3].map(|seed| random::<T>([batch, heads, n, 64], seed));
+        let plan = plan(mask, &Shape::square(n).batch(batch).heads(heads), &facts);
+        for isa in Isa::available() {
+            let one = Options::default().threads(1);
+            let expected = run(&q, &k, &v, &plan, *isa, &one);
+            let got = pool.install(|| run(&q, &k, &v, &plan, *isa, &Options::default()));
+            assert_same(&got.out, &expected.out, &format!("{mask} on {isa}"));
+        }
     }
 }
 
