@@ -261,19 +261,16 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     while word < end {
         // A cache line for each step of the widest register tile, which has 64 numbers in a row; less for shorter steps.
         let (mut address, each, steps) = ahead.take(end - word, N * S::LANES);
-        for word in word..word + steps {
-            s.prefetch(address);
-            address = address.wrapping_add(each);
-            let row = &values[word * v_width..][..N * S::LANES];
-            let mut value = [s.splat(0.0); N];
-            for n in 0..N {
-                value[n] = s.load(&row[n * S::LANES..]);
+        if each == 0 {
+            // Without a prefetch: it would cost AVX2 5 % of its speed.
+            for word in word..word + steps {
+                add_word::<S, P, R, N>(s, weights, word, values, v_width, &mut sum);
             }
-            for r in 0..R {
-                let weight = s.splat(weights[r][word]);
-                for n in 0..N {
-                    sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
-                }
+        } else {
+            for word in word..word + steps {
+                s.prefetch(address);
+                address = address.wrapping_add(each);
+                add_word::<S, P, R, N>(s, weights, word, values, v_width, &mut sum);
             }
         }
         word += steps;
@@ -281,6 +278,29 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     for r in 0..R {
         for n in 0..N {
             acc[r * width + n] = sum[r][n];
+        }
+    }
+}
+
+/// Adds the row `word` of `values`, multiplied by the weights `word` of all rows, to `sum`.
+#[inline(always)]
+fn add_word<S: Simd, P: Product, const R: usize, const N: usize>(
+    s: S,
+    weights: &[[f32; WIDE]],
+    word: usize,
+    values: &[f32],
+    v_width: usize,
+    sum: &mut [[S::V; N]; R],
+) {
+    let row = &values[word * v_width..][..N * S::LANES];
+    let mut value = [s.splat(0.0); N];
+    for n in 0..N {
+        value[n] = s.load(&row[n * S::LANES..]);
+    }
+    for r in 0..R {
+        let weight = s.splat(weights[r][word]);
+        for n in 0..N {
+            sum[r][n] = P::dot(s, weight, value[n], sum[r][n]);
         }
     }
 }
