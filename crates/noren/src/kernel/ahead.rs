@@ -25,7 +25,7 @@ impl Ahead {
         // The stride of a dimension of length 1 may be any number.
         let stride = layout.strides[2].wrapping_mul(size_of::<T>() as isize);
         if rows == 0 || layout.strides[3] != 1 {
-            Self::nothing(row)
+            Self::nothing()
         } else if stride == width as isize {
             Ahead { row, width: rows * width, left: rows * width, rows: 0, stride }
         } else {
@@ -33,11 +33,10 @@ impl Ahead {
         }
     }
 
-    /// Returns rows that are all prefetched already. `near` is an address that is in a cache: a loop prefetches it in
-    /// every step.
+    /// Returns an `Ahead` without rows.
     #[inline(always)]
-    pub(crate) fn nothing<T>(near: *const T) -> Self {
-        Ahead { row: near.cast(), width: 0, left: 0, rows: 0, stride: 0 }
+    pub(crate) fn nothing() -> Self {
+        Ahead { row: std::ptr::null(), width: 0, left: 0, rows: 0, stride: 0 }
     }
 
     /// Returns whether all rows are prefetched.
@@ -47,7 +46,7 @@ impl Ahead {
 
     /// Returns the addresses that the next steps of a loop prefetch, as `(first address, bytes from one address to the
     /// next, number of steps)`. There are at least one and at most `steps` steps, which must not be 0. `each` is the
-    /// number of bytes that a step prefetches. If all rows are prefetched, every step has the same address.
+    /// number of bytes that a step prefetches. If no row is left, the second result is 0, and nothing has to be prefetched.
     #[inline(always)]
     pub(crate) fn take(&mut self, steps: usize, each: usize) -> (*const u8, usize, usize) {
         let next = self.row.wrapping_add(self.width - self.left);

@@ -180,7 +180,7 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     v_width: usize,
     acc: &mut [S::V],
 ) {
-    let nothing = &mut Ahead::nothing(weights.as_ptr());
+    let nothing = &mut Ahead::nothing();
     accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc, nothing);
 }
 

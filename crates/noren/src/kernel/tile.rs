@@ -417,7 +417,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                         values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
                     }
                     None => {
-                        let mut nothing = Ahead::nothing(block.values.as_ptr());
+                        let mut nothing = Ahead::nothing();
                         let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
                         let (rows, columns) = (tile.len(), 0..width);
                         micro::accumulate_columns::<S, P>(

@@ -216,7 +216,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                         match far.filter(|_| from == 0) {
                             Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
                             None => {
-                                let nothing = &mut Ahead::nothing(values.as_ptr());
+                                let nothing = &mut Ahead::nothing();
                                 micro::accumulate_columns::<S, P>(
                                     s, tile, weights, keys, values, v_width, columns, acc, nothing,
                                 );
