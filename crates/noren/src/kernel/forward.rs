@@ -369,7 +369,7 @@ impl<'a> Forward<'a> {
             next = next.or_else(take);
         }
         // No entry is left for this thread: it computes jobs of the groups of other threads.
-        for step in queue.steps.iter().filter(|step| matches!(step, Step::Group(_))) {
+        for step in &queue.steps {
             if let Step::Group(group) = *step {
                 self.group(s, queue, group, None, &mut scratch);
             }
