@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { reasonOf } from "../../../noren-explorer/page/js/cost-crossing.js";
 import { explorer, say } from "./explorer.mjs";
 
 let site;
@@ -91,13 +92,26 @@ test("the view opens at a length that matters, with the crossover and the reason
   await page.locator(".cost-tiles", { hasText: "the mask has 24 tokens" }).waitFor();
   // everything is allowed: a plan saves nothing, and the reason is given
   await say(page, "full");
-  await verdict.getByText(/Reason: /).waitFor();
-  assert.match(await verdict.innerText(), /Reason: (planning takes|the mask allows nearly everything)/);
+  await verdict.getByText(/Reason: the mask allows nearly everything, so that 100 % of the cells are computed and nothing is saved/).waitFor();
   // a mask smaller than a tile hides cells, but no tile: another reason
   await say(page, "causal");
   await page.getByRole("button", { name: "Show 24 tokens" }).click();
-  await verdict.getByText(/Reason: nearly every tile has an allowed cell, so that 100 % of the cells are computed/).waitFor();
+  await verdict.getByText(/Reason: nearly every tile has an allowed cell, so that 100 % of the cells are computed and nothing is saved/).waitFor();
   await page.finish();
+});
+
+test("the reason names saved cells only where cells are skipped", () => {
+  const dense = { cells: "576", dense_seconds: 1e-5, planning_seconds: 2e-6, mixed_share: 1, mixed_cost: 1 };
+  const reason = (point) => reasonOf({ ...dense, ...point });
+  // the sum of both times is rounded: less the planning, the kernel's time is below the time of dense masking
+  const rounded = { computed: "576", seconds: 1e-5 + 2e-6 - 1e-18 };
+  assert.ok(rounded.seconds - dense.planning_seconds < dense.dense_seconds);
+  assert.match(reason({ ...rounded, allowed: "300" }), /Reason: nearly every tile has an allowed cell, so that 100 % of the cells are computed and nothing is saved\./);
+  assert.match(reason({ ...rounded, allowed: "576" }), /Reason: the mask allows nearly everything, .* nothing is saved\./);
+  assert.match(reason({ ...rounded, allowed: null }), /Reason: nearly every tile has an allowed cell, /);
+  assert.match(reason({ computed: "560", seconds: 1.1e-5, allowed: "300" }), /97\.?\d* % of the cells are computed and little is saved\./);
+  assert.match(reason({ computed: "288", seconds: 1.1e-5, allowed: "200" }), /Reason: planning takes .*, and the skipped cells save only /);
+  assert.match(reason({ computed: "288", seconds: 1.5e-5, allowed: "200", mixed_cost: 3 }), /Reason: 100 % of the computed cells are in tiles with both allowed and hidden cells/);
 });
 
 test("head_dim and dtype are chosen, and are measured", async () => {

@@ -60,7 +60,7 @@ export function verdictOf(point, len, crossing, points) {
   says.push(
     factor >= 1
       ? [`At ${plural(len, "token")} it is `, el("b", {}, times(factor)), ` as fast: ${percent(Number(point.computed) / Number(point.cells))} of the cells are computed.`]
-      : [`At ${plural(len, "token")} dense masking is `, el("b", {}, times(1 / factor)), ` as fast. ${reason(point)}`],
+      : [`At ${plural(len, "token")} dense masking is `, el("b", {}, times(1 / factor)), ` as fast. ${reasonOf(point)}`],
   );
   return says;
 }
@@ -68,15 +68,15 @@ export function verdictOf(point, len, crossing, points) {
 const rounded = (n) => (n < 100 ? n : Number(n.toPrecision(2)));
 
 /** Returns a sentence with the reason why dense masking is cheaper than the plan. */
-function reason({ allowed, seconds: all, dense_seconds: dense, planning_seconds: planning, computed, cells, mixed_share: mixed, mixed_cost: cost }) {
+export function reasonOf({ allowed, seconds: all, dense_seconds: dense, planning_seconds: planning, computed, cells, mixed_share: mixed, mixed_cost: cost }) {
   const share = Number(computed) / Number(cells);
+  const allows = allowed !== null && allowed !== undefined && Number(allowed) / Number(cells) >= 0.9;
+  if (share > 0.9) {
+    return `Reason: ${allows ? "the mask allows nearly everything" : "nearly every tile has an allowed cell"}, so that ${percent(share)} of the cells are computed and ${share < 1 ? "little" : "nothing"} is saved.`;
+  }
   const kernel = all - planning;
   if (kernel < dense) {
     return `Reason: planning takes ${seconds(planning)}, and the skipped cells save only ${seconds(dense - kernel)}. A plan is made once for all layers and steps with the same mask.`;
-  }
-  const hides = allowed !== null && allowed !== undefined && Number(allowed) / Number(cells) < 0.9;
-  if (share > 0.9) {
-    return `Reason: ${hides ? "nearly every tile has an allowed cell" : "the mask allows nearly everything"}, so that ${percent(share)} of the cells are computed and nothing is saved.`;
   }
   return `Reason: ${percent(mixed)} of the computed cells are in tiles with both allowed and hidden cells, where a cell takes ${times(cost)} the time, and only ${percent(1 - share)} of the cells are skipped.`;
 }
