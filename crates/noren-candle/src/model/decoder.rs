@@ -11,7 +11,7 @@ use crate::nn::{Linear, Mode, Norm};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
-use noren::Spec;
+use noren::{Dtype, Spec};
 
 /// A decoder: a causal language model, or a classifier whose tokens read only earlier tokens.
 #[derive(Clone, Debug)]
@@ -128,6 +128,16 @@ impl Decoder {
             head,
             config: config.clone(),
         })
+    }
+
+    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
+    /// gradient are computed faster ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        for Block { attention, feedforward, .. } in &mut self.blocks {
+            attention.pack(dtype)?;
+            feedforward.pack(dtype)?;
+        }
+        Ok(())
     }
 
     /// Returns the configuration.

@@ -58,7 +58,7 @@ pub(crate) use pass::{Pass, Planner};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
 use noren::noren_mask::Spec;
-use noren::{Mask, Shape};
+use noren::{Dtype, Mask, Shape};
 
 /// The configuration of a model.
 #[derive(Clone, PartialEq, Debug)]
@@ -187,6 +187,21 @@ impl Model {
             Model::Bert(model) => Some(model.config().most_tokens()),
             Model::ModernBert(model) => Some(model.config().positions),
             Model::T5(_) => None,
+        }
+    }
+
+    /// Stores packed copies of the weights of all layers, of type `dtype`: `f32` or `bf16`. With them, passes that need
+    /// no gradients are faster ([`Linear::pack`](crate::nn::Linear::pack)). Weights of heads and of experts are not
+    /// packed. If weights are changed afterwards, call this function again.
+    ///
+    /// # Errors
+    /// Returns an error for the type `f16`.
+    pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        match self {
+            Model::Decoder(model) => model.pack(dtype),
+            Model::Bert(model) => model.pack(dtype),
+            Model::ModernBert(model) => model.pack(dtype),
+            Model::T5(model) => model.pack(dtype),
         }
     }
 

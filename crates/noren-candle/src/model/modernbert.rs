@@ -15,7 +15,7 @@ use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
-use noren::Spec;
+use noren::{Dtype, Spec};
 
 /// A ModernBERT model.
 #[derive(Clone, Debug)]
@@ -81,11 +81,11 @@ impl ModernBert {
         &self.config
     }
 
-    /// Stores packed copies of the weights of all layers, with which inputs of many tokens are computed faster
-    /// ([`Linear::pack`]).
-    pub(crate) fn pack(&mut self) -> Result<()> {
+    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
+    /// gradient are computed faster ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         for Block { projections: [q, k, v], out, mlp: [up, gate, down], .. } in &mut self.blocks {
-            [q, k, v, out, up, gate, down].into_iter().try_for_each(Linear::pack)?;
+            [q, k, v, out, up, gate, down].into_iter().try_for_each(|linear| linear.pack(dtype))?;
         }
         Ok(())
     }

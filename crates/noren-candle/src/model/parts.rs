@@ -10,6 +10,7 @@ use crate::nn::{Activation, Linear, Norm};
 use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
+use noren::Dtype;
 
 /// Returns the row of `table` for each token id. `ids` is `[batch, length]`, and the result `[batch, length, width]`.
 pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
@@ -59,6 +60,11 @@ impl Attention {
             kv_heads,
             options: Options { scale, softcap: config.softcap, sinks, ..Options::default() },
         })
+    }
+
+    /// Stores packed copies of the weights ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.projections.iter_mut().chain([&mut self.out]).try_for_each(|linear| linear.pack(dtype))
     }
 
     pub(crate) fn forward(
@@ -124,6 +130,17 @@ impl FeedForward {
             down: load(intermediate, hidden, "down_proj")?,
             activation,
         })
+    }
+
+    /// Stores packed copies of the weights ([`Linear::pack`]), except those of a mixture of experts.
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        match self {
+            FeedForward::Plain { up, down, .. } => [up, down].into_iter().try_for_each(|linear| linear.pack(dtype)),
+            FeedForward::Gated { gate, up, down, .. } => {
+                [gate, up, down].into_iter().try_for_each(|linear| linear.pack(dtype))
+            }
+            FeedForward::Mixture(_) => Ok(()),
+        }
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {

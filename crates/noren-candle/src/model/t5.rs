@@ -11,8 +11,8 @@ use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::{Device, Tensor};
 use candle_nn::{Init, VarBuilder};
-use noren::atoms;
 use noren::noren_mask::{Score, Spec};
+use noren::{Dtype, atoms};
 
 /// The configuration of a T5.
 #[derive(Clone, PartialEq, Debug)]
@@ -172,6 +172,20 @@ impl T5 {
             head,
             config: config.clone(),
         })
+    }
+
+    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
+    /// gradient are computed faster ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        for Block { attention, cross, feedforward, .. } in
+            self.encoder.blocks.iter_mut().chain(&mut self.decoder.blocks)
+        {
+            for Part { projections: [q, k, v], out, .. } in [attention].into_iter().chain(cross) {
+                [q, k, v, out].into_iter().try_for_each(|linear| linear.pack(dtype))?;
+            }
+            feedforward.pack(dtype)?;
+        }
+        Ok(())
     }
 
     /// Returns the configuration.

@@ -4,6 +4,7 @@
 use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
+use noren::linear::{self, Weight};
 
 /// The operations that are applied to the matrix product `x W^T` of a linear layer, in this order: bias, activation,
 /// residual, norm.
@@ -28,7 +29,7 @@ impl Finish<'_> {
     /// Applies the activation and the residual to `part`: consecutive numbers, beginning at column `column`, of the row
     /// with the index `row` of the matrix product. A whole row has `width` numbers.
     #[inline]
-    pub(super) fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
+    fn after_bias(&self, row: usize, width: usize, column: usize, part: &mut [f32]) {
         if let Some(activation) = self.activation {
             activation.in_place(part);
         }
@@ -38,9 +39,31 @@ impl Finish<'_> {
     }
 
     /// Applies the norm, if the layer has one, to `rows`, to which all other operations were applied before.
-    pub(super) fn rows(&self, rows: &mut [f32]) {
+    pub(super) fn norm_rows(&self, rows: &mut [f32]) {
         if let Some(norm) = self.norm {
             norm.finish(rows);
         }
+    }
+
+    /// Returns the operations after the product with `weight`.
+    pub(super) fn after<'a>(&'a self, weight: &'a Weight) -> After<'a> {
+        After { finish: self, width: weight.outputs() }
+    }
+}
+
+/// The operations after the product with a packed weight, which adds the bias itself.
+pub(super) struct After<'a> {
+    finish: &'a Finish<'a>,
+    /// The number of outputs of the weight.
+    width: usize,
+}
+
+impl linear::Finish for After<'_> {
+    fn part(&self, row: usize, output: usize, part: &mut [f32]) {
+        self.finish.after_bias(row, self.width, output, part);
+    }
+
+    fn rows(&self, rows: &mut [f32]) {
+        self.finish.norm_rows(rows);
     }
 }

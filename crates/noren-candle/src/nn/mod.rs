@@ -10,7 +10,6 @@ mod finish;
 mod linear;
 mod mode;
 mod norm;
-mod packed;
 mod product;
 mod rows;
 mod values;
@@ -26,5 +25,6 @@ pub use norm::{Norm, NormKind};
 /// an error, and these operations use the path for any processor. Products with gradients, and products with a weight
 /// that is not packed, are computed by the crate `gemm`, which chooses its path by itself.
 fn isa() -> noren::Isa {
-    noren::Isa::choose(None).unwrap_or(noren::Isa::Portable)
+    static ISA: std::sync::OnceLock<noren::Isa> = std::sync::OnceLock::new();
+    *ISA.get_or_init(|| noren::Isa::choose(None).unwrap_or(noren::Isa::Portable))
 }

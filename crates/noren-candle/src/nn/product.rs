@@ -1,20 +1,20 @@
 //! Defines operations of candle without gradients: a linear layer, and the two linear layers of a feed-forward part.
 
 use super::finish::Finish;
-use super::packed::{BLOCK, Packed};
 use super::rows::rows_at_a_time;
 use super::values::values;
+use crate::error::into_candle;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Shape};
 use gemm::Parallelism;
+use noren::linear::{Linear, Weight, feed_forward};
 use rayon::prelude::*;
-use std::cell::RefCell;
 
 /// The operation of candle that computes `x W^T` and then applies the operations of `then`: bias, activation, residual,
 /// norm. `x` is `[rows, in]` and contiguous; `W` is `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
     /// The packed copy of the weight; `None` if the weight is not packed.
-    pub(super) packed: Option<&'a Packed>,
+    pub(super) packed: Option<&'a Weight>,
     /// Minimum number of rows of the matrix product if the weight is not packed. If `x` has fewer rows, rows of 0 are
     /// added for the computation, so that a row has the same bits among any number of rows.
     pub(super) least_rows: usize,
@@ -36,7 +36,8 @@ impl CustomOp2 for LinearOp<'_> {
         let (outputs, _) = weight_layout.shape().dims2()?;
         let x = values(x, x_layout)?;
         if let Some(packed) = self.packed {
-            return Ok((CpuStorage::F32(packed.product(x, &self.then)), (rows, outputs).into()));
+            let layer = Linear { weight: packed, bias: self.then.bias, finish: &self.then.after(packed) };
+            return Ok((CpuStorage::F32(layer.forward(x).map_err(into_candle)?), (rows, outputs).into()));
         }
         let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
         match rows < self.least_rows {
@@ -52,24 +53,18 @@ impl CustomOp2 for LinearOp<'_> {
         out.par_chunks_mut(piece * outputs).enumerate().for_each(|(i, out)| {
             let rows = out.chunks_exact_mut(outputs).enumerate();
             rows.for_each(|(row, out)| self.then.row(i * piece + row, out));
-            self.then.rows(out);
+            self.then.norm_rows(out);
         });
         Ok((CpuStorage::F32(out), (rows, outputs).into()))
     }
 }
 
-/// The operation of candle that computes `down(activation(up(x)))` and then applies the operations of `then`. Each
-/// thread computes a few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
+/// The operation of candle that computes `down(activation(up(x)))` and then applies the operations of `then`.
 pub(super) struct FeedForwardOp<'a> {
-    pub(super) up: &'a Packed,
+    pub(super) up: &'a Weight,
     pub(super) between: Finish<'a>,
-    pub(super) down: &'a Packed,
+    pub(super) down: &'a Weight,
     pub(super) then: Finish<'a>,
-}
-
-thread_local! {
-    /// A buffer of each thread: the result of `up` for the rows that the thread processes at a time.
-    static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl CustomOp1 for FeedForwardOp<'_> {
@@ -78,26 +73,12 @@ impl CustomOp1 for FeedForwardOp<'_> {
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let (rows, inputs) = layout.shape().dims2()?;
-        let FeedForwardOp { up, down, .. } = self;
-        if up.inputs != inputs || up.outputs != down.inputs {
-            candle_core::bail!(
-                "a feed-forward layer with {} inputs, {} hidden values and {} outputs does not fit its input",
-                up.inputs,
-                down.inputs,
-                down.outputs
-            );
-        }
-        let out = down.by_blocks(values(x, layout)?, inputs, |row, x, out| {
-            BETWEEN.with_borrow_mut(|memory| {
-                memory.clear();
-                let len = x.len() / inputs * up.outputs;
-                memory.reserve(BLOCK * up.outputs);
-                let between = up.block(x, &mut memory.spare_capacity_mut()[..len], &self.between, row);
-                down.block(between, out, &self.then, row)
-            })
-        });
-        Ok((CpuStorage::F32(out), (rows, down.outputs).into()))
+        let (rows, _) = layout.shape().dims2()?;
+        let FeedForwardOp { up, between, down, then } = self;
+        let first = Linear { weight: up, bias: between.bias, finish: &between.after(up) };
+        let second = Linear { weight: down, bias: then.bias, finish: &then.after(down) };
+        let out = feed_forward(values(x, layout)?, first, second).map_err(into_candle)?;
+        Ok((CpuStorage::F32(out), (rows, down.outputs()).into()))
     }
 }
 

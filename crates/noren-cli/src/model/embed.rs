@@ -9,6 +9,7 @@ use crate::progress::Progress;
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
+use noren::Dtype;
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -33,6 +34,9 @@ pub(crate) struct EmbedArgs {
     /// Maximum number of tokens in one call of the model; a longer line is computed alone
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
+    /// Type of the weights of linear layers: bf16 is faster on processors with AVX512-BF16, and rounds numbers to 8 significant bits
+    #[arg(long, value_name = "f32|bf16", default_value = "f32")]
+    dtype: Dtype,
 }
 
 const EXAMPLES: &str = "\
@@ -53,7 +57,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let mut lines = Lines::open(args.input.as_deref())?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
     let folder = hub::folder(&args.model, &["tokenizer.json", "modules.json", "1_Pooling/config.json"])?;
-    let embedder = with_note("loading the model ...", || Embedder::load(&folder));
+    let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype));
     let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
     if !folder.join("modules.json").exists() {
         let assumed =
@@ -105,7 +109,7 @@ fn about(folder: &Path, embedder: &Embedder) -> String {
         })
         .collect();
     files.sort();
-    files.push(format!("{:?}", embedder.ways()));
+    files.push(format!("{:?} {}", embedder.ways(), embedder.dtype()));
     format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 

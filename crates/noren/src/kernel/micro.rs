@@ -333,6 +333,8 @@ macro_rules! by_rows {
     };
 }
 
+pub(super) use by_rows;
+
 /// Keys or values that one register tile reads directly from the memory of a key-value cache, in the number type of
 /// this memory: the numbers of a block, and the numbers after the block.
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ pub(crate) mod dispatch;
 pub(crate) mod dropout;
 pub(crate) mod exp;
 pub(crate) mod forward;
+pub(crate) mod linear;
 pub(crate) mod lines;
 pub(crate) mod micro;
 pub(crate) mod pack;

@@ -11,6 +11,7 @@ mod dropout;
 mod dtypes;
 mod errors;
 mod hidden_keys;
+mod linear;
 mod one_call;
 mod partial;
 mod random_masks;

@@ -1,0 +1,267 @@
+//! Products of rows with packed weights: the layout of the weights, and the kernel for a few rows.
+//!
+//! The kernel holds the sums of some rows and some outputs in registers and adds one *word* (an `f32` number, a `bf16`
+//! number, or a pair of `bf16` numbers) at a time, in the order of the inputs. The bits of a sum therefore do not depend
+//! on the size of the register tile or on the other rows.
+
+use super::dispatch::Task;
+use super::lines::Lines;
+use super::micro::by_rows;
+use super::simd::{Chunk, Kernel, Number, Product, Simd, Single, floats, floats_mut, pair_up, zeroed};
+use crate::{Element, Isa};
+use half::bf16;
+use rayon::prelude::*;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// The number of outputs in a group. The sums of a block of rows for a group stay in the processor's cache until they
+/// are finished.
+pub(crate) const GROUP: usize = 64;
+
+/// The maximum number of words of a panel that are multiplied with all rows of a block, before the next words of the
+/// panel. These words stay in the processor's cache meanwhile.
+const DEPTH: usize = 384;
+
+/// The type of the numbers of a packed weight.
+#[derive(Clone, Copy, Debug)]
+enum Numbers {
+    F32,
+    /// `bf16` numbers that are widened to `f32` when they are read.
+    Bf16,
+    /// Words, each of which is a pair of `bf16` numbers: the weights of two consecutive inputs. With an odd number of
+    /// inputs, the last pair has a 0.
+    Pairs,
+}
+
+/// The numbers of a packed weight `[outputs, inputs]`, in groups of [`GROUP`] consecutive outputs. A group consists of
+/// panels, and a panel has as many outputs as the register tile of the processor path has columns. A panel has the first
+/// word of each of its outputs, then the second word of each output, and so on, because `x W^T` is computed in this
+/// order. Outputs after the last one have the weight 0.
+pub(crate) struct Panels {
+    numbers: Numbers,
+    lines: Lines,
+}
+
+impl Panels {
+    /// Packs the rows of `weight` for a processor path: as `f32`, or rounded to `bf16` if `round` is true. Returns
+    /// `None` if there is not enough memory.
+    pub(crate) fn pack(weight: &[f32], inputs: usize, round: bool, isa: Isa) -> Option<Panels> {
+        let mut packed = None;
+        isa.run(Pack { weight, inputs, round, into: &mut packed });
+        packed
+    }
+
+    /// Returns the number of bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.lines.values::<f32>())
+    }
+}
+
+impl fmt::Debug for Panels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Panels").field("numbers", &self.numbers).field("bytes", &self.bytes()).finish()
+    }
+}
+
+/// The work that packs a weight for a processor path.
+struct Pack<'a> {
+    weight: &'a [f32],
+    inputs: usize,
+    round: bool,
+    into: &'a mut Option<Panels>,
+}
+
+impl Task for Pack<'_> {
+    fn pairs(&self) -> bool {
+        self.round
+    }
+
+    fn run<S: Simd>(self, _: S) {
+        let Pack { weight, inputs, round, into } = self;
+        let outputs = weight.len() / inputs;
+        let at = |output: usize, input: usize| match output < outputs && input < inputs {
+            true => weight[output * inputs + input],
+            false => 0.0,
+        };
+        let shape = [outputs, inputs, S::VECTORS * S::LANES];
+        let (numbers, lines) = match (round, S::Product::TERMS) {
+            (false, _) => (Numbers::F32, arrange(shape, at)),
+            (true, 1) => (Numbers::Bf16, arrange(shape, |output, input| bf16::from_f32(at(output, input)))),
+            (true, _) => {
+                let pair = |output, word| pair_up(at(output, 2 * word), at(output, 2 * word + 1));
+                (Numbers::Pairs, arrange([outputs, inputs.div_ceil(2), shape[2]], pair))
+            }
+        };
+        *into = lines.map(|lines| Panels { numbers, lines });
+    }
+}
+
+/// Returns the words of all outputs in the order of [`Panels`], or `None` if there is not enough memory. The shape is
+/// `[outputs, words of an output, outputs of a panel]`, and `word` returns a word by the index of its output and its index
+/// in the output's row.
+fn arrange<T: Element>([outputs, words, width]: [usize; 3], word: impl Fn(usize, usize) -> T + Sync) -> Option<Lines> {
+    let bytes = outputs.div_ceil(GROUP).checked_mul(GROUP * size_of::<T>())?.checked_mul(words)?;
+    let mut lines = Lines::zeroed(bytes / Lines::LINE)?;
+    lines.values_mut::<T>().par_chunks_exact_mut(width * words).enumerate().for_each(|(panel, numbers)| {
+        for (w, numbers) in numbers.chunks_exact_mut(width).enumerate() {
+            numbers.iter_mut().enumerate().for_each(|(i, number)| *number = word(panel * width + i, w));
+        }
+    });
+    Some(lines)
+}
+
+/// The product of a few rows with some groups of a packed weight, as work for one thread.
+pub(crate) struct Rows<'a> {
+    pub(crate) panels: &'a Panels,
+    /// The number of numbers in a row of `x`.
+    pub(crate) inputs: usize,
+    /// The number of outputs of the weight.
+    pub(crate) outputs: usize,
+    /// The rows `[rows, inputs]`.
+    pub(crate) x: &'a [f32],
+    /// The values with which the sums of the outputs begin; `None` for 0.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// The groups of outputs to compute.
+    pub(crate) groups: Range<usize>,
+    /// The memory for the result: for each row, the outputs of `groups`.
+    pub(crate) out: &'a mut [MaybeUninit<f32>],
+    /// The function that is called with the index of a row, the index of an output, and the sums of this row for
+    /// consecutive outputs from this one on. It may change the sums, which are written to `out` afterwards.
+    pub(crate) finish: &'a mut dyn FnMut(usize, usize, &mut [f32]),
+}
+
+impl Task for Rows<'_> {
+    fn pairs(&self) -> bool {
+        matches!(self.panels.numbers, Numbers::Pairs)
+    }
+
+    fn run<S: Simd>(self, s: S) {
+        let (x, inputs) = (self.x, self.inputs);
+        let panels = &self.panels.lines;
+        match self.panels.numbers {
+            Numbers::F32 => s.run(Multiply::<'_, '_, Single, f32>::new(self, panels.values(), x, inputs)),
+            Numbers::Bf16 => s.run(Multiply::<'_, '_, Single, bf16>::new(self, panels.values(), x, inputs)),
+            Numbers::Pairs => {
+                let words = inputs.div_ceil(2);
+                let mut pairs = zeroed::<S::V>((x.len() / inputs * words).div_ceil(S::LANES));
+                s.run(PairUp { x, inputs, words, into: floats_mut(&mut pairs) });
+                s.run(Multiply::<'_, '_, S::Product, f32>::new(self, panels.values(), floats(&pairs), words));
+            }
+        }
+    }
+}
+
+/// The conversion of rows of `f32` to rows of pairs of `bf16`, as a kernel.
+struct PairUp<'a> {
+    x: &'a [f32],
+    inputs: usize,
+    words: usize,
+    into: &'a mut [f32],
+}
+
+impl<S: Simd> Kernel<S> for PairUp<'_> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let PairUp { x, inputs, words, into } = self;
+        for (x, into) in x.chunks_exact(inputs).zip(into.chunks_exact_mut(words)) {
+            let done = inputs / (2 * S::LANES) * S::LANES;
+            for from in (0..done).step_by(S::LANES) {
+                let pairs = s.pair_neighbours(s.load(&x[2 * from..]), s.load(&x[2 * from + S::LANES..]));
+                into[from..][..S::LANES].copy_from_slice(floats(std::slice::from_ref(&pairs)));
+            }
+            for word in done..words {
+                into[word] = pair_up(x[2 * word], x.get(2 * word + 1).copied().unwrap_or(0.0));
+            }
+        }
+    }
+}
+
+/// The product of [`Rows`] as a kernel.
+struct Multiply<'a, 'x, P, T> {
+    rows: Rows<'a>,
+    /// The packed words of the weight.
+    panels: &'a [T],
+    /// The rows in words, of which each row has `words`.
+    x: &'x [f32],
+    words: usize,
+    product: PhantomData<P>,
+}
+
+impl<'a, 'x, P, T> Multiply<'a, 'x, P, T> {
+    fn new(rows: Rows<'a>, panels: &'a [T], x: &'x [f32], words: usize) -> Self {
+        Multiply { rows, panels, x, words, product: PhantomData }
+    }
+}
+
+impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Multiply { rows: Rows { inputs, outputs, x, bias, groups, out, finish, .. }, panels, words, .. } = self;
+        let rows = x.len() / inputs;
+        let (width, vectors) = (S::VECTORS * S::LANES, GROUP / S::LANES);
+        let columns = groups.start * GROUP..outputs.min(groups.end * GROUP);
+        let mut sums = zeroed::<S::V>(rows * vectors);
+        for group in groups {
+            let first = group * GROUP;
+            let part = GROUP.min(outputs - first);
+            let mut begin = [0.0; GROUP];
+            if let Some(bias) = bias {
+                begin[..part].copy_from_slice(&bias[first..][..part]);
+            }
+            floats_mut(&mut sums).as_chunks_mut().0.fill(begin);
+            let panels = &panels[first * words..][..GROUP * words];
+            for from in (0..words).step_by(DEPTH) {
+                let to = words.min(from + DEPTH);
+                for (i, panel) in panels.chunks_exact(width * words).enumerate() {
+                    let panel = S::Array::<T>::chunks(&panel[from * width..to * width]);
+                    let finished = to == words && (i + 1) * width == GROUP;
+                    for row in (0..rows).step_by(S::ROWS) {
+                        let count = (rows - row).min(S::ROWS);
+                        let (x, tile_sums) =
+                            (&self.x[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
+                        by_rows!(S, P, T, count, tile(s, x, words, panel, tile_sums, vectors));
+                        if !finished {
+                            continue;
+                        }
+                        // A few rows at a time, so that the products of the next rows do not wait for the memory of the result.
+                        let sums = floats_mut(&mut sums).as_chunks_mut::<GROUP>().0[row..][..count].iter_mut();
+                        for (row, sums) in (row..).zip(sums) {
+                            finish(row, first, &mut sums[..part]);
+                            let out = &mut out[row * columns.len() + first - columns.start..][..part];
+                            out.iter_mut().zip(sums).for_each(|(out, sum)| _ = out.write(*sum));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of `R` rows with the words of a panel of `N` vectors to the sums of the rows.
+#[inline(always)]
+fn tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize>(
+    s: S,
+    x: &[f32],
+    words: usize,
+    panel: &[S::Array<T>],
+    sums: &mut [S::V],
+    vectors: usize,
+) {
+    let panel = panel.as_chunks::<N>().0;
+    let x: [&[f32]; R] = std::array::from_fn(|r| &x[r * words..][..panel.len()]);
+    let mut sum: [[S::V; N]; R] = std::array::from_fn(|r| std::array::from_fn(|n| sums[r * vectors + n]));
+    for word in 0..panel.len() {
+        let weight: [S::V; N] = std::array::from_fn(|n| T::widen(s, &panel[word][n]));
+        for r in 0..R {
+            let x = s.splat(x[r][word]);
+            for n in 0..N {
+                sum[r][n] = P::dot(s, x, weight[n], sum[r][n]);
+            }
+        }
+    }
+    for r in 0..R {
+        sums[r * vectors..][..N].copy_from_slice(&sum[r]);
+    }
+}

@@ -1,0 +1,296 @@
+//! Linear layers `x W^T + b` with packed weights, for the layers around attention.
+//!
+//! A [`Weight`] has its numbers in the order in which the kernels read them, as `f32` or rounded to `bf16`. A [`Linear`]
+//! is a weight with a bias and the operations that follow ([`Finish`]), such as an activation. The [`Isa`] of attention
+//! computes these products too.
+//!
+//! ```
+//! use noren::{Dtype, linear::{Linear, Weight}};
+//!
+//! let weight = Weight::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, Dtype::F32)?; // 2 outputs of 3 inputs
+//! let layer = Linear { weight: &weight, bias: Some(&[10.0, 20.0]), finish: &() };
+//! assert_eq!(layer.forward(&[1.0, 0.0, 0.0, 1.0, 1.0, 1.0])?, [11.0, 24.0, 16.0, 35.0]); // 2 rows
+//! # Ok::<(), noren::Error>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! The bits of a row of the result depend on this row of `x` only: not on other rows, their number, and the number of
+//! threads. A sum begins with the bias, and its products are added in the order of the inputs.
+//!
+//! # Number types
+//!
+//! * `f32`: each product is added by a fused multiply-add, if the ISA has this instruction.
+//! * `bf16`: weights are rounded to `bf16`, so a weight takes half the memory, and sums are `f32`. On
+//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, and the products of two inputs are added at a time, which takes
+//!   half the time. On other ISAs, `x` is not rounded.
+
+use crate::kernel::linear::{GROUP, Panels, Rows};
+use crate::{Dtype, Error, Isa};
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// The number of rows that a thread computes at a time.
+const BLOCK: usize = 96;
+
+/// A weight `[outputs, inputs]` of a linear layer, in the layout of the kernels.
+#[derive(Debug)]
+pub struct Weight {
+    inputs: usize,
+    outputs: usize,
+    dtype: Dtype,
+    isa: Isa,
+    panels: Panels,
+}
+
+impl Weight {
+    /// Stores a copy of `weight`, which has `inputs` numbers for each output, as numbers of type `dtype`: `f32` or
+    /// `bf16`. The weight is packed for the ISA of [`Isa::choose`], which computes all products with this weight.
+    ///
+    /// # Errors
+    /// Returns an error if `inputs` is 0, if `weight` does not have whole rows, for the type `f16`, if there is not enough
+    /// memory, and the errors of [`Isa::choose`].
+    pub fn new(weight: &[f32], inputs: usize, dtype: Dtype) -> Result<Self, Error> {
+        Self::on(Isa::choose(None)?, weight, inputs, dtype)
+    }
+
+    /// Stores a copy of `weight` as [`new`](Self::new) does, for the processor path `isa`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new), and an error if this processor lacks the ISA.
+    pub fn on(isa: Isa, weight: &[f32], inputs: usize, dtype: Dtype) -> Result<Self, Error> {
+        let isa = Isa::choose(Some(isa))?;
+        if inputs == 0 || !weight.len().is_multiple_of(inputs) {
+            let expected = format!("a weight has whole rows of {inputs} inputs, and at least one input");
+            return Err(Error::Shape { name: "weight", given: vec![weight.len()], expected });
+        }
+        if dtype == Dtype::F16 {
+            let problem = "weights of linear layers are stored as f32 or bf16: choose one of these types".to_owned();
+            return Err(Error::Option { name: "dtype", given: dtype.to_string(), problem });
+        }
+        let Some(panels) = Panels::pack(weight, inputs, dtype == Dtype::Bf16, isa) else {
+            let problem = format!("there is not enough memory for a packed copy of {} numbers", weight.len());
+            return Err(Error::Option {
+                name: "weight",
+                given: format!("[{}, {inputs}]", weight.len() / inputs),
+                problem,
+            });
+        };
+        Ok(Weight { inputs, outputs: weight.len() / inputs, dtype, isa, panels })
+    }
+
+    /// Returns the number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Returns the number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Returns the type in which the weight is stored.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Returns the number of bytes of the packed numbers.
+    pub fn bytes(&self) -> usize {
+        self.panels.bytes()
+    }
+}
+
+/// Operations that are applied to the rows of a product `x W^T + b`, while they are in the processor's cache.
+///
+/// The default methods change nothing, and `()` is a `Finish` without operations.
+pub trait Finish: Sync {
+    /// Changes `part`: the numbers of row `row` of the result, from output `output` on. Called once for each number of
+    /// the result, with parts of at most 64 numbers.
+    fn part(&self, row: usize, output: usize, part: &mut [f32]) {
+        let _ = (row, output, part);
+    }
+
+    /// Changes whole rows of the result, `[rows, outputs]`, after [`part`](Self::part) was called for all their
+    /// numbers. Called once for each row.
+    fn rows(&self, rows: &mut [f32]) {
+        let _ = rows;
+    }
+}
+
+impl Finish for () {}
+
+/// A linear layer: a weight, a bias, and the operations that follow.
+#[derive(Clone, Copy)]
+pub struct Linear<'a> {
+    /// The weight `[outputs, inputs]`.
+    pub weight: &'a Weight,
+    /// The bias `[outputs]`; `None` for no bias.
+    pub bias: Option<&'a [f32]>,
+    /// The operations that are applied to the result.
+    pub finish: &'a dyn Finish,
+}
+
+impl Linear<'_> {
+    /// Returns the result for `x` `[rows, inputs]`: `[rows, outputs]`, computed on all threads of the current rayon
+    /// pool.
+    ///
+    /// # Errors
+    /// Returns an error if `x` does not have whole rows, or if the bias does not have one number for each output.
+    pub fn forward(&self, x: &[f32]) -> Result<Vec<f32>, Error> {
+        self.check(x.len())?;
+        let rows = x.len() / self.weight.inputs;
+        if rows > BLOCK || self.weight.outputs <= GROUP || rayon::current_num_threads() == 1 {
+            return Ok(by_blocks(x, self.weight.inputs, self.weight.outputs, |first, x, out| {
+                self.block(first, x, out)
+            }));
+        }
+        // With few rows, each thread computes some of the outputs, so that each weight is read once.
+        let outputs = self.weight.outputs;
+        let groups = outputs.div_ceil(GROUP);
+        let each = groups.div_ceil(rayon::current_num_threads());
+        let parts: Vec<(Range<usize>, Vec<f32>)> = (0..groups)
+            .into_par_iter()
+            .step_by(each)
+            .map(|from| {
+                let to = groups.min(from + each);
+                let columns = from * GROUP..outputs.min(to * GROUP);
+                let part = filled(rows * columns.len(), |out| self.groups(0, x, from..to, out));
+                (columns, part)
+            })
+            .collect();
+        let mut out = vec![0.0; rows * outputs];
+        for (columns, part) in parts {
+            for (out, part) in out.chunks_exact_mut(outputs).zip(part.chunks_exact(columns.len())) {
+                out[columns.clone()].copy_from_slice(part);
+            }
+        }
+        self.finish.rows(&mut out);
+        Ok(out)
+    }
+
+    /// Writes the result for `x` to `out` and returns `out`. `x` are some rows of the input, and `first` is the index of
+    /// the first of these rows.
+    fn block<'o>(&self, first: usize, x: &[f32], out: &'o mut [MaybeUninit<f32>]) -> &'o mut [f32] {
+        let out = self.groups(first, x, 0..self.weight.outputs.div_ceil(GROUP), out);
+        self.finish.rows(out);
+        out
+    }
+
+    /// Writes the results of some groups of outputs to `out` and returns `out`, before [`Finish::rows`].
+    fn groups<'o>(
+        &self,
+        first: usize,
+        x: &[f32],
+        groups: Range<usize>,
+        out: &'o mut [MaybeUninit<f32>],
+    ) -> &'o mut [f32] {
+        let Weight { inputs, outputs, isa, ref panels, .. } = *self.weight;
+        let columns = outputs.min(groups.end * GROUP) - groups.start * GROUP;
+        assert_eq!(out.len(), x.len() / inputs * columns, "the output must have one row for each row of the input");
+        let finish = &mut |row: usize, output: usize, part: &mut [f32]| self.finish.part(first + row, output, part);
+        isa.run(Rows { panels, inputs, outputs, x, bias: self.bias, groups, out, finish });
+        // SAFETY: for each row, `Rows` writes the outputs of all groups, which are all numbers of `out`.
+        unsafe { initialised(out) }
+    }
+
+    /// Returns an error if `numbers` numbers are not whole rows of the input, or if the bias has the wrong length.
+    fn check(&self, numbers: usize) -> Result<(), Error> {
+        let Weight { inputs, outputs, .. } = *self.weight;
+        if !numbers.is_multiple_of(inputs) {
+            let expected = format!("the weight has {inputs} inputs: give rows of {inputs} numbers");
+            return Err(Error::Shape { name: "x", given: vec![numbers], expected });
+        }
+        match self.bias {
+            Some(bias) if bias.len() != outputs => {
+                let expected = format!("the weight has {outputs} outputs: give a bias of {outputs} numbers");
+                Err(Error::Shape { name: "bias", given: vec![bias.len()], expected })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+thread_local! {
+    /// A buffer of each thread: the result of the first layer of [`feed_forward`] for the rows that the thread computes
+    /// at a time.
+    static BETWEEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns the result of two layers, `down(up(x))`, for `x` `[rows, inputs]`: `[rows, outputs]`. Each thread computes a
+/// few rows at a time, so that the result of `up` for these rows stays in the processor's cache.
+///
+/// # Errors
+/// Returns the errors of [`Linear::forward`], and an error if `down` does not have as many inputs as `up` has outputs.
+pub fn feed_forward(x: &[f32], up: Linear<'_>, down: Linear<'_>) -> Result<Vec<f32>, Error> {
+    let (inputs, between) = (up.weight.inputs, up.weight.outputs);
+    up.check(x.len())?;
+    down.check(down.weight.inputs)?;
+    if down.weight.inputs != between {
+        let expected = format!("the first layer has {between} outputs: give a second weight with {between} inputs");
+        return Err(Error::Shape { name: "weight", given: vec![down.weight.outputs, down.weight.inputs], expected });
+    }
+    if x.len() / inputs <= BLOCK {
+        return down.forward(&up.forward(x)?);
+    }
+    Ok(by_blocks(x, inputs, down.weight.outputs, |first, x, out| {
+        let mut memory = BETWEEN.take();
+        memory.clear();
+        memory.reserve(x.len() / inputs * between);
+        let middle = up.block(first, x, &mut memory.spare_capacity_mut()[..x.len() / inputs * between]);
+        let out = down.block(first, middle, out);
+        BETWEEN.set(memory);
+        out
+    }))
+}
+
+/// Returns an array `[rows, outputs]`. `work` computes the rows on all threads, in blocks of up to [`BLOCK`] rows: it
+/// gets the index of the block's first row, the rows of `x` `[rows, inputs]`, and the memory for the results, all of
+/// which it must write and return.
+fn by_blocks(
+    x: &[f32],
+    inputs: usize,
+    outputs: usize,
+    work: impl for<'b> Fn(usize, &[f32], &'b mut [MaybeUninit<f32>]) -> &'b mut [f32] + Sync,
+) -> Vec<f32> {
+    filled(x.len() / inputs * outputs, |out| {
+        if outputs > 0 {
+            let blocks = out.par_chunks_mut(BLOCK * outputs).zip(x.par_chunks(BLOCK * inputs));
+            blocks.enumerate().for_each(|(i, (out, x))| written(out, |out| work(i * BLOCK, x, out)));
+        }
+        // SAFETY: the blocks cover `out`, and `work` has written every block.
+        unsafe { initialised(out) }
+    })
+}
+
+/// Returns an array of `len` numbers, all of which `work` must write and return.
+fn filled(len: usize, work: impl for<'b> FnOnce(&'b mut [MaybeUninit<f32>]) -> &'b mut [f32]) -> Vec<f32> {
+    let mut all: Vec<f32> = Vec::with_capacity(len);
+    written(&mut all.spare_capacity_mut()[..len], work);
+    // SAFETY: the capacity is at least `len`, and `work` has written the first `len` numbers.
+    unsafe { all.set_len(len) };
+    all
+}
+
+/// Returns `out` as numbers.
+///
+/// # Safety
+///
+/// All numbers must have been written.
+unsafe fn initialised(out: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    let numbers: *mut [MaybeUninit<f32>] = out;
+    // SAFETY: `MaybeUninit` has the layout of its content, the caller promises that all numbers were written, and `out` is
+    // borrowed exclusively.
+    unsafe { &mut *(numbers as *mut [f32]) }
+}
+
+/// Calls `work`, and panics unless it returns all of `out`, which proves that it has written all numbers.
+fn written(out: &mut [MaybeUninit<f32>], work: impl for<'b> FnOnce(&'b mut [MaybeUninit<f32>]) -> &'b mut [f32]) {
+    let whole = out.as_ptr_range();
+    let done = work(out).as_ptr_range();
+    assert!(
+        done.start == whole.start.cast() && done.end == whole.end.cast(),
+        "the memory of a result must be written and returned as a whole"
+    );
+}

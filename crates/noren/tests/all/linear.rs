@@ -1,0 +1,165 @@
+//! Products with packed weights, against sums in `f64`, on every processor path: shapes, biases, operations on the result,
+//! and the bits of rows among other rows and on any number of threads.
+
+use noren::linear::{Finish, Linear, Weight, feed_forward};
+use noren::{Dtype, Error, Isa, bf16};
+use proptest::prelude::*;
+
+/// Returns `len` numbers from -1 to 1 that look random.
+fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    let mut state = seed as u64 ^ 0x9e37_79b9_7f4a_7c15;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Runs `work` on `threads` threads.
+fn on<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}
+
+/// Multiplies each number by 2 and adds a number that identifies its place, and then negates each row.
+struct Places {
+    outputs: usize,
+}
+
+impl Finish for Places {
+    fn part(&self, row: usize, output: usize, part: &mut [f32]) {
+        assert!(!part.is_empty() && part.len() <= 64);
+        part.iter_mut().enumerate().for_each(|(i, x)| *x = 2.0 * *x + (row * self.outputs + output + i) as f32);
+    }
+
+    fn rows(&self, rows: &mut [f32]) {
+        assert!(rows.len().is_multiple_of(self.outputs));
+        rows.iter_mut().for_each(|x| *x = -*x);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_are_sums(
+        (rows, inputs, outputs) in (0usize..230, 1usize..500, 0usize..200),
+        (threads, seed) in (1usize..5, 0usize..1000),
+        (biased, round) in (any::<bool>(), any::<bool>()),
+        index in any::<prop::sample::Index>(),
+    ) {
+        let isa = *index.get(Isa::available());
+        let dtype = if round { Dtype::Bf16 } else { Dtype::F32 };
+        let (x, weight) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 1));
+        let bias = biased.then(|| numbers(outputs, seed + 2));
+        let packed = Weight::on(isa, &weight, inputs, dtype).unwrap();
+        prop_assert_eq!((packed.inputs(), packed.outputs(), packed.dtype()), (inputs, outputs, dtype));
+        let finish = Places { outputs };
+        let got = on(threads, || Linear { weight: &packed, bias: bias.as_deref(), finish: &finish }.forward(&x)).unwrap();
+        prop_assert_eq!(got.len(), rows * outputs);
+        let rounded = |x: f32, round: bool| f64::from(if round { bf16::from_f32(x).to_f32() } else { x });
+        for row in 0..rows {
+            for output in 0..outputs {
+                let mut sum = bias.as_ref().map_or(0.0, |bias| f64::from(bias[output]));
+                let mut size = sum.abs();
+                for i in 0..inputs {
+                    let x = rounded(x[row * inputs + i], round && isa == Isa::Avx512Bf16);
+                    let product = x * rounded(weight[output * inputs + i], round);
+                    sum += product;
+                    size += product.abs();
+                }
+                let place = (row * outputs + output) as f64;
+                let expected = -(2.0 * sum + place);
+                let error = (f64::from(got[row * outputs + output]) - expected).abs();
+                prop_assert!(
+                    error <= 4e-6 * size + 2e-7 * place + 1e-7,
+                    "{isa}, {dtype}, row {row}, output {output}: off by {error:e}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_among_any_rows_and_on_any_threads(
+        (rows, inputs, outputs) in (1usize..230, 1usize..500, 1usize..200),
+        (threads, seed) in (1usize..5, 0usize..1000),
+        round in any::<bool>(),
+        (index, first) in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        some in any::<prop::sample::Index>(),
+    ) {
+        let isa = *index.get(Isa::available());
+        let dtype = if round { Dtype::Bf16 } else { Dtype::F32 };
+        let bias = numbers(outputs, seed + 2);
+        let packed = Weight::on(isa, &numbers(outputs * inputs, seed + 1), inputs, dtype).unwrap();
+        let layer = Linear { weight: &packed, bias: Some(&bias), finish: &() };
+        let x = numbers(rows * inputs, seed);
+        let whole = on(1, || layer.forward(&x)).unwrap();
+        let first = first.index(rows);
+        let some = 1 + some.index(rows - first);
+        // The other rows are not numbers.
+        let mut others = vec![f32::NAN; x.len()];
+        let own = first * inputs..(first + some) * inputs;
+        others[own.clone()].copy_from_slice(&x[own.clone()]);
+        let expected = bits(&whole[first * outputs..(first + some) * outputs]);
+        let among = on(threads, || layer.forward(&others)).unwrap();
+        prop_assert_eq!(bits(&among[first * outputs..(first + some) * outputs]), &expected[..]);
+        let alone = on(threads, || layer.forward(&x[own])).unwrap();
+        prop_assert_eq!(bits(&alone), expected);
+    }
+
+    #[test]
+    fn two_layers_at_once_have_the_bits_of_two_calls(
+        (rows, inputs, between, outputs) in (0usize..230, 1usize..200, 1usize..300, 0usize..200),
+        (threads, seed) in (1usize..5, 0usize..1000),
+        (round, index) in (any::<bool>(), any::<prop::sample::Index>()),
+    ) {
+        let isa = *index.get(Isa::available());
+        let dtype = if round { Dtype::Bf16 } else { Dtype::F32 };
+        let up = Weight::on(isa, &numbers(between * inputs, seed), inputs, dtype).unwrap();
+        let down = Weight::on(isa, &numbers(outputs * between, seed + 1), between, dtype).unwrap();
+        let (bias, first, second) = (numbers(between, seed + 2), Places { outputs: between }, Places { outputs });
+        let up = Linear { weight: &up, bias: Some(&bias), finish: &first };
+        let down = Linear { weight: &down, bias: None, finish: &second };
+        let x = numbers(rows * inputs, seed + 3);
+        let at_once = on(threads, || feed_forward(&x, up, down)).unwrap();
+        let one_by_one = on(1, || down.forward(&up.forward(&x)?)).unwrap();
+        prop_assert_eq!(bits(&at_once), bits(&one_by_one));
+    }
+}
+
+#[test]
+fn wrong_shapes_and_types_are_errors() {
+    let weight = Weight::new(&[1.0; 6], 3, Dtype::F32).unwrap();
+    let layer = Linear { weight: &weight, bias: None, finish: &() };
+    assert!(matches!(Weight::new(&[1.0; 7], 3, Dtype::F32), Err(Error::Shape { name: "weight", .. })));
+    assert!(matches!(Weight::new(&[], 0, Dtype::F32), Err(Error::Shape { name: "weight", .. })));
+    assert!(matches!(Weight::new(&[1.0], 1, Dtype::F16), Err(Error::Option { name: "dtype", .. })));
+    assert!(matches!(layer.forward(&[1.0; 4]), Err(Error::Shape { name: "x", .. })));
+    let biased = Linear { bias: Some(&[1.0; 3]), ..layer };
+    assert!(matches!(biased.forward(&[1.0; 3]), Err(Error::Shape { name: "bias", .. })));
+    assert!(matches!(feed_forward(&[1.0; 3], layer, biased), Err(Error::Shape { name: "bias", .. })));
+    assert!(matches!(feed_forward(&[1.0; 3], layer, layer), Err(Error::Shape { name: "weight", .. })));
+    assert!(layer.forward(&[]).unwrap().is_empty());
+    assert_eq!(Weight::new(&[], 3, Dtype::Bf16).unwrap().outputs(), 0);
+    assert!(weight.bytes() >= 24);
+}
+
+#[test]
+fn infinite_and_large_numbers_stay_in_their_rows() {
+    for isa in Isa::available() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let weight = Weight::on(*isa, &numbers(70 * 5, 3), 5, dtype).unwrap();
+            let layer = Linear { weight: &weight, bias: None, finish: &() };
+            let mut x = vec![1.0; 3 * 5];
+            x[5] = f32::INFINITY;
+            x[10] = f32::NAN;
+            let out = layer.forward(&x).unwrap();
+            assert!(out[..70].iter().all(|x| x.is_finite()), "{isa}, {dtype}");
+            assert!(out[70..140].iter().all(|x| x.is_infinite()), "{isa}, {dtype}");
+            assert!(out[140..].iter().all(|x| x.is_nan()), "{isa}, {dtype}");
+        }
+    }
+}
