@@ -3,6 +3,7 @@
 use crate::embed::load_tokenizer;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Head, Model};
+use noren::Dtype;
 use noren_text::{HfTokenizer, PRIVATE, Recognizer, Window};
 use std::ops::Range;
 use std::path::Path;
@@ -43,7 +44,8 @@ impl EntityRecognizer {
     /// Returns the errors of [`Model::load`], and an error for an architecture that does not classify tokens, an `id2label` without `O` or without any kind, and a tokenizer that is missing, malformed or of another model.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let model = Model::load(folder)?;
+        let mut model = Model::load(folder)?;
+        model.pack(Dtype::F32)?;
         let Head::TokenClassifier(classes) = model.config().head().clone() else {
             let problem = "the model does not classify tokens: the name of its architecture in config.json must end in ForTokenClassification";
             return Err(Error::file(folder, problem));

@@ -21,7 +21,7 @@ fn main() {
     println!("{:>10} {:>5} {:>20} {:>9} {:>7}", "ISA", "dtype", "shape", "GFLOP/s", "GB/s");
     for isa in Isa::available().iter().filter(|isa| only.as_ref().is_none_or(|only| isa.to_string() == *only)) {
         for [rows, inputs, outputs] in
-            [[960, 384, 1536], [960, 1536, 384], [960, 768, 768], [24, 768, 3072], [1, 2048, 8192]]
+            [[960, 384, 1536], [960, 1536, 384], [960, 768, 768], [24, 768, 3072], [1, 1024, 4096], [1, 2048, 8192]]
         {
             for dtype in [Dtype::F32, Dtype::Bf16] {
                 let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1013) as f32 / 506.5 - 1.0).collect::<Vec<_>>();

@@ -139,8 +139,7 @@ impl Bert {
         &self.config
     }
 
-    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
-    /// gradient are computed faster ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
             [q, k, v, out, up, down].into_iter().try_for_each(|linear| linear.pack(dtype))?;

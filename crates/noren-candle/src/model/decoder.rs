@@ -130,14 +130,16 @@ impl Decoder {
         })
     }
 
-    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
-    /// gradient are computed faster ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         for Block { attention, feedforward, .. } in &mut self.blocks {
             attention.pack(dtype)?;
             feedforward.pack(dtype)?;
         }
-        Ok(())
+        match (&self.config.head, &mut self.head) {
+            (Head::LanguageModel, Some(head)) => head.pack(dtype),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the configuration.

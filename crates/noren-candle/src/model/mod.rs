@@ -190,9 +190,10 @@ impl Model {
         }
     }
 
-    /// Stores packed copies of the weights of all layers, of type `dtype`: `f32` or `bf16`. With them, passes that need
-    /// no gradients are faster ([`Linear::pack`](crate::nn::Linear::pack)). Weights of heads and of experts are not
-    /// packed. If weights are changed afterwards, call this function again.
+    /// Replaces the weights of the linear layers by packed weights of type `dtype`: `f32` or `bf16`
+    /// ([`Linear::pack`](crate::nn::Linear::pack)). The model is then faster, above all for few tokens, and has no
+    /// gradients. Weights of experts and of classifiers are not packed. A head that shares its weight with the embeddings
+    /// gets a packed copy. A model of another type than `f32` is left as it is.
     ///
     /// # Errors
     /// Returns an error for the type `f16`.

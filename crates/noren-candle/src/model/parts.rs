@@ -62,7 +62,7 @@ impl Attention {
         })
     }
 
-    /// Stores packed copies of the weights ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         self.projections.iter_mut().chain([&mut self.out]).try_for_each(|linear| linear.pack(dtype))
     }
@@ -132,7 +132,7 @@ impl FeedForward {
         })
     }
 
-    /// Stores packed copies of the weights ([`Linear::pack`]), except those of a mixture of experts.
+    /// Packs the weights of the linear layers ([`Linear::pack`]), except those of a mixture of experts.
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         match self {
             FeedForward::Plain { up, down, .. } => [up, down].into_iter().try_for_each(|linear| linear.pack(dtype)),

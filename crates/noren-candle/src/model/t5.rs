@@ -174,8 +174,7 @@ impl T5 {
         })
     }
 
-    /// Stores packed copies of the weights of all layers as numbers of type `dtype`, with which products that need no
-    /// gradient are computed faster ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         for Block { attention, cross, feedforward, .. } in
             self.encoder.blocks.iter_mut().chain(&mut self.decoder.blocks)
@@ -185,7 +184,7 @@ impl T5 {
             }
             feedforward.pack(dtype)?;
         }
-        Ok(())
+        self.head.pack(dtype)
     }
 
     /// Returns the configuration.

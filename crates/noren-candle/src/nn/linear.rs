@@ -2,7 +2,7 @@
 
 use super::finish::Finish;
 use super::norm::Parameters;
-use super::product::{FeedForwardOp, LinearOp};
+use super::product::{FeedForwardOp, LinearOp, PackedOp};
 use super::rows::{check_width, takes};
 use super::values::Values;
 use super::{Activation, Norm};
@@ -20,9 +20,16 @@ use std::sync::Arc;
 /// products. The bits of a result row then depend only on its input row.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    weight: Tensor,
+    weight: Stored,
     bias: Option<Tensor>,
-    packed: Option<Arc<Weight>>,
+}
+
+/// The weight `[out, in]` of a layer.
+#[derive(Clone, Debug)]
+enum Stored {
+    Tensor(Tensor),
+    /// A packed weight, which has no gradient.
+    Packed(Arc<Weight>),
 }
 
 /// The operations that [`Linear`] applies after the matrix product and the bias, in this order: activation, residual,
@@ -38,7 +45,7 @@ struct Then<'a> {
 impl Linear {
     /// Makes a layer from `weight` `[out, in]` and, if given, `bias` `[out]`.
     pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
-        Linear { weight, bias, packed: None }
+        Linear { weight: Stored::Tensor(weight), bias }
     }
 
     /// Makes a layer from the parameters `weight` and, if the argument `bias` is true, `bias` of `vb`. If `vb` belongs
@@ -70,30 +77,48 @@ impl Linear {
     /// joint projection.
     ///
     /// # Errors
-    /// Returns an error for rows outside the weight.
+    /// Returns an error for rows outside the weight, and for a packed weight.
     pub fn part(&self, from: usize, len: usize) -> Result<Self> {
+        let Stored::Tensor(weight) = &self.weight else {
+            return Err(Error::input("the weight", "packed", "take parts of a layer before its weight is packed"));
+        };
         let bias = self.bias.as_ref().map(|bias| bias.narrow(0, from, len)).transpose()?;
-        Ok(Linear::new(self.weight.narrow(0, from, len)?, bias))
+        Ok(Linear::new(weight.narrow(0, from, len)?, bias))
     }
 
-    /// Stores a second copy of the weight, of type `dtype`: `f32` or `bf16`. With this copy, products that need no
-    /// gradient are computed by [`noren::linear`], on the same processor path as attention, and faster. With `bf16`, the
-    /// weight is rounded, which `noren::linear` describes. Nothing is stored if the weight is not a tensor of `f32` on
-    /// the CPU. If the weight is changed afterwards, call this function again.
+    /// Replaces the weight by a packed copy of type `dtype`: `f32` or `bf16`. The layer is then computed by
+    /// [`noren::linear`], on the same processor path as attention: much faster for few rows, and faster for many rows. A
+    /// weight in `bf16` is rounded, which `noren::linear` describes. Gradients are no longer possible.
+    ///
+    /// A weight that is not a tensor of `f32` on the CPU, and a weight that is packed already, are left as they are.
     ///
     /// # Errors
-    /// Returns an error for the type `f16` and for a weight without inputs.
+    /// Returns an error for the type `f16`, and for a weight without inputs.
     pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        if takes(&[&self.weight.detach()]) {
-            let weight = self.weight.flatten_all()?.to_vec1::<f32>()?;
-            self.packed = Some(Arc::new(Weight::new(&weight, self.weight.dim(1)?, dtype)?));
-        }
+        let Stored::Tensor(weight) = &self.weight else { return Ok(()) };
+        let [weight, bias] = [Some(weight), self.bias.as_ref()].map(|tensor| tensor.map(Tensor::detach));
+        let tensors: Vec<&Tensor> = weight.iter().chain(&bias).collect();
+        let Some(weight) = weight.as_ref().filter(|_| takes(&tensors)) else { return Ok(()) };
+        let (_, inputs) = weight.dims2()?;
+        let packed = Weight::new(&weight.flatten_all()?.to_vec1::<f32>()?, inputs, dtype)?;
+        (self.weight, self.bias) = (Stored::Packed(Arc::new(packed)), bias);
         Ok(())
     }
 
-    /// Returns the weight, `[out, in]`.
-    pub fn weight(&self) -> &Tensor {
-        &self.weight
+    /// Returns the weight, `[out, in]`, or `None` if it is packed.
+    pub fn weight(&self) -> Option<&Tensor> {
+        match &self.weight {
+            Stored::Tensor(weight) => Some(weight),
+            Stored::Packed(_) => None,
+        }
+    }
+
+    /// Returns the numbers of outputs and inputs.
+    fn dims(&self) -> Result<(usize, usize)> {
+        match &self.weight {
+            Stored::Tensor(weight) => Ok(weight.dims2()?),
+            Stored::Packed(packed) => Ok((packed.outputs(), packed.inputs())),
+        }
     }
 
     /// Applies the layer to every row of `x` `[..., in]`. The result is `[..., out]`.
@@ -136,13 +161,11 @@ impl Linear {
     /// # Errors
     /// Returns an error if the shapes of `x`, `up`, `down` and `norm` do not fit together.
     pub fn feed_forward(x: &Tensor, [up, down]: [&Linear; 2], activation: Activation, norm: &Norm) -> Result<Tensor> {
-        let (Some(first), Some(second)) = (up.packed.as_deref(), down.packed.as_deref()) else {
+        let (Stored::Packed(first), Stored::Packed(second)) = (&up.weight, &down.weight) else {
             return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
         };
-        let parameters = [Some(x), Some(&up.weight), Some(&down.weight), up.bias.as_ref(), down.bias.as_ref()];
-        let fits =
-            x.dims().last().is_some_and(|width| up.weight.dims()[1] == *width && down.weight.dims()[0] == *width);
-        if !takes(&parameters.into_iter().flatten().collect::<Vec<_>>()) || !norm.takes(x) || !fits {
+        let fits = x.dims().last().is_some_and(|width| first.inputs() == *width && second.outputs() == *width);
+        if !takes(&[x]) || !norm.takes(x) || !fits {
             return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
         }
         let flat = x.contiguous()?.flatten_to(x.rank().saturating_sub(2))?;
@@ -157,7 +180,7 @@ impl Linear {
     }
 
     fn apply(&self, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
-        let (outputs, inputs) = self.weight.dims2()?;
+        let (outputs, inputs) = self.dims()?;
         if x.dims().last() != Some(&inputs) {
             return Err(Error::tensor(
                 "linear layer input",
@@ -179,38 +202,61 @@ impl Linear {
         let rows = x.elem_count() / inputs.max(1);
         let least_rows = least_rows(outputs, inputs);
         let x = x.reshape((rows, inputs))?;
-        let tensors = [Some(&x), Some(&self.weight), self.bias.as_ref(), then.residual];
-        let plain = takes(&tensors.into_iter().flatten().collect::<Vec<_>>())
-            && then.norm.is_none_or(|norm| then.residual.is_some_and(|residual| norm.takes(residual)));
-        let result =
-            if plain { self.at_once(&x, then, least_rows)? } else { self.with_gradients(&x, then, least_rows)? };
+        let given: Vec<&Tensor> = [Some(&x), then.residual].into_iter().flatten().collect();
+        let norm_fits = then.norm.is_none_or(|norm| then.residual.is_some_and(|residual| norm.takes(residual)));
+        let result = match &self.weight {
+            Stored::Packed(_) if !takes(&given) => {
+                let problem = "the weight of this layer is packed, so it computes f32 on the CPU without gradients: use a layer that is not packed";
+                return Err(Error::tensor("linear layer input", given.last().unwrap_or(&&x), problem));
+            }
+            Stored::Packed(packed) if norm_fits => self.packed(packed, &x, then)?,
+            Stored::Packed(packed) => {
+                let sum = self.packed(packed, &x, Then { norm: None, ..then })?;
+                then.norm.map_or(Ok(sum.clone()), |norm| norm.forward(&sum))?
+            }
+            Stored::Tensor(weight) => {
+                let parameters = [Some(weight), self.bias.as_ref()].into_iter().flatten();
+                match norm_fits && takes(&given.into_iter().chain(parameters).collect::<Vec<_>>()) {
+                    true => self.at_once(weight, &x, then, least_rows)?,
+                    false => self.with_gradients(weight, &x, then, least_rows)?,
+                }
+            }
+        };
         Ok(result.reshape(shape)?)
     }
 
-    /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. If `x` has fewer than
-    /// `least_rows` rows and the weight is not packed, rows of 0 are added for the computation.
-    fn at_once(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
+    /// Applies the layer with its packed weight, and the operations of `then`, to `x` in one pass.
+    fn packed(&self, packed: &Weight, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
+        self.finish(then, |then| Ok(x.contiguous()?.apply_op1_no_bwd(&PackedOp { then, weight: packed })?))
+    }
+
+    /// Calls `work` with the bias of this layer and the operations of `then`, as slices.
+    fn finish(&self, then: Then<'_>, work: impl FnOnce(Finish<'_>) -> Result<Tensor>) -> Result<Tensor> {
         let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
         let residual = residual.as_ref().map(Values::of).transpose()?;
         let bias = self.bias.as_ref().map(Values::of).transpose()?;
         let norm = then.norm.map(Norm::read).transpose()?;
-        let finish = Finish {
+        work(Finish {
             bias: bias.as_deref(),
             activation: then.activation,
             residual: residual.as_deref(),
             norm: norm.as_ref().map(Parameters::op),
-        };
-        let op = LinearOp { then: finish, packed: self.packed.as_deref(), least_rows };
-        Ok(x.contiguous()?.apply_op2_no_bwd(&self.weight, &op)?)
+        })
+    }
+
+    /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. If `x` has fewer than
+    /// `least_rows` rows, rows of 0 are added for the computation.
+    fn at_once(&self, weight: &Tensor, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
+        self.finish(then, |then| Ok(x.contiguous()?.apply_op2_no_bwd(weight, &LinearOp { then, least_rows })?))
     }
 
     /// Applies the layer and the operations of `then` to `x` with candle's operations, which have gradients. If `x` has
     /// fewer than `least_rows` rows, rows of 0 are added for the computation.
-    fn with_gradients(&self, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
+    fn with_gradients(&self, weight: &Tensor, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
         let rows = x.dim(0)?;
         let product = match rows < least_rows {
-            true => x.pad_with_zeros(0, 0, least_rows - rows)?.matmul(&self.weight.t()?)?.narrow(0, 0, rows)?,
-            false => x.matmul(&self.weight.t()?)?,
+            true => x.pad_with_zeros(0, 0, least_rows - rows)?.matmul(&weight.t()?)?.narrow(0, 0, rows)?,
+            false => x.matmul(&weight.t()?)?,
         };
         let sum = match &self.bias {
             Some(bias) => product.broadcast_add(bias)?,
@@ -261,6 +307,7 @@ mod tests {
             let tensors = ["weight", "bias"].map(|name| (name.to_owned(), random(&[hidden])));
             let tensors = VarBuilder::from_tensors(tensors.into(), DType::F32, &Device::Cpu);
             let norm = Norm::load(NormKind::Layer, hidden, 1e-5, &tensors).unwrap();
+            let loaded = [up.clone(), down.clone()];
             up.pack(Dtype::F32).unwrap();
             down.pack(Dtype::F32).unwrap();
             let x = random(&[2, rows, hidden]);
@@ -271,9 +318,13 @@ mod tests {
             assert_eq!(bits(&at_once), bits(&parts), "{rows} rows of {hidden} to {inner}");
             assert!(bits(&at_once).windows(2).any(|pair| pair[0] != pair[1]));
             let by_operations = Var::from_tensor(&x).unwrap();
-            let known = Linear::feed_forward(by_operations.as_tensor(), [&up, &down], Activation::Gelu, &norm).unwrap();
+            let with_gradients = by_operations.as_tensor();
+            let known = Linear::feed_forward(with_gradients, loaded.each_ref(), Activation::Gelu, &norm).unwrap();
             let off = (&known - &at_once).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
             assert!(known.track_op() && off < 1e-4, "{off}");
+            assert!(up.weight().is_none() && loaded[0].weight().is_some());
+            let refused = Linear::feed_forward(with_gradients, [&up, &down], Activation::Gelu, &norm).unwrap_err();
+            assert!(refused.to_string().contains("packed") && up.part(0, 1).is_err(), "{refused}");
         }
     }
 

@@ -13,10 +13,8 @@ use rayon::prelude::*;
 /// norm. `x` is `[rows, in]` and contiguous; `W` is `[out, in]` with any strides.
 pub(super) struct LinearOp<'a> {
     pub(super) then: Finish<'a>,
-    /// The packed copy of the weight; `None` if the weight is not packed.
-    pub(super) packed: Option<&'a Weight>,
-    /// Minimum number of rows of the matrix product if the weight is not packed. If `x` has fewer rows, rows of 0 are
-    /// added for the computation, so that a row has the same bits among any number of rows.
+    /// Minimum number of rows of the matrix product. If `x` has fewer rows, rows of 0 are added for the computation, so
+    /// that a row has the same bits among any number of rows.
     pub(super) least_rows: usize,
 }
 
@@ -35,10 +33,6 @@ impl CustomOp2 for LinearOp<'_> {
         let (rows, inputs) = x_layout.shape().dims2()?;
         let (outputs, _) = weight_layout.shape().dims2()?;
         let x = values(x, x_layout)?;
-        if let Some(packed) = self.packed {
-            let layer = Linear { weight: packed, bias: self.then.bias, finish: &self.then.after(packed) };
-            return Ok((CpuStorage::F32(layer.forward(x).map_err(into_candle)?), (rows, outputs).into()));
-        }
         let mut out = vec![0.0; rows.max(self.least_rows) * outputs];
         match rows < self.least_rows {
             true => {
@@ -56,6 +50,27 @@ impl CustomOp2 for LinearOp<'_> {
             self.then.norm_rows(out);
         });
         Ok((CpuStorage::F32(out), (rows, outputs).into()))
+    }
+}
+
+/// The operation of candle that computes `x W^T` with a packed weight and then applies the operations of `then`. `x` is
+/// `[rows, in]` and contiguous.
+pub(super) struct PackedOp<'a> {
+    pub(super) then: Finish<'a>,
+    pub(super) weight: &'a Weight,
+}
+
+impl CustomOp1 for PackedOp<'_> {
+    fn name(&self) -> &'static str {
+        "noren-packed-linear"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+        let PackedOp { then, weight } = self;
+        let (rows, _) = layout.shape().dims2()?;
+        let layer = Linear { weight, bias: then.bias, finish: &then.after(weight) };
+        let out = layer.forward(values(x, layout)?).map_err(into_candle)?;
+        Ok((CpuStorage::F32(out), (rows, weight.outputs()).into()))
     }
 }
 

@@ -202,6 +202,8 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
         let rows = x.len() / inputs;
         let (width, vectors) = (S::VECTORS * S::LANES, GROUP / S::LANES);
         let columns = groups.start * GROUP..outputs.min(groups.end * GROUP);
+        // With a single register tile of rows, weights are read once, in the order of memory.
+        let depth = if rows <= S::ROWS { words } else { DEPTH };
         let mut sums = zeroed::<S::V>(rows * vectors);
         for group in groups {
             let first = group * GROUP;
@@ -212,30 +214,63 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
             }
             floats_mut(&mut sums).as_chunks_mut().0.fill(begin);
             let panels = &panels[first * words..][..GROUP * words];
-            for from in (0..words).step_by(DEPTH) {
-                let to = words.min(from + DEPTH);
+            let mut write = |sums: &mut [S::V], rows: Range<usize>| {
+                let sums = floats_mut(sums).as_chunks_mut::<GROUP>().0[rows.clone()].iter_mut();
+                for (row, sums) in rows.zip(sums) {
+                    finish(row, first, &mut sums[..part]);
+                    let out = &mut out[row * columns.len() + first - columns.start..][..part];
+                    out.iter_mut().zip(sums).for_each(|(out, sum)| _ = out.write(*sum));
+                }
+            };
+            if rows == 1 && width < GROUP {
+                let panels = S::Array::<T>::chunks(panels).chunks_exact(2 * S::VECTORS * words);
+                for (panels, sums) in panels.zip(sums.chunks_exact_mut(2 * S::VECTORS)) {
+                    match S::VECTORS {
+                        4 => one_row::<S, P, T, 4>(s, self.x, panels, sums),
+                        2 => one_row::<S, P, T, 2>(s, self.x, panels, sums),
+                        _ => one_row::<S, P, T, 1>(s, self.x, panels, sums),
+                    }
+                }
+                write(&mut sums, 0..1);
+                continue;
+            }
+            for from in (0..words).step_by(depth) {
+                let to = words.min(from + depth);
                 for (i, panel) in panels.chunks_exact(width * words).enumerate() {
                     let panel = S::Array::<T>::chunks(&panel[from * width..to * width]);
                     let finished = to == words && (i + 1) * width == GROUP;
                     for row in (0..rows).step_by(S::ROWS) {
                         let count = (rows - row).min(S::ROWS);
-                        let (x, tile_sums) =
-                            (&self.x[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
-                        by_rows!(S, P, T, count, tile(s, x, words, panel, tile_sums, vectors));
-                        if !finished {
-                            continue;
-                        }
-                        // A few rows at a time, so that the products of the next rows do not wait for the memory of the result.
-                        let sums = floats_mut(&mut sums).as_chunks_mut::<GROUP>().0[row..][..count].iter_mut();
-                        for (row, sums) in (row..).zip(sums) {
-                            finish(row, first, &mut sums[..part]);
-                            let out = &mut out[row * columns.len() + first - columns.start..][..part];
-                            out.iter_mut().zip(sums).for_each(|(out, sum)| _ = out.write(*sum));
+                        let (x, into) = (&self.x[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
+                        by_rows!(S, P, T, count, tile(s, x, words, panel, into, vectors));
+                        if finished {
+                            // A few rows at a time, so that the next products do not wait for the memory of the result.
+                            write(&mut sums, row..row + count);
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// Adds the products of one row with two neighbouring panels of `N` vectors to the sums of the row. A single panel has
+/// too few sums to hide the latency of an addition.
+#[inline(always)]
+fn one_row<S: Simd, P: Product, T: Number, const N: usize>(s: S, x: &[f32], panels: &[S::Array<T>], sums: &mut [S::V]) {
+    let (first, second) = panels.split_at(panels.len() / 2);
+    let panels = [first.as_chunks::<N>().0, second.as_chunks::<N>().0].map(|panel| &panel[..x.len()]);
+    let mut sum: [[S::V; N]; 2] = std::array::from_fn(|panel| std::array::from_fn(|n| sums[panel * N + n]));
+    for (word, x) in x.iter().enumerate() {
+        let x = s.splat(*x);
+        for (sum, panel) in sum.iter_mut().zip(panels) {
+            for (sum, weight) in sum.iter_mut().zip(&panel[word]) {
+                *sum = P::dot(s, x, T::widen(s, weight), *sum);
+            }
+        }
+    }
+    for (sums, sum) in sums.chunks_exact_mut(N).zip(sum) {
+        sums.copy_from_slice(&sum);
     }
 }
 
