@@ -53,12 +53,12 @@ impl Embedder {
     /// norms and attention are computed in `f32`.
     ///
     /// # Errors
-    /// Returns the errors of [`Model::load`], and an error for a tokenizer that is missing or invalid, for an unknown
-    /// pooling, and for the type `f16`.
+    /// Returns the errors of [`Model::load`] and [`Model::pack`], and an error for a tokenizer that is missing or invalid
+    /// and for an unknown pooling.
     pub fn load_as(folder: impl AsRef<Path>, dtype: Dtype) -> Result<Self> {
         let folder = folder.as_ref();
         let mut model = Model::load(folder)?;
-        model.pack(dtype)?;
+        model.pack_parts(dtype, false)?;
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
         let most = model.positions().unwrap_or(usize::MAX);

@@ -26,7 +26,7 @@ fn main() {
             for dtype in [Dtype::F32, Dtype::Bf16] {
                 let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1013) as f32 / 506.5 - 1.0).collect::<Vec<_>>();
                 let weight = Weight::on(*isa, &numbers(inputs * outputs), inputs, dtype).expect("the ISA is available");
-                let (x, layer) = (numbers(rows * inputs), Linear { weight: &weight, bias: None, finish: &() });
+                let (x, layer) = (numbers(rows * inputs), Linear::new(&weight));
                 let mut times = Vec::new();
                 let begun = Instant::now();
                 while begun.elapsed() < TIME || times.len() < 3 {

@@ -1,14 +1,14 @@
 //! Linear layers `x W^T + b` with packed weights, for the layers around attention.
 //!
 //! A [`Weight`] has its numbers in the order in which the kernels read them, as `f32` or rounded to `bf16`. A [`Linear`]
-//! is a weight with a bias and the operations that follow ([`Finish`]), such as an activation. The [`Isa`] of attention
+//! is a weight with a bias and the operations that follow ([`Epilogue`]), such as an activation. The [`Isa`] of attention
 //! computes these products too.
 //!
 //! ```
 //! use noren::{Dtype, linear::{Linear, Weight}};
 //!
 //! let weight = Weight::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, Dtype::F32)?; // 2 outputs of 3 inputs
-//! let layer = Linear { weight: &weight, bias: Some(&[10.0, 20.0]), finish: &() };
+//! let layer = Linear::new(&weight).bias(&[10.0, 20.0][..]);
 //! assert_eq!(layer.forward(&[1.0, 0.0, 0.0, 1.0, 1.0, 1.0])?, [11.0, 24.0, 16.0, 35.0]); // 2 rows
 //! # Ok::<(), noren::Error>(())
 //! ```
@@ -16,26 +16,31 @@
 //! # Guarantees
 //!
 //! The bits of a row of the result depend on this row of `x` only: not on other rows, their number, and the number of
-//! threads. A sum begins with the bias, and its products are added in the order of the inputs.
+//! threads, if the same is true of the epilogue. A sum begins with the bias, and its words (the products of one input,
+//! or on [`Isa::Avx512Bf16`] of two) are added in the order of the inputs. Whether a number is NaN is promised too, but not
+//! the sign and payload of a NaN.
 //!
 //! # Number types
 //!
 //! * `f32`: each product is added by a fused multiply-add, if the ISA has this instruction.
 //! * `bf16`: weights are rounded to `bf16`, so a weight takes half the memory, and sums are `f32`. On
-//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, and the products of two inputs are added at a time, which takes
-//!   half the time. On other ISAs, `x` is not rounded.
+//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, the products of two inputs are added at a time, which takes half
+//!   the time of `f32`, and numbers below the normal range of `f32` may count as 0. On other ISAs, `x` is not rounded:
+//!   products with many rows take the time of `f32`, products with one row less.
 
 use crate::kernel::linear::{GROUP, Panels, Rows};
 use crate::{Dtype, Error, Isa};
 use rayon::prelude::*;
 use std::cell::RefCell;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// The number of rows that a thread computes at a time.
+/// The maximum number of rows that a thread computes at a time.
 const BLOCK: usize = 96;
 
-/// A weight `[outputs, inputs]` of a linear layer, in the layout of the kernels.
+/// A weight `[outputs, inputs]` of a linear layer, in the layout of the kernels: with rows of 0 up to a multiple of 64
+/// outputs.
 #[derive(Debug)]
 pub struct Weight {
     inputs: usize,
@@ -63,7 +68,10 @@ impl Weight {
     pub fn on(isa: Isa, weight: &[f32], inputs: usize, dtype: Dtype) -> Result<Self, Error> {
         let isa = Isa::choose(Some(isa))?;
         if inputs == 0 || !weight.len().is_multiple_of(inputs) {
-            let expected = format!("a weight has whole rows of {inputs} inputs, and at least one input");
+            let expected = match inputs {
+                0 => "0 inputs were given: give at least one".to_owned(),
+                _ => format!("{inputs} inputs were given: give whole rows of this many numbers"),
+            };
             return Err(Error::Shape { name: "weight", given: vec![weight.len()], expected });
         }
         if dtype == Dtype::F16 {
@@ -96,7 +104,12 @@ impl Weight {
         self.dtype
     }
 
-    /// Returns the number of bytes of the packed numbers.
+    /// Returns the ISA that computes all products with this weight.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Returns the number of bytes of the packed numbers, including the rows of 0.
     pub fn bytes(&self) -> usize {
         self.panels.bytes()
     }
@@ -104,42 +117,65 @@ impl Weight {
 
 /// Operations that are applied to the rows of a product `x W^T + b`, while they are in the processor's cache.
 ///
-/// The default methods change nothing, and `()` is a `Finish` without operations.
-pub trait Finish: Sync {
+/// The default methods change nothing, and `()` is an epilogue without operations.
+pub trait Epilogue: Sync {
     /// Changes `part`: the numbers of row `row` of the result, from output `output` on. Called once for each number of
     /// the result, with parts of at most 64 numbers.
     fn part(&self, row: usize, output: usize, part: &mut [f32]) {
         let _ = (row, output, part);
     }
 
-    /// Changes whole rows of the result, `[rows, outputs]`, after [`part`](Self::part) was called for all their
-    /// numbers. Called once for each row.
+    /// Changes some whole rows of the result, `[rows, outputs]`, after [`part`](Self::part) was called for all their
+    /// numbers. Each row is in one call.
     fn rows(&self, rows: &mut [f32]) {
         let _ = rows;
     }
 }
 
-impl Finish for () {}
+impl Epilogue for () {}
 
 /// A linear layer: a weight, a bias, and the operations that follow.
 #[derive(Clone, Copy)]
 pub struct Linear<'a> {
-    /// The weight `[outputs, inputs]`.
-    pub weight: &'a Weight,
-    /// The bias `[outputs]`; `None` for no bias.
-    pub bias: Option<&'a [f32]>,
-    /// The operations that are applied to the result.
-    pub finish: &'a dyn Finish,
+    weight: &'a Weight,
+    bias: Option<&'a [f32]>,
+    epilogue: &'a dyn Epilogue,
 }
 
-impl Linear<'_> {
+impl fmt::Debug for Linear<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Linear { weight, bias, .. } = self;
+        f.debug_struct("Linear").field("weight", weight).field("bias", bias).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Linear<'a> {
+    /// Makes a layer without bias and without operations after the product.
+    pub fn new(weight: &'a Weight) -> Self {
+        Linear { weight, bias: None, epilogue: &() }
+    }
+
+    /// Sets the bias `[outputs]`.
+    pub fn bias(mut self, bias: impl Into<Option<&'a [f32]>>) -> Self {
+        self.bias = bias.into();
+        self
+    }
+
+    /// Sets the operations that are applied to the result.
+    pub fn epilogue(mut self, epilogue: &'a dyn Epilogue) -> Self {
+        self.epilogue = epilogue;
+        self
+    }
+
     /// Returns the result for `x` `[rows, inputs]`: `[rows, outputs]`, computed on all threads of the current rayon
     /// pool.
     ///
     /// # Errors
-    /// Returns an error if `x` does not have whole rows, or if the bias does not have one number for each output.
+    /// Returns an error if `x` does not have whole rows, if the bias does not have one number for each output, and if the
+    /// result is too large for any memory.
     pub fn forward(&self, x: &[f32]) -> Result<Vec<f32>, Error> {
-        self.check(x.len())?;
+        self.check_rows(x.len())?;
+        self.check_bias()?;
         let rows = x.len() / self.weight.inputs;
         if rows > BLOCK || self.weight.outputs <= GROUP || rayon::current_num_threads() == 1 {
             return Ok(by_blocks(x, self.weight.inputs, self.weight.outputs, |first, x, out| {
@@ -166,7 +202,9 @@ impl Linear<'_> {
                 out[columns.clone()].copy_from_slice(part);
             }
         }
-        self.finish.rows(&mut out);
+        if rows > 0 {
+            self.epilogue.rows(&mut out);
+        }
         Ok(out)
     }
 
@@ -174,11 +212,11 @@ impl Linear<'_> {
     /// the first of these rows.
     fn block<'o>(&self, first: usize, x: &[f32], out: &'o mut [MaybeUninit<f32>]) -> &'o mut [f32] {
         let out = self.groups(first, x, 0..self.weight.outputs.div_ceil(GROUP), out);
-        self.finish.rows(out);
+        self.epilogue.rows(out);
         out
     }
 
-    /// Writes the results of some groups of outputs to `out` and returns `out`, before [`Finish::rows`].
+    /// Writes the results of some groups of outputs to `out` and returns `out`, before [`Epilogue::rows`].
     fn groups<'o>(
         &self,
         first: usize,
@@ -189,19 +227,28 @@ impl Linear<'_> {
         let Weight { inputs, outputs, isa, ref panels, .. } = *self.weight;
         let columns = outputs.min(groups.end * GROUP) - groups.start * GROUP;
         assert_eq!(out.len(), x.len() / inputs * columns, "the output must have one row for each row of the input");
-        let finish = &mut |row: usize, output: usize, part: &mut [f32]| self.finish.part(first + row, output, part);
+        let finish = &mut |row: usize, output: usize, part: &mut [f32]| self.epilogue.part(first + row, output, part);
         isa.run(Rows { panels, inputs, outputs, x, bias: self.bias, groups, out, finish });
         // SAFETY: for each row, `Rows` writes the outputs of all groups, which are all numbers of `out`.
         unsafe { initialised(out) }
     }
 
-    /// Returns an error if `numbers` numbers are not whole rows of the input, or if the bias has the wrong length.
-    fn check(&self, numbers: usize) -> Result<(), Error> {
+    /// Returns an error if `numbers` numbers are not whole rows of the input, or if there are too many rows.
+    fn check_rows(&self, numbers: usize) -> Result<(), Error> {
         let Weight { inputs, outputs, .. } = *self.weight;
+        let shape = |expected| Err(Error::Shape { name: "x", given: vec![numbers], expected });
         if !numbers.is_multiple_of(inputs) {
-            let expected = format!("the weight has {inputs} inputs: give rows of {inputs} numbers");
-            return Err(Error::Shape { name: "x", given: vec![numbers], expected });
+            return shape(format!("the weight has {inputs} inputs: give rows of {inputs} numbers"));
         }
+        match (numbers / inputs).checked_mul(outputs.max(1) * size_of::<f32>()) {
+            Some(bytes) if isize::try_from(bytes).is_ok() => Ok(()),
+            _ => shape(format!("{outputs} outputs for each row are too many: give fewer rows at a time")),
+        }
+    }
+
+    /// Returns an error if the bias has the wrong length.
+    fn check_bias(&self) -> Result<(), Error> {
+        let outputs = self.weight.outputs;
         match self.bias {
             Some(bias) if bias.len() != outputs => {
                 let expected = format!("the weight has {outputs} outputs: give a bias of {outputs} numbers");
@@ -225,13 +272,14 @@ thread_local! {
 /// Returns the errors of [`Linear::forward`], and an error if `down` does not have as many inputs as `up` has outputs.
 pub fn feed_forward(x: &[f32], up: Linear<'_>, down: Linear<'_>) -> Result<Vec<f32>, Error> {
     let (inputs, between) = (up.weight.inputs, up.weight.outputs);
-    up.check(x.len())?;
-    down.check(down.weight.inputs)?;
+    up.check_rows(x.len())?;
+    [up, down].iter().try_for_each(Linear::check_bias)?;
     if down.weight.inputs != between {
         let expected = format!("the first layer has {between} outputs: give a second weight with {between} inputs");
         return Err(Error::Shape { name: "weight", given: vec![down.weight.outputs, down.weight.inputs], expected });
     }
-    if x.len() / inputs <= BLOCK {
+    down.check_rows(x.len() / inputs * between)?;
+    if x.len() / inputs <= BLOCK || down.weight.outputs == 0 {
         return down.forward(&up.forward(x)?);
     }
     Ok(by_blocks(x, inputs, down.weight.outputs, |first, x, out| {
@@ -254,10 +302,13 @@ fn by_blocks(
     outputs: usize,
     work: impl for<'b> Fn(usize, &[f32], &'b mut [MaybeUninit<f32>]) -> &'b mut [f32] + Sync,
 ) -> Vec<f32> {
-    filled(x.len() / inputs * outputs, |out| {
+    let rows = x.len() / inputs;
+    // Fewer rows in a block if there are too few blocks for all threads. A register tile has at most 6 rows.
+    let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(6).clamp(6, BLOCK);
+    filled(rows * outputs, |out| {
         if outputs > 0 {
-            let blocks = out.par_chunks_mut(BLOCK * outputs).zip(x.par_chunks(BLOCK * inputs));
-            blocks.enumerate().for_each(|(i, (out, x))| written(out, |out| work(i * BLOCK, x, out)));
+            let blocks = out.par_chunks_mut(block * outputs).zip(x.par_chunks(block * inputs));
+            blocks.enumerate().for_each(|(i, (out, x))| written(out, |out| work(i * block, x, out)));
         }
         // SAFETY: the blocks cover `out`, and `work` has written every block.
         unsafe { initialised(out) }

@@ -130,14 +130,14 @@ impl Decoder {
         })
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]).
-    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head for language models if `head` is true.
+    pub(crate) fn pack(&mut self, dtype: Dtype, head: bool) -> Result<()> {
         for Block { attention, feedforward, .. } in &mut self.blocks {
             attention.pack(dtype)?;
             feedforward.pack(dtype)?;
         }
         match (&self.config.head, &mut self.head) {
-            (Head::LanguageModel, Some(head)) => head.pack(dtype),
+            (Head::LanguageModel, Some(linear)) if head => linear.pack(dtype),
             _ => Ok(()),
         }
     }

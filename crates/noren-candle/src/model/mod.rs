@@ -193,16 +193,22 @@ impl Model {
     /// Replaces the weights of the linear layers by packed weights of type `dtype`: `f32` or `bf16`
     /// ([`Linear::pack`](crate::nn::Linear::pack)). The model is then faster, above all for few tokens, and has no
     /// gradients. Weights of experts and of classifiers are not packed. A head that shares its weight with the embeddings
-    /// gets a packed copy. A model of another type than `f32` is left as it is.
+    /// gets a packed copy, which takes `vocab * hidden` numbers.
     ///
     /// # Errors
-    /// Returns an error for the type `f16`.
+    /// Returns the errors of [`Linear::pack`](crate::nn::Linear::pack), such as for a model that was not loaded in `f32`,
+    /// or whose parameters are variables. Some weights may be packed then.
     pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.pack_parts(dtype, true)
+    }
+
+    /// Packs the weights as [`pack`](Self::pack) does; only those that [`encode`](Self::encode) needs if `all` is false.
+    pub(crate) fn pack_parts(&mut self, dtype: Dtype, all: bool) -> Result<()> {
         match self {
-            Model::Decoder(model) => model.pack(dtype),
+            Model::Decoder(model) => model.pack(dtype, all),
             Model::Bert(model) => model.pack(dtype),
             Model::ModernBert(model) => model.pack(dtype),
-            Model::T5(model) => model.pack(dtype),
+            Model::T5(model) => model.pack(dtype, all),
         }
     }
 

@@ -174,17 +174,15 @@ impl T5 {
         })
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]).
-    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        for Block { attention, cross, feedforward, .. } in
-            self.encoder.blocks.iter_mut().chain(&mut self.decoder.blocks)
-        {
-            for Part { projections: [q, k, v], out, .. } in [attention].into_iter().chain(cross) {
-                [q, k, v, out].into_iter().try_for_each(|linear| linear.pack(dtype))?;
-            }
-            feedforward.pack(dtype)?;
+    /// Packs the weights of the linear layers ([`Linear::pack`]): of the encoder, and if `decoder` is true also of the
+    /// decoder and the head.
+    pub(crate) fn pack(&mut self, dtype: Dtype, decoder: bool) -> Result<()> {
+        self.encoder.pack(dtype)?;
+        if decoder {
+            self.decoder.pack(dtype)?;
+            self.head.pack(dtype)?;
         }
-        self.head.pack(dtype)
+        Ok(())
     }
 
     /// Returns the configuration.
@@ -258,6 +256,17 @@ impl T5Stack {
             norm: norm(vb.pp("final_layer_norm"))?,
             biases: first.get_with_hints((config.buckets, heads), "weight", normal)?,
         })
+    }
+
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        for Block { attention, cross, feedforward, .. } in &mut self.blocks {
+            for Part { projections: [q, k, v], out, .. } in [attention].into_iter().chain(cross) {
+                [q, k, v, out].into_iter().try_for_each(|linear| linear.pack(dtype))?;
+            }
+            feedforward.pack(dtype)?;
+        }
+        Ok(())
     }
 
     fn forward(

@@ -4,7 +4,7 @@
 use super::activation::Activation;
 use super::norm::NormOp;
 use super::wide;
-use noren::linear::{self, Weight};
+use noren::linear::{Epilogue, Weight};
 
 /// The operations that are applied to the matrix product `x W^T` of a linear layer, in this order: bias, activation,
 /// residual, norm.
@@ -58,7 +58,7 @@ pub(super) struct After<'a> {
     width: usize,
 }
 
-impl linear::Finish for After<'_> {
+impl Epilogue for After<'_> {
     fn part(&self, row: usize, output: usize, part: &mut [f32]) {
         self.finish.after_bias(row, self.width, output, part);
     }

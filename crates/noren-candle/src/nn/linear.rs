@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 /// A linear layer `x W^T + b` over the last dimension; the weight is `[out, in]` as in PyTorch.
 ///
-/// The crate `gemm` computes small and large matrix products with different kernels, whose results may differ in the
-/// last bits. This layer therefore adds rows of 0 to an input with few rows, so that the same kernel computes all
-/// products. The bits of a result row then depend only on its input row.
+/// A packed weight ([`pack`](Self::pack)) is multiplied by [`noren::linear`], any other weight by the crate `gemm`, which
+/// computes small and large matrix products with different kernels, whose results may differ in the last bits. This layer
+/// therefore adds rows of 0 to an input with few rows, so that the same kernel of `gemm` computes all products. In both
+/// cases, the bits of a result row depend only on its input row.
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Stored,
@@ -90,18 +91,28 @@ impl Linear {
     /// [`noren::linear`], on the same processor path as attention: much faster for few rows, and faster for many rows. A
     /// weight in `bf16` is rounded, which `noren::linear` describes. Gradients are no longer possible.
     ///
-    /// A weight that is not a tensor of `f32` on the CPU, and a weight that is packed already, are left as they are.
-    ///
     /// # Errors
-    /// Returns an error for the type `f16`, and for a weight without inputs.
+    /// Returns an error for the type `f16`, for a weight that is not a tensor of `f32` on the CPU, that is a variable, or
+    /// that is packed as another type, for a weight without inputs, for an invalid value of `NOREN_ISA`, and if there is
+    /// not enough memory.
     pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        let Stored::Tensor(weight) = &self.weight else { return Ok(()) };
-        let [weight, bias] = [Some(weight), self.bias.as_ref()].map(|tensor| tensor.map(Tensor::detach));
-        let tensors: Vec<&Tensor> = weight.iter().chain(&bias).collect();
-        let Some(weight) = weight.as_ref().filter(|_| takes(&tensors)) else { return Ok(()) };
-        let (_, inputs) = weight.dims2()?;
-        let packed = Weight::new(&weight.flatten_all()?.to_vec1::<f32>()?, inputs, dtype)?;
-        (self.weight, self.bias) = (Stored::Packed(Arc::new(packed)), bias);
+        let weight = match &self.weight {
+            Stored::Tensor(weight) => weight,
+            Stored::Packed(packed) if packed.dtype() == dtype => return Ok(()),
+            Stored::Packed(packed) => {
+                let problem = "the weight is packed as another type: load the model again";
+                return Err(Error::input("dtype", format!("{dtype}, not {}", packed.dtype()), problem));
+            }
+        };
+        if let Some(tensor) = [Some(weight), self.bias.as_ref()].into_iter().flatten().find(|tensor| !takes(&[tensor]))
+        {
+            let problem = "only tensors of f32 on the CPU that are no variables can be packed: load the model from its files, in f32";
+            return Err(Error::tensor("a parameter of a linear layer", tensor, problem));
+        }
+        let (weight, (_, inputs)) = (weight.contiguous()?, weight.dims2()?);
+        let packed = Weight::new(&Values::of(&weight)?, inputs, dtype)?;
+        self.bias = self.bias.as_ref().map(Tensor::contiguous).transpose()?;
+        self.weight = Stored::Packed(Arc::new(packed));
         Ok(())
     }
 
@@ -204,11 +215,12 @@ impl Linear {
         let x = x.reshape((rows, inputs))?;
         let given: Vec<&Tensor> = [Some(&x), then.residual].into_iter().flatten().collect();
         let norm_fits = then.norm.is_none_or(|norm| then.residual.is_some_and(|residual| norm.takes(residual)));
+        let refused = given.iter().find(|tensor| !takes(&[tensor]));
+        if let (Stored::Packed(_), Some(tensor)) = (&self.weight, refused) {
+            let problem = "the weight of this layer is packed, so it computes f32 on the CPU without gradients: use a layer that is not packed";
+            return Err(Error::tensor("linear layer input", tensor, problem));
+        }
         let result = match &self.weight {
-            Stored::Packed(_) if !takes(&given) => {
-                let problem = "the weight of this layer is packed, so it computes f32 on the CPU without gradients: use a layer that is not packed";
-                return Err(Error::tensor("linear layer input", given.last().unwrap_or(&&x), problem));
-            }
             Stored::Packed(packed) if norm_fits => self.packed(packed, &x, then)?,
             Stored::Packed(packed) => {
                 let sum = self.packed(packed, &x, Then { norm: None, ..then })?;
@@ -227,11 +239,11 @@ impl Linear {
 
     /// Applies the layer with its packed weight, and the operations of `then`, to `x` in one pass.
     fn packed(&self, packed: &Weight, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
-        self.finish(then, |then| Ok(x.contiguous()?.apply_op1_no_bwd(&PackedOp { then, weight: packed })?))
+        self.with_slices(then, |then| Ok(x.contiguous()?.apply_op1_no_bwd(&PackedOp { then, weight: packed })?))
     }
 
     /// Calls `work` with the bias of this layer and the operations of `then`, as slices.
-    fn finish(&self, then: Then<'_>, work: impl FnOnce(Finish<'_>) -> Result<Tensor>) -> Result<Tensor> {
+    fn with_slices(&self, then: Then<'_>, work: impl FnOnce(Finish<'_>) -> Result<Tensor>) -> Result<Tensor> {
         let residual = then.residual.map(|residual| residual.contiguous()).transpose()?;
         let residual = residual.as_ref().map(Values::of).transpose()?;
         let bias = self.bias.as_ref().map(Values::of).transpose()?;
@@ -247,7 +259,7 @@ impl Linear {
     /// Applies the layer and the operations of `then` to `x` in one pass, without gradients. If `x` has fewer than
     /// `least_rows` rows, rows of 0 are added for the computation.
     fn at_once(&self, weight: &Tensor, x: &Tensor, then: Then<'_>, least_rows: usize) -> Result<Tensor> {
-        self.finish(then, |then| Ok(x.contiguous()?.apply_op2_no_bwd(weight, &LinearOp { then, least_rows })?))
+        self.with_slices(then, |then| Ok(x.contiguous()?.apply_op2_no_bwd(weight, &LinearOp { then, least_rows })?))
     }
 
     /// Applies the layer and the operations of `then` to `x` with candle's operations, which have gradients. If `x` has

@@ -22,7 +22,7 @@ pub use norm::{Norm, NormKind};
 
 /// Returns the processor path (set of instructions) of the operations in this module. Attention uses the same path: the
 /// environment variable `NOREN_ISA` selects both. If `NOREN_ISA` is an unknown or unavailable path, attention returns
-/// an error, and these operations use the path for any processor. Products with gradients, and products with a weight
+/// an error and weights cannot be packed, and the other operations use the path for any processor. Products with gradients, and products with a weight
 /// that is not packed, are computed by the crate `gemm`, which chooses its path by itself.
 fn isa() -> noren::Isa {
     static ISA: std::sync::OnceLock<noren::Isa> = std::sync::OnceLock::new();

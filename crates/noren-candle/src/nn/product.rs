@@ -68,7 +68,8 @@ impl CustomOp1 for PackedOp<'_> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let PackedOp { then, weight } = self;
         let (rows, _) = layout.shape().dims2()?;
-        let layer = Linear { weight, bias: then.bias, finish: &then.after(weight) };
+        let after = then.after(weight);
+        let layer = Linear::new(weight).bias(then.bias).epilogue(&after);
         let out = layer.forward(values(x, layout)?).map_err(into_candle)?;
         Ok((CpuStorage::F32(out), (rows, weight.outputs()).into()))
     }
@@ -90,8 +91,9 @@ impl CustomOp1 for FeedForwardOp<'_> {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
         let (rows, _) = layout.shape().dims2()?;
         let FeedForwardOp { up, between, down, then } = self;
-        let first = Linear { weight: up, bias: between.bias, finish: &between.after(up) };
-        let second = Linear { weight: down, bias: then.bias, finish: &then.after(down) };
+        let (after_up, after_down) = (between.after(up), then.after(down));
+        let first = Linear::new(up).bias(between.bias).epilogue(&after_up);
+        let second = Linear::new(down).bias(then.bias).epilogue(&after_down);
         let out = feed_forward(values(x, layout)?, first, second).map_err(into_candle)?;
         Ok((CpuStorage::F32(out), (rows, down.outputs()).into()))
     }

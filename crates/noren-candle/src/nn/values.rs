@@ -31,6 +31,8 @@ impl Deref for Values<'_> {
 
     fn deref(&self) -> &[f32] {
         match &**self.storage {
+            // The offset of a tensor without numbers may be outside the memory.
+            Storage::Cpu(CpuStorage::F32(_)) if self.range.is_empty() => &[],
             Storage::Cpu(CpuStorage::F32(values)) => &values[self.range.clone()],
             _ => unreachable!("the type of the storage was checked when `Values` was made"),
         }
@@ -40,6 +42,7 @@ impl Deref for Values<'_> {
 /// Returns the values of an operation's argument, which must be contiguous and of type `f32`.
 pub(super) fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [f32]> {
     match (storage, layout.contiguous_offsets()) {
+        (CpuStorage::F32(_), Some((from, to))) if from == to => Ok(&[]),
         (CpuStorage::F32(values), Some((from, to))) => Ok(&values[from..to]),
         _ => candle_core::bail!("this operation needs a contiguous tensor of type f32"),
     }

@@ -84,6 +84,7 @@ fn row(tensor: &Tensor, row: usize, keep: &[bool]) -> Vec<f32> {
 
 fn check(name: &str, tolerance: f32, got: &[f32], expected: &[f32]) {
     assert_eq!(got.len(), expected.len(), "{name}");
+    assert!(got.iter().all(|x| x.is_finite()), "{name}");
     let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
     let off = got.iter().zip(expected).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
     println!("{name:44} {off:.1e} of {size:.1e}");
@@ -207,4 +208,21 @@ fn texts_and_files_that_do_not_fit_are_refused() {
     assert!(message(Batch::new(vec![vec![5; 129]]).unwrap()).contains("129 tokens long: the model has 128 positions"));
     let error = Model::load("nowhere/at/all").unwrap_err().to_string();
     assert_eq!(error, "nowhere/at/all: there is no such folder: give a folder with config.json and model.safetensors");
+}
+
+#[test]
+fn what_cannot_be_packed_is_refused() {
+    let message = |mut model: Model, dtype: Dtype| model.pack(dtype).unwrap_err().to_string();
+    let load = || Model::load(folder("llama")).unwrap();
+    assert!(message(load(), Dtype::F16).contains("f16"));
+    let mut packed = load();
+    packed.pack(Dtype::F32).unwrap();
+    packed.pack(Dtype::F32).unwrap();
+    assert!(message(packed, Dtype::Bf16).contains("packed as another type"));
+    let half = Model::load_as(folder("llama"), DType::BF16).unwrap();
+    assert!(message(half, Dtype::Bf16).contains("f32"));
+    let config = noren_candle::model::Config::load(&folder("llama")).unwrap();
+    let vars = candle_nn::VarMap::new();
+    let trained = candle_nn::VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
+    assert!(message(Model::new(&config, &trained).unwrap(), Dtype::F32).contains("variables"));
 }

@@ -1,15 +1,15 @@
 //! `noren embed`: computes one vector for each line of a text.
 
-use super::hub;
 use super::part::{Part, mark};
 use super::vectors::{Form, write_json};
+use super::{WeightType, hub};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::progress::Progress;
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren::Dtype;
+use noren::{Dtype, Isa};
 use noren_candle::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
@@ -34,9 +34,9 @@ pub(crate) struct EmbedArgs {
     /// Maximum number of tokens in one call of the model; a longer line is computed alone
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
-    /// Type of the weights of linear layers: bf16 is faster on processors with AVX512-BF16, and rounds numbers to 8 significant bits
-    #[arg(long, value_name = "f32|bf16", default_value = "f32")]
-    dtype: Dtype,
+    /// Type of the weights of linear layers: bf16 is faster on AMD processors with AVX512-BF16, and rounds weights (there, also inputs) to 8 significant bits
+    #[arg(long, value_enum, default_value = "f32")]
+    dtype: WeightType,
 }
 
 const EXAMPLES: &str = "\
@@ -57,8 +57,11 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let mut lines = Lines::open(args.input.as_deref())?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
     let folder = hub::folder(&args.model, &["tokenizer.json", "modules.json", "1_Pooling/config.json"])?;
-    let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype));
-    let embedder = embedder.map_err(|error| Failure::from(error).hint(hint))?;
+    let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype.into()));
+    let embedder = embedder.map_err(|error| match error {
+        noren_candle::Error::Noren(_) => Failure::from(error),
+        _ => Failure::from(error).hint(hint),
+    })?;
     if !folder.join("modules.json").exists() {
         let assumed =
             "there is no modules.json, which defines the pooling: the mean of all tokens is used, scaled to length 1";
@@ -110,6 +113,10 @@ fn about(folder: &Path, embedder: &Embedder) -> String {
         .collect();
     files.sort();
     files.push(format!("{:?} {}", embedder.ways(), embedder.dtype()));
+    if embedder.dtype() == Dtype::Bf16 {
+        // Whether inputs are rounded depends on the processor path.
+        files.push(format!("{:?}", Isa::choose(None)));
+    }
     format!("noren embed 1 {:016x}", mark(files.join("\n").as_bytes()))
 }
 

@@ -1,11 +1,10 @@
 //! `noren generate`: continues prompts with a model.
 
-use super::{ends, hub, load};
+use super::{WeightType, ends, hub, load};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
-use noren::Dtype;
 use noren_candle::embed::load_tokenizer;
 use noren_candle::generate::{GenerateOptions, Sampling, generate};
 use noren_candle::model::Model;
@@ -38,9 +37,9 @@ pub(crate) struct GenerateArgs {
     /// Text before which the output ends; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Type of the weights of linear layers: bf16 takes half the memory and is faster, and rounds numbers to 8 significant bits
-    #[arg(long, value_name = "f32|bf16", default_value = "f32")]
-    dtype: Dtype,
+    /// Type of the weights of linear layers: bf16 is faster, and rounds weights to 8 significant bits
+    #[arg(long, value_enum, default_value = "f32")]
+    dtype: WeightType,
     /// Print a line of JSON for each prompt
     #[arg(long)]
     json: bool,
@@ -63,7 +62,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     let tokenizer = known.inner();
     let model = with_note("loading the model ...", || {
         let mut model = load(&folder)?;
-        model.pack(args.dtype)?;
+        model.pack(args.dtype.into())?;
         Ok::<_, Failure>(model)
     })?;
     let stop = ends(&model, &known);

@@ -10,6 +10,7 @@ pub(crate) mod tokens;
 mod vectors;
 
 use crate::failure::{Failure, Result};
+use noren::Dtype;
 use noren_candle::model::Model;
 use noren_mask::text::first_line;
 use noren_text::{Role, Tokenizer};
@@ -21,6 +22,22 @@ impl From<noren_candle::Error> for Failure {
             noren_candle::Error::Noren(error) => error.into(),
             // Errors of the tensor library can contain a backtrace; only the first line is shown.
             other => Failure::new(first_line(&other.to_string())),
+        }
+    }
+}
+
+/// The type of the packed weights of a model's linear layers.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum WeightType {
+    F32,
+    Bf16,
+}
+
+impl From<WeightType> for Dtype {
+    fn from(given: WeightType) -> Self {
+        match given {
+            WeightType::F32 => Dtype::F32,
+            WeightType::Bf16 => Dtype::Bf16,
         }
     }
 }

@@ -54,7 +54,10 @@ impl Part {
             let mut found = Vec::with_capacity(HEAD);
             reader.by_ref().take(HEAD as u64).read_to_end(&mut found).map_err(failed)?;
             if found != head {
-                let problem = format!("{} contains vectors of another model, or with another pooling", path.display());
+                let problem = format!(
+                    "{} contains vectors of another model, or with another pooling, --dtype or processor path",
+                    path.display()
+                );
                 return Err(Failure::new(problem).hint("delete the .part file to start again, or give -o another name"));
             }
             let mut row = vec![0; MARK + 4 * width];

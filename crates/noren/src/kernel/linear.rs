@@ -22,7 +22,7 @@ pub(crate) const GROUP: usize = 64;
 
 /// The maximum number of words of a panel that are multiplied with all rows of a block, before the next words of the
 /// panel. These words stay in the processor's cache meanwhile.
-const DEPTH: usize = 384;
+const DEPTH: usize = 192;
 
 /// The type of the numbers of a packed weight.
 #[derive(Clone, Copy, Debug)]
@@ -102,9 +102,14 @@ impl Task for Pack<'_> {
 /// `[outputs, words of an output, outputs of a panel]`, and `word` returns a word by the index of its output and its index
 /// in the output's row.
 fn arrange<T: Element>([outputs, words, width]: [usize; 3], word: impl Fn(usize, usize) -> T + Sync) -> Option<Lines> {
+    if outputs == 0 {
+        return Lines::zeroed(0);
+    }
     let bytes = outputs.div_ceil(GROUP).checked_mul(GROUP * size_of::<T>())?.checked_mul(words)?;
     let mut lines = Lines::zeroed(bytes / Lines::LINE)?;
-    lines.values_mut::<T>().par_chunks_exact_mut(width * words).enumerate().for_each(|(panel, numbers)| {
+    // Panels without outputs are left as they are allocated, filled with zeros.
+    let panels = lines.values_mut::<T>().par_chunks_exact_mut(width * words).take(outputs.div_ceil(width));
+    panels.enumerate().for_each(|(panel, numbers)| {
         for (w, numbers) in numbers.chunks_exact_mut(width).enumerate() {
             numbers.iter_mut().enumerate().for_each(|(i, number)| *number = word(panel * width + i, w));
         }
@@ -145,9 +150,10 @@ impl Task for Rows<'_> {
             Numbers::Bf16 => s.run(Multiply::<'_, '_, Single, bf16>::new(self, panels.values(), x, inputs)),
             Numbers::Pairs => {
                 let words = inputs.div_ceil(2);
-                let mut pairs = zeroed::<S::V>((x.len() / inputs * words).div_ceil(S::LANES));
+                let len = x.len() / inputs * words;
+                let mut pairs = zeroed::<S::V>(len.div_ceil(S::LANES));
                 s.run(PairUp { x, inputs, words, into: floats_mut(&mut pairs) });
-                s.run(Multiply::<'_, '_, S::Product, f32>::new(self, panels.values(), floats(&pairs), words));
+                s.run(Multiply::<'_, '_, S::Product, f32>::new(self, panels.values(), &floats(&pairs)[..len], words));
             }
         }
     }
@@ -183,15 +189,15 @@ struct Multiply<'a, 'x, P, T> {
     rows: Rows<'a>,
     /// The packed words of the weight.
     panels: &'a [T],
-    /// The rows in words, of which each row has `words`.
-    x: &'x [f32],
+    /// The rows of the input in words, of which each row has `words`.
+    rows_in_words: &'x [f32],
     words: usize,
     product: PhantomData<P>,
 }
 
 impl<'a, 'x, P, T> Multiply<'a, 'x, P, T> {
-    fn new(rows: Rows<'a>, panels: &'a [T], x: &'x [f32], words: usize) -> Self {
-        Multiply { rows, panels, x, words, product: PhantomData }
+    fn new(rows: Rows<'a>, panels: &'a [T], rows_in_words: &'x [f32], words: usize) -> Self {
+        Multiply { rows, panels, rows_in_words, words, product: PhantomData }
     }
 }
 
@@ -226,9 +232,9 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
                 let panels = S::Array::<T>::chunks(panels).chunks_exact(2 * S::VECTORS * words);
                 for (panels, sums) in panels.zip(sums.chunks_exact_mut(2 * S::VECTORS)) {
                     match S::VECTORS {
-                        4 => one_row::<S, P, T, 4>(s, self.x, panels, sums),
-                        2 => one_row::<S, P, T, 2>(s, self.x, panels, sums),
-                        _ => one_row::<S, P, T, 1>(s, self.x, panels, sums),
+                        4 => one_row::<S, P, T, 4>(s, self.rows_in_words, panels, sums),
+                        2 => one_row::<S, P, T, 2>(s, self.rows_in_words, panels, sums),
+                        _ => one_row::<S, P, T, 1>(s, self.rows_in_words, panels, sums),
                     }
                 }
                 write(&mut sums, 0..1);
@@ -241,7 +247,8 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
                     let finished = to == words && (i + 1) * width == GROUP;
                     for row in (0..rows).step_by(S::ROWS) {
                         let count = (rows - row).min(S::ROWS);
-                        let (x, into) = (&self.x[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
+                        let (x, into) =
+                            (&self.rows_in_words[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
                         by_rows!(S, P, T, count, tile(s, x, words, panel, into, vectors));
                         if finished {
                             // A few rows at a time, so that the next products do not wait for the memory of the result.

@@ -1,9 +1,10 @@
 //! Products with packed weights, against sums in `f64`, on every processor path: shapes, biases, operations on the result,
 //! and the bits of rows among other rows and on any number of threads.
 
-use noren::linear::{Finish, Linear, Weight, feed_forward};
+use noren::linear::{Epilogue, Linear, Weight, feed_forward};
 use noren::{Dtype, Error, Isa, bf16};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Returns `len` numbers from -1 to 1 that look random.
 fn numbers(len: usize, seed: usize) -> Vec<f32> {
@@ -29,14 +30,14 @@ struct Places {
     outputs: usize,
 }
 
-impl Finish for Places {
+impl Epilogue for Places {
     fn part(&self, row: usize, output: usize, part: &mut [f32]) {
         assert!(!part.is_empty() && part.len() <= 64);
         part.iter_mut().enumerate().for_each(|(i, x)| *x = 2.0 * *x + (row * self.outputs + output + i) as f32);
     }
 
     fn rows(&self, rows: &mut [f32]) {
-        assert!(rows.len().is_multiple_of(self.outputs));
+        assert!(!rows.is_empty() && rows.len().is_multiple_of(self.outputs));
         rows.iter_mut().for_each(|x| *x = -*x);
     }
 }
@@ -57,8 +58,9 @@ proptest! {
         let bias = biased.then(|| numbers(outputs, seed + 2));
         let packed = Weight::on(isa, &weight, inputs, dtype).unwrap();
         prop_assert_eq!((packed.inputs(), packed.outputs(), packed.dtype()), (inputs, outputs, dtype));
-        let finish = Places { outputs };
-        let got = on(threads, || Linear { weight: &packed, bias: bias.as_deref(), finish: &finish }.forward(&x)).unwrap();
+        let places = Places { outputs };
+        let layer = Linear::new(&packed).bias(bias.as_deref()).epilogue(&places);
+        let got = on(threads, || layer.forward(&x)).unwrap();
         prop_assert_eq!(got.len(), rows * outputs);
         let rounded = |x: f32, round: bool| f64::from(if round { bf16::from_f32(x).to_f32() } else { x });
         for row in 0..rows {
@@ -94,7 +96,7 @@ proptest! {
         let dtype = if round { Dtype::Bf16 } else { Dtype::F32 };
         let bias = numbers(outputs, seed + 2);
         let packed = Weight::on(isa, &numbers(outputs * inputs, seed + 1), inputs, dtype).unwrap();
-        let layer = Linear { weight: &packed, bias: Some(&bias), finish: &() };
+        let layer = Linear::new(&packed).bias(&bias[..]);
         let x = numbers(rows * inputs, seed);
         let whole = on(1, || layer.forward(&x)).unwrap();
         let first = first.index(rows);
@@ -121,8 +123,8 @@ proptest! {
         let up = Weight::on(isa, &numbers(between * inputs, seed), inputs, dtype).unwrap();
         let down = Weight::on(isa, &numbers(outputs * between, seed + 1), between, dtype).unwrap();
         let (bias, first, second) = (numbers(between, seed + 2), Places { outputs: between }, Places { outputs });
-        let up = Linear { weight: &up, bias: Some(&bias), finish: &first };
-        let down = Linear { weight: &down, bias: None, finish: &second };
+        let up = Linear::new(&up).bias(&bias[..]).epilogue(&first);
+        let down = Linear::new(&down).epilogue(&second);
         let x = numbers(rows * inputs, seed + 3);
         let at_once = on(threads, || feed_forward(&x, up, down)).unwrap();
         let one_by_one = on(1, || down.forward(&up.forward(&x)?)).unwrap();
@@ -133,18 +135,21 @@ proptest! {
 #[test]
 fn wrong_shapes_and_types_are_errors() {
     let weight = Weight::new(&[1.0; 6], 3, Dtype::F32).unwrap();
-    let layer = Linear { weight: &weight, bias: None, finish: &() };
+    let layer = Linear::new(&weight);
     assert!(matches!(Weight::new(&[1.0; 7], 3, Dtype::F32), Err(Error::Shape { name: "weight", .. })));
     assert!(matches!(Weight::new(&[], 0, Dtype::F32), Err(Error::Shape { name: "weight", .. })));
     assert!(matches!(Weight::new(&[1.0], 1, Dtype::F16), Err(Error::Option { name: "dtype", .. })));
     assert!(matches!(layer.forward(&[1.0; 4]), Err(Error::Shape { name: "x", .. })));
-    let biased = Linear { bias: Some(&[1.0; 3]), ..layer };
+    let biased = layer.bias(&[1.0; 3][..]);
     assert!(matches!(biased.forward(&[1.0; 3]), Err(Error::Shape { name: "bias", .. })));
     assert!(matches!(feed_forward(&[1.0; 3], layer, biased), Err(Error::Shape { name: "bias", .. })));
     assert!(matches!(feed_forward(&[1.0; 3], layer, layer), Err(Error::Shape { name: "weight", .. })));
     assert!(layer.forward(&[]).unwrap().is_empty());
     assert_eq!(Weight::new(&[], 3, Dtype::Bf16).unwrap().outputs(), 0);
     assert!(weight.bytes() >= 24);
+    for (isa, dtype) in Isa::available().iter().flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]) {
+        assert_eq!(Weight::on(*isa, &[], usize::MAX, dtype).unwrap().outputs(), 0);
+    }
 }
 
 #[test]
@@ -152,7 +157,7 @@ fn infinite_and_large_numbers_stay_in_their_rows() {
     for isa in Isa::available() {
         for dtype in [Dtype::F32, Dtype::Bf16] {
             let weight = Weight::on(*isa, &numbers(70 * 5, 3), 5, dtype).unwrap();
-            let layer = Linear { weight: &weight, bias: None, finish: &() };
+            let layer = Linear::new(&weight);
             let mut x = vec![1.0; 3 * 5];
             x[5] = f32::INFINITY;
             x[10] = f32::NAN;
@@ -161,5 +166,51 @@ fn infinite_and_large_numbers_stay_in_their_rows() {
             assert!(out[70..140].iter().all(|x| x.is_infinite()), "{isa}, {dtype}");
             assert!(out[140..].iter().all(|x| x.is_nan()), "{isa}, {dtype}");
         }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_rows_at_the_edges_of_blocks() {
+    for isa in Isa::available() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            for (inputs, outputs) in [(191, 64), (192, 65), (193, 63), (385, 17), (767, 1), (769, 130), (1537, 64)] {
+                let weight = Weight::on(*isa, &numbers(inputs * outputs, 5), inputs, dtype).unwrap();
+                let layer = Linear::new(&weight);
+                let rows = 200;
+                let x = numbers(rows * inputs, 9);
+                let whole = bits(&on(1, || layer.forward(&x)).unwrap());
+                for (some, threads) in [(1, 1), (1, 3), (2, 1), (6, 1), (7, 2), (96, 2), (97, 1), (97, 16), (200, 16)] {
+                    let from = (rows - some) / 2;
+                    let got = on(threads, || layer.forward(&x[from * inputs..(from + some) * inputs])).unwrap();
+                    let expected = &whole[from * outputs..(from + some) * outputs];
+                    assert_eq!(
+                        bits(&got),
+                        expected,
+                        "{isa}, {dtype}, {some} rows, {inputs} to {outputs}, {threads} threads"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Counts the numbers that were given to it.
+#[derive(Default)]
+struct Counted(AtomicUsize);
+
+impl Epilogue for Counted {
+    fn part(&self, _: usize, _: usize, part: &mut [f32]) {
+        self.0.fetch_add(part.len(), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_first_of_two_layers_is_computed_if_the_second_has_no_outputs() {
+    for rows in [1, 97, 203] {
+        let (up, down) = (Weight::new(&[1.0; 15], 3, Dtype::F32).unwrap(), Weight::new(&[], 5, Dtype::F32).unwrap());
+        let counted = Counted::default();
+        let (up, down) = (Linear::new(&up).epilogue(&counted), Linear::new(&down));
+        assert!(feed_forward(&vec![1.0; 3 * rows], up, down).unwrap().is_empty());
+        assert_eq!(counted.0.into_inner(), 5 * rows);
     }
 }
