@@ -341,6 +341,17 @@ mod tests {
     }
 
     #[test]
+    fn a_residual_without_rows_may_begin_anywhere() {
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+        let residual = zeros(&[1, 0, 2]).transpose(0, 2).unwrap().get(1).unwrap();
+        let mut layer = Linear::new(zeros(&[1, 3]), None);
+        for _ in 0..2 {
+            assert_eq!(layer.forward_add(&zeros(&[0, 3]), &residual).unwrap().dims(), [0, 1]);
+            layer.pack(Dtype::F32).unwrap();
+        }
+    }
+
+    #[test]
     fn a_row_has_the_same_bits_among_any_number_of_rows() {
         for (inputs, outputs) in
             [(384, 384), (384, 1536), (1536, 384), (64, 3), (17, 131), (2048, 5), (1100, 64), (3, 700)]

@@ -171,6 +171,7 @@ fn a_run_that_was_ended_goes_on_with_the_same_bits() {
     pooled_by("cls");
     refused(&embed(&model, &input, &out, &[]), "out.npy.part contains vectors of another model");
     pooled_by("mean");
+    refused(&embed(&model, &input, &out, &["--dtype", "bf16"]), "or with another pooling, --dtype");
 
     let output = embed(&model, &input, &out, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -188,6 +189,7 @@ fn what_cannot_be_embedded_or_written_is_refused() {
     refused(&embed(&model, &input, &folder.file("out.bin"), &[]), "unknown file format");
     refused(&embed(&model, &input, &folder.file("no/out.npy"), &[]), "there is no folder");
     refused(&embed(&model, &input, &out, &["--budget", "0"]), "--budget is 0");
+    refused(&embed(&model, &input, &out, &["--dtype", "f16"]), "[possible values: f32, bf16]");
     std::fs::write(folder.file("empty.txt"), "").unwrap();
     refused(&embed(&model, &folder.file("empty.txt"), &out, &[]), "the text has no lines");
     if cfg!(target_os = "linux") {
