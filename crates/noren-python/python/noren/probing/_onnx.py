@@ -44,7 +44,7 @@ class OnnxAdapter:
 
     def _evaluate(self, model: Any, inputs: dict[str, Any]) -> Any:
         if self.runtime:
-            import onnxruntime  # type: ignore[import-not-found,unused-ignore]
+            import onnxruntime
 
             return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)[0]
         from onnx.reference import ReferenceEvaluator
