@@ -5,7 +5,8 @@
 //! cargo run --release -p noren-candle --example generation -- FOLDER DTYPE NEW ID,ID,...
 //! ```
 //!
-//! `DTYPE` is `f32` or `bf16`: the type of the packed weights of the linear layers. The output is JSON: the ids of the
+//! `DTYPE` is `f32` or `bf16`, the type of the packed weights of the linear layers, or `unpacked` for weights as they are
+//! loaded. The output is JSON: the ids of the
 //! new tokens, the milliseconds until the first token, and the milliseconds of each further token.
 
 use noren::Dtype;
@@ -18,7 +19,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [folder, dtype, new, ids] = &args[..] else { return Err("give FOLDER DTYPE NEW ID,ID,...".into()) };
     let prompt = ids.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
     let mut model = Model::load(folder)?;
-    model.pack(dtype.parse::<Dtype>()?)?;
+    if dtype != "unpacked" {
+        model.pack(dtype.parse::<Dtype>()?)?;
+    }
     let options = GenerateOptions { new_tokens: new.parse()?, ..GenerateOptions::default() };
     let mut ends = vec![Instant::now()];
     let made = generate(&model, &[prompt], &options, &mut |_| {

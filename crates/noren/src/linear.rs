@@ -17,8 +17,8 @@
 //!
 //! The bits of a row of the result depend on this row of `x` only: not on other rows, their number, and the number of
 //! threads, if the same is true of the epilogue. A sum begins with the bias, and its words (the products of one input,
-//! or on [`Isa::Avx512Bf16`] of two) are added in the order of the inputs. Whether a number is NaN is promised too, but not
-//! the sign and payload of a NaN.
+//! or on [`Isa::Avx512Bf16`] of two) are added in the order of the inputs. If a number is NaN, it is
+//! NaN among any rows, but its sign and payload may differ.
 //!
 //! # Number types
 //!
@@ -38,6 +38,8 @@ use std::ops::Range;
 
 /// The maximum number of rows that a thread computes at a time.
 const BLOCK: usize = 96;
+/// The maximum number of rows of a register tile. A block with a multiple of it has whole tiles.
+const TILE: usize = 6;
 
 /// A weight `[outputs, inputs]` of a linear layer, in the layout of the kernels: with rows of 0 up to a multiple of 64
 /// outputs.
@@ -303,8 +305,8 @@ fn by_blocks(
     work: impl for<'b> Fn(usize, &[f32], &'b mut [MaybeUninit<f32>]) -> &'b mut [f32] + Sync,
 ) -> Vec<f32> {
     let rows = x.len() / inputs;
-    // Fewer rows in a block if there are too few blocks for all threads. A register tile has at most 6 rows.
-    let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(6).clamp(6, BLOCK);
+    // Fewer rows in a block if there are too few blocks for all threads.
+    let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(TILE).clamp(TILE, BLOCK);
     filled(rows * outputs, |out| {
         if outputs > 0 {
             let blocks = out.par_chunks_mut(block * outputs).zip(x.par_chunks(block * inputs));

@@ -106,7 +106,7 @@ impl Linear {
         };
         if let Some(tensor) = [Some(weight), self.bias.as_ref()].into_iter().flatten().find(|tensor| !takes(&[tensor]))
         {
-            let problem = "only tensors of f32 on the CPU that are no variables can be packed: load the model from its files, in f32";
+            let problem = "only tensors of f32 on the CPU that are not variables can be packed: load the model from its files, in f32";
             return Err(Error::tensor("a parameter of a linear layer", tensor, problem));
         }
         let (weight, (_, inputs)) = (weight.contiguous()?, weight.dims2()?);
@@ -172,13 +172,14 @@ impl Linear {
     /// # Errors
     /// Returns an error if the shapes of `x`, `up`, `down` and `norm` do not fit together.
     pub fn feed_forward(x: &Tensor, [up, down]: [&Linear; 2], activation: Activation, norm: &Norm) -> Result<Tensor> {
-        let (Stored::Packed(first), Stored::Packed(second)) = (&up.weight, &down.weight) else {
-            return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
+        let fits = |first: &Weight, second: &Weight| {
+            let width = x.dims().last().copied();
+            takes(&[x]) && norm.takes(x) && width == Some(first.inputs()) && width == Some(second.outputs())
         };
-        let fits = x.dims().last().is_some_and(|width| first.inputs() == *width && second.outputs() == *width);
-        if !takes(&[x]) || !norm.takes(x) || !fits {
-            return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm);
-        }
+        let (first, second) = match (&up.weight, &down.weight) {
+            (Stored::Packed(first), Stored::Packed(second)) if fits(first, second) => (first, second),
+            _ => return down.forward_add_norm(&up.forward_then(x, activation)?, x, norm),
+        };
         let flat = x.contiguous()?.flatten_to(x.rank().saturating_sub(2))?;
         let [before, after] = [up, down].map(|linear| linear.bias.as_ref().map(Values::of).transpose());
         let (before, after, residual) = (before?, after?, Values::of(&flat)?);
