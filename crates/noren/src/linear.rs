@@ -15,18 +15,18 @@
 //!
 //! # Guarantees
 //!
-//! The bits of a row of the result depend on this row of `x` only: not on other rows, their number, and the number of
-//! threads, if the same is true of the epilogue. A sum begins with the bias, and its words (the products of one input,
-//! or on [`Isa::Avx512Bf16`] of two) are added in the order of the inputs. If a number is NaN, it is
-//! NaN among any rows, but its sign and payload may differ.
+//! The bits of a row of the result depend on this row of `x` only, not on other rows, their number or the number of
+//! threads, if the same is true of the epilogue. A sum begins with the bias; then the products are added in the order of
+//! the inputs, one at a time (on [`Isa::Avx512Bf16`] in `bf16`, two). A NaN in the result is NaN whatever the other rows
+//! are, but its sign and payload may differ.
 //!
 //! # Number types
 //!
 //! * `f32`: each product is added by a fused multiply-add, if the ISA has this instruction.
 //! * `bf16`: weights are rounded to `bf16`, so a weight takes half the memory, and sums are `f32`. On
-//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, the products of two inputs are added at a time, which takes half
-//!   the time of `f32`, and numbers below the normal range of `f32` may count as 0. On other ISAs, `x` is not rounded:
-//!   products with many rows take the time of `f32`, products with one row less.
+//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, and products are added in pairs, in half the time of `f32`;
+//!   subnormal numbers may count as 0. On other ISAs, `x` is not rounded: products with many rows take as long as in
+//!   `f32`, and products with one row take less time.
 
 use crate::kernel::linear::{GROUP, Panels, Rows};
 use crate::{Dtype, Error, Isa};
@@ -121,8 +121,8 @@ impl Weight {
 ///
 /// The default methods change nothing, and `()` is an epilogue without operations.
 pub trait Epilogue: Sync {
-    /// Changes `part`: the numbers of row `row` of the result, from output `output` on. Called once for each number of
-    /// the result, with parts of at most 64 numbers.
+    /// Changes `part`: the numbers of row `row` of the result, from output `output` on. Each number of the result is
+    /// in one call, and a part has at most 64 numbers.
     fn part(&self, row: usize, output: usize, part: &mut [f32]) {
         let _ = (row, output, part);
     }

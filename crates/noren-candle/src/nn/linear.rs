@@ -92,9 +92,9 @@ impl Linear {
     /// weight in `bf16` is rounded, which `noren::linear` describes. Gradients are no longer possible.
     ///
     /// # Errors
-    /// Returns an error for the type `f16`, for a weight that is not a tensor of `f32` on the CPU, that is a variable, or
-    /// that is packed as another type, for a weight without inputs, for an invalid value of `NOREN_ISA`, and if there is
-    /// not enough memory.
+    /// Returns an error for the type `f16`; for a weight or bias that is a variable, or not a tensor of `f32` on the CPU;
+    /// for a weight that has no inputs, or is packed as another type; for an invalid value of `NOREN_ISA`; and if there
+    /// is not enough memory.
     pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
         let weight = match &self.weight {
             Stored::Tensor(weight) => weight,
@@ -218,7 +218,7 @@ impl Linear {
         let norm_fits = then.norm.is_none_or(|norm| then.residual.is_some_and(|residual| norm.takes(residual)));
         let refused = given.iter().find(|tensor| !takes(&[tensor]));
         if let (Stored::Packed(_), Some(tensor)) = (&self.weight, refused) {
-            let problem = "the weight of this layer is packed, so it computes f32 on the CPU without gradients: use a layer that is not packed";
+            let problem = "a packed layer takes only f32 on the CPU, without gradients: use a layer that is not packed";
             return Err(Error::tensor("linear layer input", tensor, problem));
         }
         let result = match &self.weight {

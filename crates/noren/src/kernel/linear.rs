@@ -1,7 +1,7 @@
 //! Products of rows with packed weights: the layout of the weights, and the kernel for a few rows.
 //!
-//! The kernel holds the sums of some rows and some outputs in registers and adds one *word* (an `f32` number, a `bf16`
-//! number, or a pair of `bf16` numbers) at a time, in the order of the inputs. The bits of a sum therefore do not depend
+//! The kernel holds the sums of some rows and some outputs in registers and adds the products of one *word* (an `f32`
+//! number, a `bf16` number, or a pair of `bf16` numbers) at a time, in the order of the inputs. The bits of a sum therefore do not depend
 //! on the size of the register tile or on the other rows.
 
 use super::dispatch::Task;

@@ -282,7 +282,7 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Adds the row `word` of `values`, multiplied by the weights `word` of all rows, to `sum`.
+/// Adds the products of row `word` of `values` and word `word` of each query's weights to the sums of the queries.
 #[inline(always)]
 fn add_word<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
