@@ -45,7 +45,7 @@ pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
 /// Replaces each of the `N` vectors `x` by `2^(x - m)`. Each step of the computation is done for all vectors before the
 /// next step. While the processor waits for the result of one vector, it can compute the other vectors.
 #[inline(always)]
-fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
+pub(crate) fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
     let (mut n, mut f, mut sum) = (*x, *x, *x);
     for i in 0..N {
         (n[i], f[i]) = split(s, s.max(s.splat(f32::MIN), x[i]));

@@ -470,13 +470,20 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     #[inline(always)]
     fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
-        let keys = self.modify(s, r, at, key, groups.clone());
+        let modifiers = &self.context.modifiers;
+        let (modified, softened) = (modifiers.change_scores(), modifiers.soften());
+        let mut scale = (P::TERMS == 2).then(|| s.splat(modifiers.query_factor));
+        let mut keys = 0;
+        if modified || softened {
+            keys = self.modify(s, r, at, key, groups.clone());
+            scale = None;
+        }
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let width = self.source.v_width() / S::LANES;
         // Without soft weights and dropout, the place is not needed. The divisions that compute the place are then
         // avoided.
-        let place = (modifiers.soften() || modifiers.dropout.is_some()).then(|| self.place(r, key));
+        let place = (softened || modifiers.dropout.is_some()).then(|| self.place(r, key));
         let scratch = &mut *self.scratch;
         let bits = scratch.words[r];
         let mut row = RowState {
@@ -487,26 +494,34 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         };
         let scores = &mut scratch.scores[vectors.clone()];
         let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
-        if let Some(place) = place.filter(|_| modifiers.soften()) {
-            row.rise(s, word, scores);
+        let Some(place) = place else {
+            // Inlined once for each usual number of vectors of a path and a product.
+            macro_rules! weigh {
+                ($($len:literal)*) => {
+                    match scores.len() {
+                        $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
+                            let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has exactly the length of the array type");
+                            row.weigh(s, word, scale, scores, P::TERMS == 2);
+                        })*
+                        _ => row.weigh(s, word, scale, scores, P::TERMS == 2),
+                    }
+                };
+            }
+            weigh!(1 2 3 4 8 16);
+            if P::TERMS == 2 && groups.start > 0 {
+                scratch.scores.copy_within(vectors.start..vectors.start + groups.len(), at + groups.start);
+            }
+            return;
+        };
+        if softened {
+            row.rise(s, word, None, scores);
             let maximum = s.splat(*row.maximum);
             exp2_minus_all(s, scores, maximum);
             modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
             let weights = &scratch.scores[vectors.clone()];
             *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
         } else {
-            // Inlined once for each usual number of vectors of a path and a product.
-            macro_rules! weigh {
-                ($($len:literal)*) => {
-                    match scores.len() {
-                        $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            row.weigh(s, word, <&mut [S::V; $len]>::try_from(scores).expect("the slice has exactly the length of the array type"));
-                        })*
-                        _ => row.weigh(s, word, scores),
-                    }
-                };
-            }
-            weigh!(1 2 3 4 8 16);
+            row.weigh(s, word, scale, scores, false);
         }
         if P::TERMS == 2 {
             let weights = &scratch.scores[at..][..per_row];
@@ -515,7 +530,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
             scratch.rounded[r] = sum;
         }
-        if let (Some(dropout), Some(place)) = (modifiers.dropout, place) {
+        if let Some(dropout) = modifiers.dropout {
             let first = Place { key: key + groups.start * group::<S, P>(), ..place };
             dropout.apply(s, first, modifiers.order(first), &mut scratch.scores[vectors]);
         }

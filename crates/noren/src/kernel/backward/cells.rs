@@ -8,15 +8,19 @@ use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
 use crate::kernel::exp::{exp2_minus_all, tanh};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::scores::Place;
-use crate::kernel::simd::{Kernel, Product, Simd, Single, floats, floats_mut, zeroed};
+use crate::kernel::simd::{Kernel, Simd, floats, floats_mut, zeroed};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of query rows in a *phase*: all cells of these rows and a block of keys are computed before they are
-/// added to gradients. A phase that begins at an odd row index has one row more, so that no pair of rows (an even index
-/// and the next index) is split. The number is so small that the cells of a phase fit in the first two cache levels.
-pub(super) const PHASE: usize = 48;
+/// The number of query rows in a *phase*: the cells of these rows and a block of keys are computed before they are added
+/// to gradients. A phase that begins at an odd row index has one row more, so that no pair of rows (an even index and
+/// the next index) is split. The accumulators of keys are read and written once for each phase.
+pub(super) const PHASE: usize = 96;
+
+/// The number of query rows whose cells are computed together if they are then combined into pairs of `bf16`, or visited
+/// one by one. As in a phase, one row may be added. The cells, as `f32`, fit in the first-level cache.
+pub(super) const CELLS: usize = 24;
 
 /// The quantity whose gradients [`Tables::grads`] holds: scores before the softcap, scores after the softcap, or soft
 /// weights.
@@ -30,9 +34,9 @@ pub(super) enum Of {
     Soft,
 }
 
-/// Tables with one number for each cell of a phase (the query rows that are computed together) and a block of keys.
-/// Each table is `[PHASE + 1][WIDE]`: rows x keys. Only the columns of the lane groups (vectors with one key in each
-/// lane) of the current block are valid; other columns hold values of earlier blocks.
+/// Tables with one number for each cell of some query rows and a block of keys. Each table has rows of `WIDE` words. Only
+/// the columns of the lane groups (vectors with one key in each lane) of the current block are valid; other columns hold
+/// values of earlier blocks.
 pub(super) struct Tables<S: Simd> {
     /// First the scores of the cells, later their weights after dropout. If the processor path multiplies pairs of
     /// `bf16`, the weights include `RowStats::factor` of the row. Otherwise [`Queries::dout`] includes this factor, and
@@ -42,8 +46,19 @@ pub(super) struct Tables<S: Simd> {
     pub(super) grads: Vec<S::V>,
     /// The derivative of the softcap at each score; unused without a softcap.
     slopes: Vec<S::V>,
-    /// Pairs of `bf16`: each pair has the numbers of one key in two neighbouring rows of `weights` or `grads`.
-    pub(super) pairs: Vec<S::V>,
+    /// Weights and gradients as pairs of `bf16`, for the rows of a phase. Empty on processor paths that multiply `f32`
+    /// numbers.
+    pub(super) pairs: CellPairs<S>,
+}
+
+/// The cells of a phase as pairs of `bf16`.
+pub(super) struct CellPairs<S: Simd> {
+    /// Pairs of the weights of one key in two neighbouring rows, `[pairs of rows][WIDE]`.
+    pub(super) weights: Vec<S::V>,
+    /// Pairs of the gradients of one key in two neighbouring rows, `[pairs of rows][WIDE]`.
+    pub(super) grads: Vec<S::V>,
+    /// Pairs of the gradients of two neighbouring keys in one row, `[rows][WIDE]`: half of the words of a row are used.
+    pub(super) keys: Vec<S::V>,
 }
 
 /// A block of keys that the current query rows read.
@@ -60,19 +75,39 @@ pub(super) struct Block {
 
 impl<S: Simd> Tables<S> {
     pub(super) fn new() -> Self {
-        let table = || zeroed((PHASE + 1) * WIDE / S::LANES);
-        let pairs = if of_pairs::<S>() { (PHASE / 2 + 1) * WIDE / S::LANES } else { 0 };
-        Tables { weights: table(), grads: table(), slopes: table(), pairs: zeroed(pairs) }
+        let table = |rows: usize| zeroed(rows * WIDE / S::LANES);
+        let (cells, phase) = if of_pairs::<S>() { (CELLS + 1, PHASE + 1) } else { (PHASE + 1, 0) };
+        Tables {
+            weights: table(cells),
+            grads: table(cells),
+            slopes: table(cells),
+            pairs: CellPairs { weights: table(phase.div_ceil(2)), grads: table(phase.div_ceil(2)), keys: table(phase) },
+        }
     }
 
-    /// Combines the gradients of neighbouring keys into pairs of `bf16`, in place, in the first `rows` rows of `grads`
-    /// and the first `groups` lane groups of each row. A lane group is a vector with one key in each lane.
+    /// Writes the cells of the first `rows` rows, and of the first `groups` lane groups of each row, to `pairs`. The
+    /// first row is row `first` of the phase. `odd` is 1 if the first row of the phase is the second row of a pair,
+    /// otherwise 0. A lane group is a vector with one key in each lane.
     #[inline(always)]
-    pub(super) fn pair_keys(&mut self, s: S, rows: usize, groups: usize) {
-        for row in self.grads.chunks_exact_mut(WIDE / S::LANES).take(rows) {
-            for pair in 0..groups.div_ceil(2) {
-                let second = if 2 * pair + 1 < groups { row[2 * pair + 1] } else { s.splat(0.0) };
-                row[pair] = s.pair_neighbours(row[2 * pair], second);
+    pub(super) fn pair_up(&mut self, s: S, rows: usize, groups: usize, first: usize, odd: usize) {
+        let vectors = WIDE / S::LANES;
+        for pair in (first + odd) / 2..(first + rows + odd).div_ceil(2) {
+            for two in 0..groups.div_ceil(2) {
+                let second = if 2 * two + 1 < groups { 2 * two + 1 } else { 2 * two };
+                let (mut weights, mut grads) = ([s.splat(0.0); 2], [s.splat(0.0); 2]);
+                for half in 0..2 {
+                    // The index of the row in the phase.
+                    let row = (2 * pair + half).wrapping_sub(odd);
+                    if row.wrapping_sub(first) < rows {
+                        let at = (row - first) * vectors;
+                        weights[half] = s.pair_neighbours(self.weights[at + 2 * two], self.weights[at + second]);
+                        grads[half] = s.pair_neighbours(self.grads[at + 2 * two], self.grads[at + second]);
+                        self.pairs.keys[row * vectors + two] = grads[half];
+                    }
+                }
+                let at = pair * vectors + 2 * two;
+                self.pairs.weights[at..at + 2].copy_from_slice(&s.zip_pairs(weights[0], weights[1]));
+                self.pairs.grads[at..at + 2].copy_from_slice(&s.zip_pairs(grads[0], grads[1]));
             }
         }
     }
@@ -142,7 +177,7 @@ impl<S: Simd> Operands<'_, S> {
     /// Multiplies the rows `rows` of `left` by lane groups (vectors with one key in each lane) of `right`, and writes
     /// the products to `into`. Lane groups at the ends whose keys no row of a register tile reads are omitted.
     #[inline(always)]
-    fn multiply<P: Product>(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
+    fn multiply(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
         for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
             let needed = needed(&queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
@@ -151,7 +186,7 @@ impl<S: Simd> Operands<'_, S> {
                 let into = &mut into[(tile.start - rows.start) * (WIDE / S::LANES) + groups.start..];
                 let left = &floats(left)[tile.start * words..];
                 let right = &right[groups.start * words..];
-                micro::scores::<S, P>(s, tile.len(), left, right, words, groups.len(), into);
+                micro::scores::<S, S::Product>(s, tile.len(), left, right, words, groups.len(), into);
             }
         }
     }
@@ -198,18 +233,11 @@ impl<S: Simd> Maker<'_, '_, S> {
         let Widths { k, v } = self.context.widths::<S>();
         let first = block.groups.start - self.keys.first / S::LANES;
         let (queries, keys, tables) = (self.queries, self.keys, &mut *self.tables);
-        if of_pairs::<S>() {
-            let (of_rows, of_keys, [k, v]) = (&queries.pairs, &keys.pairs, [k, v].map(words::<S>));
-            let scores = Operands { left: &of_rows.q, right: &of_keys.across[first * k..], words: k };
-            scores.multiply::<S::Product>(s, queries, block, rows.clone(), &mut tables.weights);
-            let grads = Operands { left: &of_rows.dout, right: &of_keys.values_across[first * v..], words: v };
-            grads.multiply::<S::Product>(s, queries, block, rows, &mut tables.grads);
-        } else {
-            let scores = Operands { left: &queries.q, right: &keys.across[first * k..], words: k };
-            scores.multiply::<Single>(s, queries, block, rows.clone(), &mut tables.weights);
-            let grads = Operands { left: &queries.dout, right: &keys.values_across[first * v..], words: v };
-            grads.multiply::<Single>(s, queries, block, rows, &mut tables.grads);
-        }
+        let ([q, dout], [k, v]) = (queries.rows_along(), [k, v].map(words::<S>));
+        let scores = Operands { left: q, right: &keys.across[first * k..], words: k };
+        scores.multiply(s, queries, block, rows.clone(), &mut tables.weights);
+        let grads = Operands { left: dout, right: &keys.values_across[first * v..], words: v };
+        grads.multiply(s, queries, block, rows, &mut tables.grads);
     }
 
     /// Turns the matrix products of row `r` and of the lane groups `groups` of `block` (vectors with one key in each
@@ -226,17 +254,19 @@ impl<S: Simd> Maker<'_, '_, S> {
         let tables = &mut *self.tables;
         let (scores, slopes) = (&mut tables.weights[slot.clone()], &mut tables.slopes[slot.clone()]);
         let mut top = queries.tops[r];
-        if of_pairs::<S>() {
-            let factor = s.splat(modifiers.query_factor);
-            scores[groups.clone()].iter_mut().for_each(|x| *x = s.mul(*x, factor));
-        }
+        let mut scale = of_pairs::<S>().then(|| s.splat(modifiers.query_factor));
         if queries.careful && queries.careful_rows[r] {
             let mut precise = [0.0; WIDE];
             careful_scores(context, self.keys, place, &mut precise[..keys], floats_mut(slopes));
             let base = queries.bases[r];
             floats_mut(scores)[..keys].iter_mut().zip(precise).for_each(|(x, precise)| *x = (precise - base) as f32);
-            top = 0.0;
+            (top, scale) = (0.0, None);
         } else if modifiers.change_scores() {
+            if let Some(scale) = scale.take() {
+                for x in &mut scores[groups.clone()] {
+                    *x = s.mul(*x, scale);
+                }
+            }
             if let Some(cap) = modifiers.softcap {
                 for (x, slope) in scores[groups.clone()].iter_mut().zip(&mut slopes[groups.clone()]) {
                     let t = tanh(s, *x);
@@ -248,7 +278,7 @@ impl<S: Simd> Maker<'_, '_, S> {
         }
         let word = queries.words[r] >> (groups.start * S::LANES);
         let [top, delta, factor] = [top, queries.deltas[r], queries.factors[r]].map(|x| s.splat(x));
-        let row = RowCells { word: block.masked.then_some(word), top, delta, factor };
+        let row = RowCells { word: block.masked.then_some(word), scale, top, delta, factor };
         let grads = &mut tables.grads[slot][groups.clone()];
         if modifiers.softcap.is_some() || modifiers.soften() || modifiers.dropout.is_some() {
             let (mut soft, mut kept) = ([1.0; WIDE], [s.splat(1.0); BLOCK]);
@@ -338,10 +368,11 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
 }
 
 /// The values that all cells of a query row in a block share: the mask bits (`word`; `None` if all cells are allowed),
-/// and three numbers of `RowStats`: the integer base of the weights (`top`), the sum of `dout * out` (`delta`) and the
+/// the number by which scores must be multiplied (`scale`; `None` if it is 1), and three numbers of `RowStats`: the integer base of the weights (`top`), the sum of `dout * out` (`delta`) and the
 /// factor of the weights (`factor`).
 struct RowCells<S: Simd> {
     word: Option<u64>,
+    scale: Option<S::V>,
     top: S::V,
     delta: S::V,
     factor: S::V,
@@ -352,6 +383,21 @@ impl<S: Simd> RowCells<S> {
     /// weights include the row's `factor`; otherwise [`Queries::dout`] includes it.
     #[inline(always)]
     fn weights(&self, s: S, scores: &mut [S::V]) {
+        let (fours, rest) = scores.as_chunks_mut::<4>();
+        for four in fours {
+            self.powers(s, four);
+        }
+        self.powers(s, rest);
+    }
+
+    /// Computes the same as [`weights`](Self::weights), for at most four vectors.
+    #[inline(always)]
+    fn powers(&self, s: S, scores: &mut [S::V]) {
+        if let Some(scale) = self.scale {
+            for x in &mut *scores {
+                *x = s.mul(*x, scale);
+            }
+        }
         exp2_minus_all(s, scores, self.top);
         if of_pairs::<S>() {
             for x in scores {
@@ -395,13 +441,12 @@ pub(super) fn careful_scores<S: Simd>(
     let width = context.widths::<S>().k;
     let mut query = vec![0.0; context.q.shape()[3]];
     context.q.copy_row([at.batch, at.head, at.row], 0, &mut query);
-    let first = (at.key - keys.first) / S::LANES;
     for (group, scores) in scores.chunks_mut(S::LANES).enumerate() {
-        let across = floats(&keys.across[(first + group) * width..][..width]);
         scores.fill(0.0);
-        for (q, keys) in query.iter().zip(across.chunks_exact(S::LANES)) {
+        keys.components(at.key / S::LANES + group, width, |component, keys| {
+            let Some(q) = query.get(component) else { return };
             scores.iter_mut().zip(keys).for_each(|(score, key)| *score += f64::from(*q) * f64::from(*key));
-        }
+        });
     }
     for (score, slope) in scores.iter_mut().zip(slopes) {
         *score *= context.scale;

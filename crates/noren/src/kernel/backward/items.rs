@@ -6,16 +6,16 @@
 //! all earlier items have finished with it. Threads begin items in order, so an item only waits for items that a thread
 //! is computing. Items of several heads are begun alternately, so waiting is rare.
 
-use super::cells::{Block, Maker, Of, PHASE, Tables, needed, prepare};
+use super::cells::{Block, CELLS, Maker, Of, PHASE, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
-use super::keys::{Keys, item_keys, pair_rows};
-use super::micro::{add_cell, add_pair, gather};
+use super::keys::{Keys, item_keys};
+use super::micro::{add_word, gather};
 use super::queries::{Queries, ROWS};
 use super::threads::on_threads;
 use crate::kernel::blocks::KeyBlocks;
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::rows::SharedRows;
-use crate::kernel::simd::{Kernel, Simd, Single, floats, floats_mut, zeroed};
+use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
 use crate::options::Cancel;
 use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
@@ -126,7 +126,7 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     let pairs = batch * kv_heads;
     // With few heads, items are smaller, so that each thread has some.
-    let largest = item_keys(context.widths::<S>());
+    let largest = item_keys::<S>(context.widths::<S>());
     let keys = if pairs * shape.kv_len().div_ceil(largest) < 4 * threads { WIDE } else { largest };
     let patterns: Vec<Pattern> = context.plan.patterns().iter().map(|plan| Pattern::new(plan, keys)).collect();
     let mut parts = 0;
@@ -331,68 +331,71 @@ impl<S: Simd> Item<'_, '_, S> {
     #[inline(always)]
     fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
-        Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
-        self.add_to_keys(s, block, rows.clone());
+        // Whether the first row of the phase is the second row of a pair.
+        let odd = (queries.rows.start + rows.start) % 2;
+        if of_pairs::<S>() {
+            for cells in even_pieces(odd..odd + rows.len(), CELLS) {
+                let (first, count) = (cells.start - odd, cells.len());
+                let cells = rows.start + first..rows.start + first + count;
+                Maker { context: self.context, queries, keys, tables }.make(s, block, cells, Some(Of::Products));
+                tables.pair_up(s, count, block.groups.len(), first, odd);
+            }
+        } else {
+            Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
+        }
+        self.add_to_keys(s, block, rows.clone(), odd);
         self.add_to_queries(s, block, rows);
     }
 
     /// Adds the cells of the rows `rows` to the gradients of the keys and values of `block`. The row index 0 is the
-    /// first of the current query rows.
+    /// first of the current query rows. `odd` is 1 if the first row is the second row of a pair, otherwise 0.
     #[inline(always)]
-    fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>) {
+    fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>, odd: usize) {
         let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
         let Widths { k, v } = self.context.widths::<S>();
         let start = block.key - keys.first;
         let all = block.groups.len() * S::LANES;
         let words = &queries.words[rows.clone()];
-        let per_row = WIDE / S::LANES;
 
-        let non_finite = block.masked && queries.non_finite;
-        // `odd` is 1 if the first row of the phase is the second row of a pair. `first_pair` counts pairs from the
-        // part's first row.
-        let odd = (queries.rows.start + rows.start) % 2;
-        let first_pair = (rows.start + queries.rows.start % 2) / 2;
-        let of_rows = &queries.pairs;
-        let Tables { weights, grads, pairs, .. } = &mut *tables;
-        let operands =
-            [(weights, &queries.dout, &of_rows.dout_rows, v, dv), (&mut *grads, &queries.q, &of_rows.q_rows, k, dk)];
-        for (weights, values, row_pairs, width, acc) in operands {
+        // Rows of the tables have the cells of `terms` query rows: two on processor paths that multiply pairs, otherwise
+        // one. `first` is the first such row of the phase, counted from the first of the current query rows.
+        let terms = S::Product::TERMS;
+        let odd = odd % terms;
+        let first = (rows.start + queries.rows.start % terms) / terms;
+        let (weights, grads) = match of_pairs::<S>() {
+            true => (&tables.pairs.weights, &tables.pairs.grads),
+            false => (&tables.weights, &tables.grads),
+        };
+        let [q, dout] = queries.rows_for_keys();
+        for (weights, values, width, acc) in [(weights, dout, v, dv), (grads, q, k, dk)] {
             let vectors = width / S::LANES;
-            let (acc, values) = (&mut acc[start * vectors..], &values[rows.start * vectors..]);
-            if non_finite {
-                let cell =
-                    |r: usize, key: usize| (floats(&weights[r * per_row..])[key], &values[r * vectors..][..vectors]);
-                match of_pairs::<S>() {
-                    true => by_row_pairs(words, odd, |rows, key| {
-                        add_pair(s, rows.map(|r| r.map(|r| cell(r, key))), &mut acc[key * vectors..][..vectors]);
-                    }),
-                    false => cells(words, |r, key| add_cell(s, cell(r, key), &mut acc[key * vectors..][..vectors])),
-                }
+            let (acc, values) = (&mut acc[start * vectors..], &values[first * vectors..]);
+            if block.masked && queries.non_finite {
+                by_words(words, odd, terms, |word, key, seen| {
+                    let weight = floats(weights)[word * WIDE + key];
+                    add_word(
+                        s,
+                        weight,
+                        &values[word * vectors..][..vectors],
+                        seen,
+                        &mut acc[key * vectors..][..vectors],
+                    );
+                });
                 continue;
-            }
-            if of_pairs::<S>() {
-                pair_rows(s, weights, (rows.len(), per_row), block.groups.len(), odd, pairs);
             }
             for keys in pieces(needed(words, block.masked, all), S::ROWS) {
                 let rows = reading(words, block.masked, &keys);
-                if rows.is_empty() {
-                    continue;
-                }
-                let acc = &mut acc[keys.start * vectors..];
-                if of_pairs::<S>() {
-                    let rows = (rows.start + odd) / 2..(rows.end + odd).div_ceil(2);
-                    let values = floats(&row_pairs[first_pair * vectors..]);
-                    gather::<S, S::Product>(s, pairs, rows, keys.start, keys.len(), values, width, acc);
-                } else {
-                    gather::<S, Single>(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
+                if !rows.is_empty() {
+                    let rows = (rows.start + odd) / terms..(rows.end + odd).div_ceil(terms);
+                    let acc = &mut acc[keys.start * vectors..];
+                    gather::<S, S::Product>(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
                 }
             }
         }
     }
 
     /// Adds the cells of the rows `rows` and the keys of `block` to the gradients of the queries. The row index 0 is
-    /// the first of the current query rows. If the processor path multiplies pairs of `bf16`, the gradients of
-    /// neighbouring keys are combined into pairs first.
+    /// the first of the current query rows.
     #[inline(always)]
     fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
@@ -401,35 +404,23 @@ impl<S: Simd> Item<'_, '_, S> {
         let words = &queries.words[rows.clone()];
         let per_row = WIDE / S::LANES;
         let vectors = k / S::LANES;
+        let terms = S::Product::TERMS;
+        let grads = if of_pairs::<S>() { &tables.pairs.keys } else { &tables.grads };
+        let values = floats(&keys.rows[start / terms * vectors..]);
         let sums = &mut queries.sums[rows.start * vectors..];
         if block.masked && keys.non_finite(&block.groups) {
-            let values = &keys.rows[start * vectors..];
-            let cell =
-                |r: usize, key: usize| (floats(&tables.grads[r * per_row..])[key], &values[key * vectors..][..vectors]);
-            match of_pairs::<S>() {
-                true => by_key_pairs(words, |r, keys| {
-                    add_pair(s, keys.map(|key| key.map(|key| cell(r, key))), &mut sums[r * vectors..][..vectors]);
-                }),
-                false => cells(words, |r, key| add_cell(s, cell(r, key), &mut sums[r * vectors..][..vectors])),
+            let each = grads.chunks_exact(per_row).zip(words).zip(sums.chunks_exact_mut(vectors));
+            for ((grads, word), sums) in each {
+                micro::accumulate_allowed::<S, S::Product>(s, grads, *word, values, sums);
             }
             return;
         }
-        if of_pairs::<S>() {
-            tables.pair_keys(s, rows.len(), block.groups.len());
-        }
         for tile in pieces(0..rows.len(), S::ROWS) {
             let needed = needed(&words[tile.clone()], block.masked, block.groups.len() * S::LANES);
-            if needed.is_empty() {
-                continue;
-            }
-            let (weights, sums) = (&tables.grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
-            if of_pairs::<S>() {
-                let (words, values) =
-                    (needed.start / 2..needed.end.div_ceil(2), &keys.pairs.rows[start / 2 * vectors..]);
-                micro::accumulate::<S, S::Product>(s, tile.len(), weights, words, floats(values), k, sums);
-            } else {
-                let values = &keys.rows[start * vectors..];
-                micro::accumulate::<S, Single>(s, tile.len(), weights, needed, floats(values), k, sums);
+            if !needed.is_empty() {
+                let (grads, sums) = (&grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
+                let needed = needed.start / terms..needed.end.div_ceil(terms);
+                micro::accumulate::<S, S::Product>(s, tile.len(), grads, needed, values, k, sums);
             }
         }
     }
@@ -476,42 +467,20 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f(row, key)` for each allowed cell of a block. Bit `key` of `words[row]` is set for an allowed cell.
+/// Calls `f(word, key, seen)` for each group of `terms` (1 or 2) neighbouring rows and each key of a block that at least
+/// one of these rows reads, in ascending order of rows. `words` has the mask bits of each row. `word` is the index of
+/// the group, and bit `i` of `seen` is set if row `i` of the group reads the key. `odd` is 1 if the first row of `words`
+/// is the second row of a group, otherwise 0.
 #[inline(always)]
-fn cells(words: &[u64], mut f: impl FnMut(usize, usize)) {
-    for (r, word) in words.iter().enumerate() {
-        let mut word = *word;
-        while word != 0 {
-            f(r, word.trailing_zeros() as usize);
-            word &= word - 1;
-        }
-    }
-}
-
-/// Calls `f(rows, key)` for each pair of neighbouring rows and each key of a block that at least one of the two rows
-/// reads. A row that does not read the key is `None`. `words` has the mask bits of each row. `odd` is 1 if the first
-/// row of `words` is the second row of a pair, otherwise 0.
-#[inline(always)]
-fn by_row_pairs(words: &[u64], odd: usize, mut f: impl FnMut([Option<usize>; 2], usize)) {
-    for pair in 0..(odd + words.len()).div_ceil(2) {
-        let rows = [(2 * pair).wrapping_sub(odd), 2 * pair + 1 - odd];
-        let both = rows.map(|r| words.get(r).copied().unwrap_or(0));
-        let mut either = both[0] | both[1];
+fn by_words(words: &[u64], odd: usize, terms: usize, mut f: impl FnMut(usize, usize, u64)) {
+    for group in 0..(odd + words.len()).div_ceil(terms) {
+        let bits = |i: usize| words.get((group * terms + i).wrapping_sub(odd)).copied().unwrap_or(0);
+        let (low, high) = (bits(0), if terms == 2 { bits(1) } else { 0 });
+        let mut either = low | high;
         while either != 0 {
             let key = either.trailing_zeros();
-            f([0, 1].map(|i| (both[i] >> key & 1 != 0).then_some(rows[i])), key as usize);
+            f(group, key as usize, (low >> key & 1) | (high >> key & 1) << 1);
             either &= either - 1;
-        }
-    }
-}
-
-/// Calls `f(row, keys)` for each row and each pair of neighbouring keys if the row reads at least one of the two keys.
-/// A key that the row does not read is `None`. `words` has the mask bits of each row.
-#[inline(always)]
-fn by_key_pairs(words: &[u64], mut f: impl FnMut(usize, [Option<usize>; 2])) {
-    for (r, word) in words.iter().enumerate() {
-        for first in (0..BLOCK).step_by(2).filter(|first| word >> first & 3 != 0) {
-            f(r, [first, first + 1].map(|key| (word >> key & 1 != 0).then_some(key)));
         }
     }
 }

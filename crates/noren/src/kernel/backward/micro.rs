@@ -4,7 +4,7 @@
 //! into tiles, as in the forward pass.
 
 use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
-use crate::kernel::simd::{Product, Simd, floats, pair_up};
+use crate::kernel::simd::{Product, Simd, floats, floats_mut};
 use std::ops::Range;
 
 /// Adds the rows `rows` of `values`, multiplied by their weights, to the accumulators of `keys` keys. `keys` is at most
@@ -74,27 +74,18 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// The weight of a cell, and the row of numbers that is multiplied by it.
-type Cell<'a, V> = (f32, &'a [V]);
-
-/// Adds one row of values, multiplied by its weight, to the accumulators `acc`. This function is for blocks with hidden
-/// cells if numbers that belong to the hidden cells may be infinite or NaN.
+/// Adds a row of `values` (one vector after another), multiplied by the word `weight`, to `acc`. This function is for
+/// blocks with hidden cells if numbers that belong to the hidden cells may be infinite or NaN. If words are pairs of
+/// `bf16`, bit `i` of `seen` is set if number `i` of a pair belongs to an allowed cell; other numbers count as 0.
 #[inline(always)]
-pub(super) fn add_cell<S: Simd>(s: S, (weight, values): Cell<'_, S::V>, acc: &mut [S::V]) {
+pub(super) fn add_word<S: Simd>(s: S, weight: f32, values: &[S::V], seen: u64, acc: &mut [S::V]) {
     let weight = s.splat(weight);
-    for (acc, value) in acc.iter_mut().zip(values) {
-        *acc = s.fma(weight, *value, *acc);
-    }
-}
-
-/// Adds the rows of two neighbouring cells, multiplied by their weights, to `acc` in one step. A hidden cell is `None`
-/// and adds zeros.
-#[inline(always)]
-pub(super) fn add_pair<S: Simd>(s: S, cells: [Option<Cell<'_, S::V>>; 2], acc: &mut [S::V]) {
-    let [low, high] = cells.map(|cell| cell.map_or(0.0, |(weight, _)| weight));
-    let weights = s.splat(pair_up(low, high));
-    for (n, acc) in acc.iter_mut().enumerate() {
-        let [low, high] = cells.map(|cell| cell.map_or(s.splat(0.0), |(_, values)| values[n]));
-        *acc = s.dot_pairs(weights, s.pair(low, high), *acc);
+    for (sum, value) in acc.iter_mut().zip(values) {
+        let mut value = [*value];
+        if S::Product::TERMS == 2 && seen != 3 {
+            let mask = if seen == 1 { 0xffff } else { 0xffff_0000 };
+            floats_mut(&mut value).iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & mask));
+        }
+        *sum = S::Product::dot(s, weight, value[0], *sum);
     }
 }

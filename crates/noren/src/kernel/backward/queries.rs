@@ -1,8 +1,8 @@
 //! Some query rows of one head, in the memory layouts of the five matrix products of the backward pass.
 
 use super::context::{Context, Widths, of_pairs};
-use super::keys::{pair_along, pair_rows, words};
-use crate::kernel::simd::{Kernel, Simd, Single, all_finite, floats, floats_mut, zeroed};
+use super::keys::{copy_words, pair_rows, words};
+use crate::kernel::simd::{Kernel, Simd, all_finite, floats, zeroed};
 use std::ops::Range;
 
 /// The number of query rows that are processed together. If the first row has an odd index, one row more is processed,
@@ -15,13 +15,18 @@ pub(super) struct Queries<S: Simd> {
     pub(super) batch: usize,
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
-    /// The queries, `[rows][k_width]`. They are multiplied by `Modifiers::query_factor`, except on a processor path
-    /// that multiplies pairs of `bf16`.
-    pub(super) q: Vec<S::V>,
-    /// The gradients of the output, `[rows][v_width]`. Each row is multiplied by its entry of `factors`, except on a
-    /// processor path that multiplies pairs of `bf16`.
-    pub(super) dout: Vec<S::V>,
-    pub(super) pairs: QueryPairs<S>,
+    /// The queries as rows of words, `[rows][words]`, see [`words`]. They are multiplied by `Modifiers::query_factor`,
+    /// except on a processor path that multiplies pairs of `bf16`: there, a word has two neighbouring components of a
+    /// query.
+    q: Vec<S::V>,
+    /// The gradients of the output as rows of words, `[rows][words]`. Each row is multiplied by its entry of `factors`,
+    /// except on a processor path that multiplies pairs of `bf16`.
+    dout: Vec<S::V>,
+    /// Pairs of the same component of neighbouring queries, `[pairs][k_width]`, on a processor path that multiplies
+    /// pairs of `bf16`; otherwise empty. The first row of each pair has an even index.
+    q_pairs: Vec<S::V>,
+    /// Pairs of neighbouring rows of `dout`, `[pairs][v_width]`; see `q_pairs`.
+    dout_pairs: Vec<S::V>,
     /// For each row, the integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) tops: Vec<f32>,
     /// The values of `tops` (the integer bases of the rows' weights) in `f64`, for careful rows (rows whose scores are
@@ -47,55 +52,23 @@ pub(super) struct Queries<S: Simd> {
     pub(super) non_finite: bool,
 }
 
-/// The rows of [`Queries`] as pairs of `bf16` numbers, in two arrangements: pairs of neighbouring numbers of one row,
-/// and pairs of the same component of neighbouring rows. Empty on processor paths that multiply `f32` numbers.
-pub(super) struct QueryPairs<S: Simd> {
-    /// Pairs of neighbouring components of a query, `[rows][words]`.
-    pub(super) q: Vec<S::V>,
-    pub(super) dout: Vec<S::V>,
-    /// Pairs of the same component of neighbouring queries, `[pairs][width]`. The first row of each pair has an even
-    /// index.
-    pub(super) q_rows: Vec<S::V>,
-    pub(super) dout_rows: Vec<S::V>,
-}
-
-impl<S: Simd> QueryPairs<S> {
-    fn new(Widths { k, v }: Widths) -> Self {
-        let rows = if of_pairs::<S>() { MOST } else { 0 };
-        let [q, dout] = [k, v].map(|width| zeroed(rows * words::<S>(width) / S::LANES));
-        let [q_rows, dout_rows] = [k, v].map(|width| zeroed(rows.div_ceil(2) * width / S::LANES));
-        QueryPairs { q, dout, q_rows, dout_rows }
-    }
-
-    /// Combines the numbers of `count` rows of `q` and of `dout` into pairs of `bf16`: neighbouring numbers of each
-    /// row, and the same components of neighbouring rows. `odd` is 1 if the first row has an odd index, otherwise 0.
-    #[inline(always)]
-    fn fill(&mut self, s: S, [q, dout]: [&[S::V]; 2], Widths { k, v }: Widths, count: usize, odd: usize) {
-        let arrays = [(q, k, &mut self.q, &mut self.q_rows), (dout, v, &mut self.dout, &mut self.dout_rows)];
-        for (rows, width, along, pairs) in arrays {
-            let vectors = width / S::LANES;
-            for (row, along) in rows.chunks_exact(vectors).zip(along.chunks_exact_mut(vectors.div_ceil(2))).take(count)
-            {
-                pair_along(s, row, along);
-            }
-            pair_rows(s, rows, (count, vectors), vectors, odd, pairs);
-        }
-    }
-}
-
 /// The maximum number of query rows that are processed together.
 const MOST: usize = ROWS + 1;
 
 impl<S: Simd> Queries<S> {
     pub(super) fn new(widths: Widths) -> Self {
         let Widths { k, v } = widths;
+        let pairs = if of_pairs::<S>() { MOST.div_ceil(2) } else { 0 };
+        let [q, dout] = [k, v].map(|width| zeroed(MOST * words::<S>(width) / S::LANES));
+        let [q_pairs, dout_pairs] = [k, v].map(|width| zeroed(pairs * width / S::LANES));
         Queries {
-            pairs: QueryPairs::new(widths),
+            q,
+            dout,
+            q_pairs,
+            dout_pairs,
             batch: 0,
             head: 0,
             rows: 0..0,
-            q: zeroed(MOST * k / S::LANES),
-            dout: zeroed(MOST * v / S::LANES),
             tops: vec![0.0; MOST],
             bases: vec![0.0; MOST],
             factors: vec![0.0; MOST],
@@ -121,20 +94,22 @@ impl<S: Simd> Queries<S> {
         let Widths { k, v } = context.widths::<S>();
         (self.batch, self.head, self.rows) = (batch, head, rows.clone());
         (self.dead, self.careful) = (false, false);
-        let (head_dim, v_dim) = (context.q.shape()[3], context.v.shape()[3]);
-        let q = floats_mut(&mut self.q).chunks_exact_mut(k);
-        let dout = floats_mut(&mut self.dout).chunks_exact_mut(v);
+        let [of_k, of_v] = [k, v].map(words::<S>);
+        let (q, dout) = (self.q.chunks_exact_mut(of_k / S::LANES), self.dout.chunks_exact_mut(of_v / S::LANES));
         for ((r, row), (q, dout)) in rows.clone().enumerate().zip(q.zip(dout)) {
             let at = [batch, head, row];
             let stats = context.stats[context.row(at)];
-            context.q.copy_row(at, 0, &mut q[..head_dim]);
-            context.dout.copy_row(at, 0, &mut dout[..v_dim]);
+            copy_words(s, &context.q, at, q);
+            copy_words(s, &context.dout, at, dout);
             self.deltas[r] = stats.delta;
             if of_pairs::<S>() {
                 self.deltas[r] = if stats.factor == 0.0 { 0.0 } else { stats.delta / stats.factor };
             } else {
-                q[..head_dim].iter_mut().for_each(|x| *x *= context.modifiers.query_factor);
-                dout[..v_dim].iter_mut().for_each(|x| *x *= stats.factor);
+                for (row, factor) in [(q, context.modifiers.query_factor), (dout, stats.factor)] {
+                    for x in row {
+                        *x = s.mul(*x, s.splat(factor));
+                    }
+                }
             }
             self.tops[r] = stats.base as f32;
             self.bases[r] = stats.base;
@@ -143,11 +118,23 @@ impl<S: Simd> Queries<S> {
             self.careful_rows[r] = stats.careful;
             self.careful |= stats.careful;
         }
-        let finite = |values: &[S::V], width: usize| all_finite::<Single>(&floats(values)[..rows.len() * width]);
-        self.non_finite = !finite(&self.q, k) || !finite(&self.dout, v);
+        let (q, dout) = (&self.q[..rows.len() * of_k / S::LANES], &self.dout[..rows.len() * of_v / S::LANES]);
+        self.non_finite = [q, dout].iter().any(|words| !all_finite::<S::Product>(floats(words)));
         if of_pairs::<S>() {
-            self.pairs.fill(s, [&self.q, &self.dout], Widths { k, v }, rows.len(), rows.start % 2);
+            pair_rows(s, q, k, rows.start % 2, &mut self.q_pairs);
+            pair_rows(s, dout, v, rows.start % 2, &mut self.dout_pairs);
         }
+    }
+
+    /// Returns the queries and the gradients of the output as rows of words, `[rows][words]`.
+    pub(super) fn rows_along(&self) -> [&[S::V]; 2] {
+        [&self.q, &self.dout]
+    }
+
+    /// Returns the queries and the gradients of the output as rows with a word for each component: `[rows][width]`, or
+    /// `[pairs][width]` if a word is a pair of `bf16`, which has the component of two neighbouring rows.
+    pub(super) fn rows_for_keys(&self) -> [&[S::V]; 2] {
+        if of_pairs::<S>() { [&self.q_pairs, &self.dout_pairs] } else { [&self.q, &self.dout] }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Two computations over query rows: the [`RowStats`] of each row, before the gradients of queries, keys and values are
 //! computed, and the gradients of score modifiers, afterwards.
 
-use super::cells::{Block, Maker, Of, PHASE, Tables, careful_scores, prepare};
+use super::cells::{Block, CELLS, Maker, Of, Tables, careful_scores, prepare};
 use super::context::{CAREFUL, Context, RowStats, pieces};
 use super::keys::{Keys, item_keys};
 use super::queries::{Queries, ROWS};
@@ -84,7 +84,7 @@ struct Scratch<S: Simd> {
 impl<S: Simd> Scratch<S> {
     fn new(context: &Context<'_>) -> Self {
         let widths = context.widths::<S>();
-        let keys = item_keys(widths).min(context.k.shape()[2].next_multiple_of(S::LANES));
+        let keys = item_keys::<S>(widths).min(context.k.shape()[2].next_multiple_of(S::LANES));
         Scratch { keys: Keys::new(keys, widths), queries: Queries::new(widths), tables: Tables::new() }
     }
 }
@@ -130,7 +130,7 @@ impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
         let kv_len = context.k.shape()[2];
         let kv_head = context.plan.shape().kv_head(head);
         let pattern = &context.plan.patterns()[context.plan.pattern_of(batch, head)];
-        for keys in pieces(0..kv_len, item_keys(context.widths::<S>())) {
+        for keys in pieces(0..kv_len, item_keys::<S>(context.widths::<S>())) {
             let mut filled = false;
             for tile in pattern.tiles() {
                 let rows = self.rows.start.max(tile.start as usize)..self.rows.end.min(tile.end as usize);
@@ -150,7 +150,7 @@ impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
                         (KeyBlocks { spans: tile.spans, key_range, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
                     {
                         let block = prepare(context, &mut self.scratch.queries, &block);
-                        for rows in pieces(0..rows.len(), PHASE) {
+                        for rows in pieces(0..rows.len(), CELLS) {
                             self.phase(s, &block, rows, kv_len);
                         }
                     }

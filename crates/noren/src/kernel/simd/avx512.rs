@@ -196,10 +196,15 @@ path! {
         op!(_mm512_dpbf16_ps(c, bf16s(a), bf16s(b)))
     }
     #[inline(always)]
-    fn pair(self, low: __m512, high: __m512) -> __m512 {
+    fn zip_pairs(self, low: __m512, high: __m512) -> [__m512; 2] {
         op!({
-            let [low, high] = [low, high].map(|x| _mm512_cvtepu16_epi32(m256i_of(_mm512_cvtneps_pbh(x))));
-            _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
+            let (low, high) = (_mm512_castps_si512(low), _mm512_castps_si512(high));
+            let first = _mm512_loadu_si512((&raw const FIRST).cast());
+            let second = _mm512_loadu_si512((&raw const SECOND).cast());
+            [
+                _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, first, high)),
+                _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, second, high)),
+            ]
         })
     }
     #[inline(always)]
@@ -222,9 +227,19 @@ fn m512_of(pairs: __m512bh) -> __m512 {
     unsafe { std::mem::transmute(pairs) }
 }
 
-/// Returns the bits of `halves`, which are 16 `bf16` numbers, as a vector of integers.
-#[inline(always)]
-fn m256i_of(halves: __m256bh) -> __m256i {
-    // SAFETY: both types are 256 bits, and every bit pattern is valid.
-    unsafe { std::mem::transmute(halves) }
+/// For each of the 32 numbers of the first vector of [`Simd::zip_pairs`], its index in the numbers of `low` (0..32) and
+/// `high` (32..64).
+static FIRST: [u16; 32] = zipped(0);
+/// As `FIRST`, for the second vector.
+static SECOND: [u16; 32] = zipped(16);
+
+/// Returns the indices `from, 32 + from, from + 1, 32 + from + 1, ...`.
+const fn zipped(from: u16) -> [u16; 32] {
+    let mut numbers = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        numbers[i] = from + i as u16 / 2 + i as u16 % 2 * 32;
+        i += 1;
+    }
+    numbers
 }

@@ -189,30 +189,29 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         each(&mut high, |bits| bits & 0xffff_0000);
         [low, high]
     }
-    /// Returns pairs of `bf16`. Lane `i` of the result has lane `i` of `low` in its lower half and lane `i` of `high`
-    /// in its upper half, rounded to nearest, ties to even.
+    /// Returns pairs of `bf16` whose lower halves are the numbers of `low` and whose upper halves are the numbers of
+    /// `high`, in order. `low` and `high` have two numbers in each lane, so the result is two vectors.
     #[inline(always)]
-    fn pair(self, low: Self::V, high: Self::V) -> Self::V {
-        let mut pairs = low;
-        let highs = floats(std::slice::from_ref(&high));
-        for (x, high) in floats_mut(std::slice::from_mut(&mut pairs)).iter_mut().zip(highs) {
-            *x = pair_up(*x, *high);
+    fn zip_pairs(self, low: Self::V, high: Self::V) -> [Self::V; 2] {
+        let [lows, highs] = [&low, &high].map(|x| floats(std::slice::from_ref(x)));
+        let half = |words: &[f32], i: usize| words[i / 2].to_bits() >> (16 * (i % 2)) & 0xffff;
+        let mut zipped = [low, high];
+        for (i, word) in floats_mut(&mut zipped).iter_mut().enumerate() {
+            *word = f32::from_bits(half(lows, i) | half(highs, i) << 16);
         }
-        pairs
+        zipped
     }
     /// Returns pairs of `bf16`: first pairs of neighbouring lanes of `first`, then pairs of neighbouring lanes of
-    /// `second`.
+    /// `second`. Numbers are rounded to nearest, ties to even.
     #[inline(always)]
     fn pair_neighbours(self, first: Self::V, second: Self::V) -> Self::V {
-        let mut values = [0.0; 128];
-        values[..Self::LANES].copy_from_slice(floats(std::slice::from_ref(&first)));
-        values[Self::LANES..2 * Self::LANES].copy_from_slice(floats(std::slice::from_ref(&second)));
-        let (mut low, mut high) = (first, second);
-        for i in 0..Self::LANES {
-            floats_mut(std::slice::from_mut(&mut low))[i] = values[2 * i];
-            floats_mut(std::slice::from_mut(&mut high))[i] = values[2 * i + 1];
+        let numbers = [first, second];
+        let mut pairs = first;
+        let two = floats(&numbers).as_chunks::<2>().0;
+        for (pair, [low, high]) in floats_mut(std::slice::from_mut(&mut pairs)).iter_mut().zip(two) {
+            *pair = pair_up(*low, *high);
         }
-        self.pair(low, high)
+        pairs
     }
 }
 

@@ -1,6 +1,6 @@
 //! The softmax of one query row: scores of a block become weights, relative to the running maximum of the row.
 
-use crate::kernel::exp::{NOTHING, exp2_minus_all};
+use crate::kernel::exp::{NOTHING, exp2_minus_each};
 use crate::kernel::simd::Simd;
 
 /// The running maximum and sums of a query row over the blocks of keys that were added so far.
@@ -15,15 +15,23 @@ impl<S: Simd> RowState<'_, S> {
     /// Sets the scores of hidden cells to minus infinity: cells whose bit in the mask word `word` is not set (`None`:
     /// no cell is hidden). Then raises the row's running maximum to the largest score, rounded up to an integer, if
     /// this is larger.
+    ///
+    /// If `scale` is not `None`, the scores must be multiplied by it. The result is `scale` if `scores` still have to be
+    /// multiplied; the maximum is that of the products.
     #[inline(always)]
-    pub(super) fn rise(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
+    pub(super) fn rise(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V]) -> Option<S::V> {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
         let mut top = minus_infinity;
-        for (i, x) in scores.iter_mut().enumerate() {
-            if let Some(word) = word {
-                *x = s.keep(word >> (i * S::LANES), *x, minus_infinity);
+        for (i, score) in scores.iter_mut().enumerate() {
+            let mut x = *score;
+            if let Some(scale) = scale {
+                x = s.mul(x, scale);
             }
-            top = s.max(*x, top);
+            if let Some(word) = word {
+                x = s.keep(word >> (i * S::LANES), x, minus_infinity);
+                *score = x;
+            }
+            top = s.max(x, top);
         }
         // The maximum is an integer, so only a score above the old maximum can change it.
         if s.any_above(top, s.splat(*self.maximum)) {
@@ -39,20 +47,56 @@ impl<S: Simd> RowState<'_, S> {
             }
             *self.maximum = top;
         }
+        if word.is_none() { scale } else { None }
     }
 
-    /// Turns scores into weights and adds the weights to the row's sum. `word` has the mask bits of the row, or is
-    /// `None` if all cells are allowed. The caller has one inlined copy of the function for each usual number of
+    /// Turns scores, multiplied by `scale` (`None`: by 1), into weights, and adds the weights to the row's sum. `word`
+    /// has the mask bits of the row, or is `None` if all cells are allowed. If `pair` is true, rounds the weights to
+    /// `bf16` and combines the weights of neighbouring keys into pairs, in the first half of `scores`; the sum of the
+    /// rounded weights is added to `rounded`. The caller has one inlined copy of the function for each usual number of
     /// vectors in `scores`.
     #[inline(always)]
-    pub(super) fn weigh(&mut self, s: S, word: Option<u64>, scores: &mut [S::V]) {
-        self.rise(s, word, scores);
-        let maximum = s.splat(*self.maximum);
-        exp2_minus_all(s, scores, maximum);
-        let mut sum = *self.sum;
-        for x in scores.iter() {
-            sum = s.add(sum, *x);
+    pub(super) fn weigh(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
+        let scale = self.rise(s, word, scale, scores);
+        let mut from = 0;
+        while from < scores.len() {
+            match scores.len() - from {
+                1 => self.powers::<1>(s, from, scale, scores, pair),
+                2 | 3 => self.powers::<2>(s, from, scale, scores, pair),
+                _ => self.powers::<4>(s, from, scale, scores, pair),
+            }
+            from += match scores.len() - from {
+                1 => 1,
+                2 | 3 => 2,
+                _ => 4,
+            };
         }
-        *self.sum = sum;
+    }
+
+    /// Computes the part of [`weigh`](Self::weigh) for the `N` vectors of `scores` from `from` on. The running maximum
+    /// is already raised.
+    #[inline(always)]
+    fn powers<const N: usize>(&mut self, s: S, from: usize, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
+        let mut x = [s.splat(0.0); N];
+        x.copy_from_slice(&scores[from..from + N]);
+        if let Some(scale) = scale {
+            for x in &mut x {
+                *x = s.mul(*x, scale);
+            }
+        }
+        exp2_minus_each(s, &mut x, s.splat(*self.maximum));
+        for x in &x {
+            *self.sum = s.add(*self.sum, *x);
+        }
+        if !pair {
+            scores[from..from + N].copy_from_slice(&x);
+            return;
+        }
+        for i in 0..N / 2 {
+            let pairs = s.pair_neighbours(x[2 * i], x[2 * i + 1]);
+            let [low, high] = s.unpair(pairs);
+            *self.rounded = s.add(*self.rounded, s.add(low, high));
+            scores[from / 2 + i] = pairs;
+        }
     }
 }
