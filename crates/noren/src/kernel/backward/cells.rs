@@ -85,29 +85,79 @@ impl<S: Simd> Tables<S> {
         }
     }
 
-    /// Writes the cells of the first `rows` rows, and of the first `groups` lane groups of each row, to `pairs`. The
-    /// first row is row `first` of the phase. `odd` is 1 if the first row of the phase is the second row of a pair,
-    /// otherwise 0. A lane group is a vector with one key in each lane.
+    /// Writes the cells of the rows `rows`, which are the first rows of the tables, to `pairs`, for the first `groups`
+    /// lane groups of each row. A lane group is a vector with one key in each lane.
     #[inline(always)]
-    pub(super) fn pair_up(&mut self, s: S, rows: usize, groups: usize, first: usize, odd: usize) {
-        let vectors = WIDE / S::LANES;
-        for pair in (first + odd) / 2..(first + rows + odd).div_ceil(2) {
-            for two in 0..groups.div_ceil(2) {
-                let second = if 2 * two + 1 < groups { 2 * two + 1 } else { 2 * two };
-                let (mut weights, mut grads) = ([s.splat(0.0); 2], [s.splat(0.0); 2]);
+    fn pair_up(&mut self, s: S, rows: &PhaseRows, groups: usize) {
+        for pair in rows.pairs() {
+            for group in (0..groups).step_by(2) {
+                let zeros = [[s.splat(0.0); 2]; 2];
+                let (mut weights, mut grads) = (zeros, zeros);
                 for half in 0..2 {
-                    // The index of the row in the phase.
-                    let row = (2 * pair + half).wrapping_sub(odd);
-                    if row.wrapping_sub(first) < rows {
-                        let at = (row - first) * vectors;
-                        weights[half] = s.pair_neighbours(self.weights[at + 2 * two], self.weights[at + second]);
-                        grads[half] = s.pair_neighbours(self.grads[at + 2 * two], self.grads[at + second]);
-                        self.pairs.keys[row * vectors + two] = grads[half];
+                    if let Some(row) = rows.row(pair, half) {
+                        let at = row * WIDE / S::LANES + group;
+                        weights[half].copy_from_slice(&self.weights[at..at + 2]);
+                        grads[half].copy_from_slice(&self.grads[at..at + 2]);
                     }
                 }
-                let at = pair * vectors + 2 * two;
-                self.pairs.weights[at..at + 2].copy_from_slice(&s.zip_pairs(weights[0], weights[1]));
-                self.pairs.grads[at..at + 2].copy_from_slice(&s.zip_pairs(grads[0], grads[1]));
+                self.pairs.write(s, rows, pair, group, weights, grads);
+            }
+        }
+    }
+}
+
+/// Some rows of a phase, for whose cells there are pairs of neighbouring rows.
+pub(super) struct PhaseRows {
+    /// The index of the first row in the phase.
+    pub(super) first: usize,
+    pub(super) count: usize,
+    /// 1 if the first row of the phase is the second row of a pair, otherwise 0.
+    pub(super) odd: usize,
+}
+
+impl PhaseRows {
+    /// Returns the indices of the pairs in the phase.
+    #[inline(always)]
+    fn pairs(&self) -> Range<usize> {
+        (self.first + self.odd) / 2..(self.first + self.count + self.odd).div_ceil(2)
+    }
+
+    /// Returns the index of row `half` (0 or 1) of a pair, counted from `first`, or `None` if the row is not one of these
+    /// rows.
+    #[inline(always)]
+    fn row(&self, pair: usize, half: usize) -> Option<usize> {
+        let row = (2 * pair + half).wrapping_sub(self.odd + self.first);
+        (row < self.count).then_some(row)
+    }
+}
+
+impl<S: Simd> CellPairs<S> {
+    /// Writes the cells of the pair of rows `pair`, in `N` lane groups from `group` on. `weights` and `grads` have the
+    /// cells of both rows; a row that does not exist has zeros.
+    #[inline(always)]
+    fn write<const N: usize>(
+        &mut self,
+        s: S,
+        rows: &PhaseRows,
+        pair: usize,
+        group: usize,
+        weights: [[S::V; N]; 2],
+        grads: [[S::V; N]; 2],
+    ) {
+        let at = pair * WIDE / S::LANES + group;
+        let cells = [(&mut self.weights[at..at + N], weights), (&mut self.grads[at..at + N], grads)];
+        for (table, (into, [low, high])) in cells.into_iter().enumerate() {
+            for i in 0..N / 2 {
+                let low = s.pair_neighbours(low[2 * i], low[2 * i + 1]);
+                let high = s.pair_neighbours(high[2 * i], high[2 * i + 1]);
+                into[2 * i..2 * i + 2].copy_from_slice(&s.zip_pairs(low, high));
+                if table == 1 {
+                    for (half, pairs) in [low, high].into_iter().enumerate() {
+                        if let Some(row) = rows.row(pair, half) {
+                            self.keys[(rows.first + row) * WIDE / S::LANES + group / 2 + i] = pairs;
+                        }
+                    }
+                }
             }
         }
     }
@@ -197,7 +247,54 @@ impl<S: Simd> Maker<'_, '_, S> {
     /// rows. If `of` is `None`, computes only the matrix products from which the cells are derived.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
-        s.run(Make { maker: self, block, rows, of });
+        s.run(Make { maker: self, block, rows, of, pairs: None });
+    }
+
+    /// Computes the cells of the rows `rows` and the keys of `block` as pairs of `bf16`, which it writes to
+    /// [`Tables::pairs`]. `pairs` has the places of the rows in the phase.
+    #[inline(always)]
+    pub(super) fn make_pairs(self, s: S, block: &Block, rows: Range<usize>, pairs: PhaseRows) {
+        s.run(Make { maker: self, block, rows, of: Some(Of::Products), pairs: Some(pairs) });
+    }
+
+    /// Turns the matrix products of the rows `rows` into pairs of weights and of gradients, as [`make_pairs`] does,
+    /// without a table of cells in between. The block must have no hidden cells, and no score modifier may be set.
+    ///
+    /// [`make_pairs`]: Self::make_pairs
+    #[inline(always)]
+    fn weigh_pairs(&mut self, s: S, block: &Block, rows: Range<usize>, places: &PhaseRows) {
+        for pair in places.pairs() {
+            let mut group = 0;
+            while group < block.groups.len() {
+                if block.groups.len() - group > 2 {
+                    self.weigh_some::<4>(s, rows.start, places, pair, group);
+                    group += 4;
+                } else {
+                    self.weigh_some::<2>(s, rows.start, places, pair, group);
+                    group += 2;
+                }
+            }
+        }
+    }
+
+    /// Computes the part of [`weigh_pairs`](Self::weigh_pairs) for a pair of rows and `N` lane groups from `group` on.
+    /// `first` is the first of the rows.
+    #[inline(always)]
+    fn weigh_some<const N: usize>(&mut self, s: S, first: usize, places: &PhaseRows, pair: usize, group: usize) {
+        let zeros = [[s.splat(0.0); N]; 2];
+        let (mut weights, mut grads) = (zeros, zeros);
+        let scale = s.splat(self.context.modifiers.query_factor);
+        for half in 0..2 {
+            let Some(row) = places.row(pair, half) else { continue };
+            let at = row * WIDE / S::LANES + group;
+            let (weights, grads, r) = (&mut weights[half], &mut grads[half], first + row);
+            weights.copy_from_slice(&self.tables.weights[at..at + N]);
+            grads.copy_from_slice(&self.tables.grads[at..at + N]);
+            let [top, delta, factor] =
+                [self.queries.tops[r], self.queries.deltas[r], self.queries.factors[r]].map(|x| s.splat(x));
+            RowCells { word: None, scale: Some(scale), top, delta, factor }.weigh(s, weights, grads);
+        }
+        self.tables.pairs.write(s, places, pair, group, weights, grads);
     }
 
     /// Turns the matrix products of the rows `rows` into weights and gradients of cells. The row index 0 is the first
@@ -355,14 +452,28 @@ struct Make<'a, 'b, 'c, S: Simd> {
     block: &'c Block,
     rows: Range<usize>,
     of: Option<Of>,
+    /// The places of the rows in the phase, if the cells are to become pairs.
+    pairs: Option<PhaseRows>,
 }
 
 impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
     #[inline(always)]
-    fn run(mut self, s: S) {
-        self.maker.products(s, self.block, self.rows.clone());
-        if let Some(of) = self.of {
-            self.maker.weigh_rows(s, self.block, self.rows, of);
+    fn run(self, s: S) {
+        let Make { mut maker, block, rows, of, pairs } = self;
+        maker.products(s, block, rows.clone());
+        let Some(of) = of else { return };
+        let modifiers = &maker.context.modifiers;
+        let modified = modifiers.change_scores() || modifiers.soften() || modifiers.dropout.is_some();
+        match &pairs {
+            Some(pairs) if !block.masked && !modified && !maker.queries.careful => {
+                maker.weigh_pairs(s, block, rows, pairs);
+            }
+            _ => {
+                maker.weigh_rows(s, block, rows, of);
+                if let Some(pairs) = &pairs {
+                    maker.tables.pair_up(s, pairs, block.groups.len());
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 //! all earlier items have finished with it. Threads begin items in order, so an item only waits for items that a thread
 //! is computing. Items of several heads are begun alternately, so waiting is rare.
 
-use super::cells::{Block, CELLS, Maker, Of, PHASE, Tables, needed, prepare};
+use super::cells::{Block, CELLS, Maker, Of, PHASE, PhaseRows, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
 use super::keys::{Keys, item_keys};
 use super::micro::{add_word, gather};
@@ -335,10 +335,10 @@ impl<S: Simd> Item<'_, '_, S> {
         let odd = (queries.rows.start + rows.start) % 2;
         if of_pairs::<S>() {
             for cells in even_pieces(odd..odd + rows.len(), CELLS) {
-                let (first, count) = (cells.start - odd, cells.len());
-                let cells = rows.start + first..rows.start + first + count;
-                Maker { context: self.context, queries, keys, tables }.make(s, block, cells, Some(Of::Products));
-                tables.pair_up(s, count, block.groups.len(), first, odd);
+                let pairs = PhaseRows { first: cells.start - odd, count: cells.len(), odd };
+                let from = rows.start + pairs.first;
+                let maker = Maker { context: self.context, queries, keys, tables };
+                maker.make_pairs(s, block, from..from + pairs.count, pairs);
             }
         } else {
             Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
