@@ -137,8 +137,8 @@ fn score_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Adds weighted values to `acc`, as [`accumulate`] does, but for one query row and only for the keys whose bits in
-/// `allowed` are set. The values of other keys are not used; they may be infinite or NaN.
+/// Adds weighted values to `acc`, as [`accumulate`] does, but in all columns of one query row, and only for the keys
+/// whose bits in `allowed` are set. The values of other keys are not used; they may be infinite or NaN.
 #[inline(always)]
 pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     s: S,
@@ -166,29 +166,14 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
     }
 }
 
-/// Adds values, multiplied by their weights, to the accumulators of `rows` queries.
+/// Adds values, multiplied by their weights, to the accumulators of `rows` queries, in the columns `columns`, a range of
+/// vectors of each row. Meanwhile, rows of `ahead` are prefetched.
 ///
 /// `weights` has `WIDE` words for each query. For each `j` in `words`, row `j` of `values` (`v_width` words) is
 /// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query.
 #[inline(always)]
-pub(crate) fn accumulate<S: Simd, P: Product>(
-    s: S,
-    rows: usize,
-    weights: &[S::V],
-    words: Range<usize>,
-    values: &[f32],
-    v_width: usize,
-    acc: &mut [S::V],
-) {
-    let nothing = &mut Ahead::nothing();
-    accumulate_columns::<S, P>(s, rows, weights, words, values, v_width, 0..v_width / S::LANES, acc, nothing);
-}
-
-/// Adds weighted values to `acc`, as [`accumulate`] does, but only in the columns `columns`, a range of vectors of each
-/// row. `acc` has all `v_width / LANES` vectors for each row. Meanwhile, rows of `ahead` are prefetched.
-#[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product, the part to compute, and the rows to prefetch
-pub(crate) fn accumulate_columns<S: Simd, P: Product>(
+pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
     rows: usize,
     weights: &[S::V],
@@ -203,7 +188,7 @@ pub(crate) fn accumulate_columns<S: Simd, P: Product>(
     s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, ahead, product: PhantomData });
 }
 
-/// The computation of [`accumulate_columns`] as a kernel, which is compiled once for each processor path and kind of
+/// The computation of [`accumulate`] as a kernel, which is compiled once for each processor path and kind of
 /// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
     weights: &'a [[f32; WIDE]],
@@ -383,11 +368,11 @@ impl Far<'_> {
         }
     }
 
-    /// Computes the same sums as [`accumulate_columns`], for one register tile. The weighted values of a few keys are
+    /// Computes the same sums as [`accumulate`], for one register tile. The weighted values of a few keys are
     /// added at a time, while the values of the next keys are prefetched. With the last keys of the block, the values
     /// after the block are prefetched.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // the arguments of `accumulate_columns`
+    #[allow(clippy::too_many_arguments)] // the arguments of `accumulate`
     pub(crate) fn accumulate<S: Simd, P: Product>(
         self,
         s: S,

@@ -12,6 +12,7 @@ use super::keys::{Keys, item_keys};
 use super::micro::{add_word, gather};
 use super::queries::{Queries, ROWS};
 use super::threads::on_threads;
+use crate::kernel::ahead::{Ahead, Upcoming};
 use crate::kernel::blocks::KeyBlocks;
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::rows::SharedRows;
@@ -185,6 +186,8 @@ struct Scratch<S: Simd> {
     dk: Vec<S::V>,
     /// The gradients of the values of the current item (range of keys), `[keys][v_width]`.
     dv: Vec<S::V>,
+    /// The rows that are read after the current query rows.
+    ahead: Upcoming,
 }
 
 impl<S: Simd> Scratch<S> {
@@ -195,6 +198,7 @@ impl<S: Simd> Scratch<S> {
             tables: Tables::new(),
             dk: zeroed(keys * widths.k / S::LANES),
             dv: zeroed(keys * widths.v / S::LANES),
+            ahead: Upcoming::new([Ahead::nothing(); 4]),
         }
     }
 }
@@ -239,6 +243,7 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                     return;
                 }
                 self.load(turn.before == 0);
+                self.scratch.ahead = self.upcoming(parts.get(index + 1), [batch, head]);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                 for block in
                     (KeyBlocks { spans, key_range: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
@@ -284,6 +289,16 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
+    /// Returns the rows that a part of the head needs, to prefetch them: queries, gradients of outputs, and partial
+    /// gradients of queries. `None` is no part.
+    fn upcoming(&self, part: Option<&Part>, [batch, head]: [usize; 2]) -> Upcoming {
+        let Some(Part { rows, .. }) = part else { return Upcoming::new([Ahead::nothing(); 4]) };
+        let (at, count) = ([batch, head, rows.start], rows.len());
+        let Context { q, dout, .. } = self.context;
+        let sums = self.outputs.dq_sums.as_ref().unwrap_or(&self.outputs.dq);
+        Upcoming::new([q.ahead(at, count), dout.ahead(at, count), sums.ahead(at, count), Ahead::nothing()])
+    }
+
     /// Reads the partial gradients of the current query rows into scratch memory. If `first` is true, sets them to 0
     /// instead.
     fn load(&mut self, first: bool) {
@@ -291,7 +306,9 @@ impl<S: Simd> Item<'_, '_, S> {
         let head_dim = self.context.q.shape()[3];
         let Queries { batch, head, ref rows, ref mut sums, .. } = self.scratch.queries;
         let sums = &mut floats_mut(sums)[..rows.len() * k];
-        sums.fill(0.0);
+        if first || head_dim < k {
+            sums.fill(0.0);
+        }
         if first {
             return;
         }
@@ -351,7 +368,7 @@ impl<S: Simd> Item<'_, '_, S> {
     /// first of the current query rows. `odd` is 1 if the first row is the second row of a pair, otherwise 0.
     #[inline(always)]
     fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>, odd: usize) {
-        let Scratch { keys, queries, tables, dk, dv } = &mut *self.scratch;
+        let Scratch { keys, queries, tables, dk, dv, .. } = &mut *self.scratch;
         let Widths { k, v } = self.context.widths::<S>();
         let start = block.key - keys.first;
         let all = block.groups.len() * S::LANES;
@@ -398,7 +415,7 @@ impl<S: Simd> Item<'_, '_, S> {
     /// the first of the current query rows.
     #[inline(always)]
     fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
-        let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
+        let Scratch { keys, queries, tables, ahead, .. } = &mut *self.scratch;
         let k = self.context.widths::<S>().k;
         let start = block.key - keys.first;
         let words = &queries.words[rows.clone()];
@@ -420,7 +437,8 @@ impl<S: Simd> Item<'_, '_, S> {
             if !needed.is_empty() {
                 let (grads, sums) = (&grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
                 let needed = needed.start / terms..needed.end.div_ceil(terms);
-                micro::accumulate::<S, S::Product>(s, tile.len(), grads, needed, values, k, sums);
+                let (count, ahead) = (tile.len(), ahead.current());
+                micro::accumulate::<S, S::Product>(s, count, grads, needed, values, k, 0..vectors, sums, ahead);
             }
         }
     }

@@ -217,7 +217,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                             Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
                             None => {
                                 let nothing = &mut Ahead::nothing();
-                                micro::accumulate_columns::<S, P>(
+                                micro::accumulate::<S, P>(
                                     s, tile, weights, keys, values, v_width, columns, acc, nothing,
                                 );
                             }
