@@ -13,7 +13,7 @@ use std::ops::Range;
 /// derived from both. An item of this size fits in the second-level cache together with other data. Processors with
 /// vectors of 16 lanes have a larger second-level cache than some others.
 const fn item_bytes<S: Simd>() -> usize {
-    if S::LANES >= 16 { 640 << 10 } else { 320 << 10 }
+    if S::LANES >= 16 { 704 << 10 } else { 320 << 10 }
 }
 
 /// Returns the number of keys in an item (a range of keys that one thread processes), a multiple of `WIDE`. The
