@@ -1,6 +1,6 @@
 //! The softmax of one query row: scores of a block become weights, relative to the running maximum of the row.
 
-use crate::kernel::exp::{NOTHING, exp2_minus_each};
+use crate::kernel::exp::{NOTHING, exp2_minus_all, exp2_minus_each};
 use crate::kernel::simd::Simd;
 
 /// The running maximum and sums of a query row over the blocks of keys that were added so far.
@@ -58,45 +58,61 @@ impl<S: Simd> RowState<'_, S> {
     #[inline(always)]
     pub(super) fn weigh(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
         let scale = self.rise(s, word, scale, scores);
-        let mut from = 0;
-        while from < scores.len() {
-            match scores.len() - from {
-                1 => self.powers::<1>(s, from, scale, scores, pair),
-                2 | 3 => self.powers::<2>(s, from, scale, scores, pair),
-                _ => self.powers::<4>(s, from, scale, scores, pair),
+        let maximum = s.splat(*self.maximum);
+        let mut sum = *self.sum;
+        if pair {
+            let mut rounded = *self.rounded;
+            let mut from = 0;
+            while from < scores.len() {
+                let sums = (&mut sum, &mut rounded);
+                from += match scores.len() - from {
+                    0..4 => pair_powers::<S, 2>(s, from, scale, maximum, scores, sums),
+                    _ => pair_powers::<S, 4>(s, from, scale, maximum, scores, sums),
+                };
             }
-            from += match scores.len() - from {
-                1 => 1,
-                2 | 3 => 2,
-                _ => 4,
-            };
+            *self.rounded = rounded;
+        } else {
+            if let Some(scale) = scale {
+                for x in &mut *scores {
+                    *x = s.mul(*x, scale);
+                }
+            }
+            exp2_minus_all(s, scores, maximum);
+            for x in scores.iter() {
+                sum = s.add(sum, *x);
+            }
         }
+        *self.sum = sum;
     }
+}
 
-    /// Computes the part of [`weigh`](Self::weigh) for the `N` vectors of `scores` from `from` on. The running maximum
-    /// is already raised.
-    #[inline(always)]
-    fn powers<const N: usize>(&mut self, s: S, from: usize, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
-        let mut x = [s.splat(0.0); N];
-        x.copy_from_slice(&scores[from..from + N]);
-        if let Some(scale) = scale {
-            for x in &mut x {
-                *x = s.mul(*x, scale);
-            }
-        }
-        exp2_minus_each(s, &mut x, s.splat(*self.maximum));
-        for x in &x {
-            *self.sum = s.add(*self.sum, *x);
-        }
-        if !pair {
-            scores[from..from + N].copy_from_slice(&x);
-            return;
-        }
-        for i in 0..N / 2 {
-            let pairs = s.pair_neighbours(x[2 * i], x[2 * i + 1]);
-            let [low, high] = s.unpair(pairs);
-            *self.rounded = s.add(*self.rounded, s.add(low, high));
-            scores[from / 2 + i] = pairs;
+/// Turns the `N` vectors of `scores` from `from` on into pairs of weights, which it writes to `scores` from `from / 2`
+/// on. Adds the weights and the rounded weights to `sums`. Returns `N`.
+#[inline(always)]
+fn pair_powers<S: Simd, const N: usize>(
+    s: S,
+    from: usize,
+    scale: Option<S::V>,
+    maximum: S::V,
+    scores: &mut [S::V],
+    (sum, rounded): (&mut S::V, &mut S::V),
+) -> usize {
+    let mut x = [s.splat(0.0); N];
+    x.copy_from_slice(&scores[from..from + N]);
+    if let Some(scale) = scale {
+        for x in &mut x {
+            *x = s.mul(*x, scale);
         }
     }
+    exp2_minus_each(s, &mut x, maximum);
+    for x in &x {
+        *sum = s.add(*sum, *x);
+    }
+    for i in 0..N / 2 {
+        let pairs = s.pair_neighbours(x[2 * i], x[2 * i + 1]);
+        let [low, high] = s.unpair(pairs);
+        *rounded = s.add(*rounded, s.add(low, high));
+        scores[from / 2 + i] = pairs;
+    }
+    N
 }
