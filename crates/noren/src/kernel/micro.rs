@@ -158,11 +158,19 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
         for (sum, values) in acc.iter_mut().zip(values[word * v_width..][..v_width].chunks_exact(S::LANES)) {
             row[0] = s.load(values);
             if seen != all {
-                let mask = if seen == 1 { 0xffff } else { 0xffff_0000 };
-                floats_mut(&mut row).iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & mask));
+                keep_half(floats_mut(&mut row), seen);
             }
             *sum = P::dot(s, weight, row[0], *sum);
         }
+    }
+}
+
+/// Sets one number of each pair in `pairs` to 0: the first number stays if `seen` is 1, otherwise the second.
+#[inline(always)]
+pub(crate) fn keep_half(pairs: &mut [f32], seen: u64) {
+    let mask = if seen == 1 { 0xffff } else { 0xffff_0000 };
+    for pair in pairs {
+        *pair = f32::from_bits(pair.to_bits() & mask);
     }
 }
 

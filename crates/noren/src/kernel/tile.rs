@@ -462,12 +462,11 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
         let (modified, softened) = (modifiers.change_scores(), modifiers.soften());
-        let mut scale = (P::TERMS == 2).then(|| s.splat(modifiers.query_factor));
-        let mut keys = 0;
-        if modified || softened {
-            keys = self.modify(s, r, at, key, groups.clone());
-            scale = None;
-        }
+        let factor = (P::TERMS == 2).then(|| s.splat(modifiers.query_factor));
+        let (keys, scale) = match modified || softened {
+            true => (self.modify(s, r, at, key, groups.clone()), None),
+            false => (0, factor),
+        };
         let modifiers = &self.context.modifiers;
         let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
         let width = self.source.v_width() / S::LANES;
@@ -498,6 +497,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 };
             }
             weigh!(1 2 3 4 8 16);
+            // The pairs of the first lane group belong to its place in the row.
             if P::TERMS == 2 && groups.start > 0 {
                 scratch.scores.copy_within(vectors.start..vectors.start + groups.len(), at + groups.start);
             }

@@ -163,6 +163,21 @@ fn rows_without_weight_in_full_blocks_have_no_gradient() {
     }
 }
 
+/// The product of scale and 1 / softcap is infinite as `f32` here. Gradients that the reference has must not become NaN
+/// because of the zeros with which rows are filled up to whole vectors.
+#[test]
+fn an_infinite_factor_of_queries_does_not_reach_the_zeros_after_a_row() {
+    let [q, k, v, dout] = [1, 2, 3, 4].map(|seed| Array::random([1, 1, 9, 1], seed));
+    let plan = plan("causal", &Shape::square(9), &Facts::new());
+    for isa in Isa::available() {
+        let options = Options::default().scale(1e10).softcap(1e-30);
+        let expected = reference::backward(&inputs(&q, &k, &v), &dout.view(), &plan, &options).unwrap();
+        let got = gradients([&q, &k, &v, &dout], &plan, *isa, &options);
+        assert!(difference(&got.dv, &expected.dv) < 2e-5, "dv on {isa}");
+        assert!(got.dq.iter().all(|x| x.is_finite()), "dq on {isa}");
+    }
+}
+
 #[test]
 fn finite_differences_agree() {
     check(150, |mut case| {

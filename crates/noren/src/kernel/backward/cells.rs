@@ -1,9 +1,9 @@
 //! The cells of the backward pass: the softmax weight of each (query, key) pair, and the gradient of its score. Cells
-//! are computed for some query rows (a *phase*) and one block of keys at a time.
+//! are computed for some of the current query rows ([`Queries`]) and one block of keys at a time.
 
 use super::context::{Context, Widths, of_pairs, pieces};
 use super::keys::{Keys, words};
-use super::queries::Queries;
+use super::queries::{MOST, Queries};
 use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
 use crate::kernel::exp::{exp2_minus_all, tanh};
 use crate::kernel::micro::{self, BLOCK, WIDE};
@@ -13,13 +13,9 @@ use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of query rows in a *phase*: the cells of these rows and a block of keys are computed before they are added
-/// to gradients. A phase that begins at an odd row index has one row more, so that no pair of rows (an even index and
-/// the next index) is split. The accumulators of keys are read and written once for each phase.
-pub(super) const PHASE: usize = 96;
-
-/// The number of query rows whose cells are computed together if they are then combined into pairs of `bf16`, or visited
-/// one by one. As in a phase, one row may be added. The cells, as `f32`, fit in the first-level cache.
+/// The number of query rows whose cells are computed together, where the cells are then combined into pairs of `bf16` or
+/// passed row by row to a function. If cells become pairs, one row is added where a pair of rows (an even index and the
+/// next index) would be split. The cells, as `f32`, fit in the first-level cache.
 pub(super) const CELLS: usize = 24;
 
 /// The quantity whose gradients [`Tables::grads`] holds: scores before the softcap, scores after the softcap, or soft
@@ -34,9 +30,10 @@ pub(super) enum Of {
     Soft,
 }
 
-/// Tables with one number for each cell of some query rows and a block of keys. Each table has rows of `WIDE` words. Only
-/// the columns of the lane groups (vectors with one key in each lane) of the current block are valid; other columns hold
-/// values of earlier blocks.
+/// Tables with one number for each cell of some query rows and a block of keys; each row has `WIDE` numbers. The tables
+/// have room for all current query rows. On processor paths that multiply pairs of `bf16`, they have room for `CELLS + 1`
+/// rows. Only the columns of the lane groups (vectors with one key in each lane) of the current block are valid; other
+/// columns hold numbers without meaning and are never used, also in `pairs`.
 pub(super) struct Tables<S: Simd> {
     /// First the scores of the cells, later their weights after dropout. If the processor path multiplies pairs of
     /// `bf16`, the weights include `RowStats::factor` of the row. Otherwise [`Queries::dout`] includes this factor, and
@@ -46,19 +43,20 @@ pub(super) struct Tables<S: Simd> {
     pub(super) grads: Vec<S::V>,
     /// The derivative of the softcap at each score; unused without a softcap.
     slopes: Vec<S::V>,
-    /// Weights and gradients as pairs of `bf16`, for the rows of a phase. Empty on processor paths that multiply `f32`
-    /// numbers.
+    /// Weights and gradients as pairs of `bf16`, for all current query rows. Empty on processor paths that multiply
+    /// `f32` numbers.
     pub(super) pairs: CellPairs<S>,
 }
 
-/// The cells of a phase as pairs of `bf16`.
+/// The cells of all current query rows as pairs of `bf16`.
 pub(super) struct CellPairs<S: Simd> {
-    /// Pairs of the weights of one key in two neighbouring rows, `[pairs of rows][WIDE]`.
-    pub(super) weights: Vec<S::V>,
-    /// Pairs of the gradients of one key in two neighbouring rows, `[pairs of rows][WIDE]`.
-    pub(super) grads: Vec<S::V>,
-    /// Pairs of the gradients of two neighbouring keys in one row, `[rows][WIDE]`: half of the words of a row are used.
-    pub(super) keys: Vec<S::V>,
+    /// Pairs of the weights of one key in two neighbouring rows, `[pairs of rows][WIDE]`, for the gradients of values.
+    pub(super) weights_for_keys: Vec<S::V>,
+    /// Pairs of the gradients of one key in two neighbouring rows, `[pairs of rows][WIDE]`, for the gradients of keys.
+    pub(super) grads_for_keys: Vec<S::V>,
+    /// Pairs of the gradients of two neighbouring keys in one row, `[rows][WIDE]`, for the gradients of queries. Only the
+    /// first half of each row is used.
+    pub(super) grads_for_queries: Vec<S::V>,
 }
 
 /// A block of keys that the current query rows read.
@@ -76,89 +74,94 @@ pub(super) struct Block {
 impl<S: Simd> Tables<S> {
     pub(super) fn new() -> Self {
         let table = |rows: usize| zeroed(rows * WIDE / S::LANES);
-        let (cells, phase) = if of_pairs::<S>() { (CELLS + 1, PHASE + 1) } else { (PHASE + 1, 0) };
+        let (rows, pairs) = if of_pairs::<S>() { (CELLS + 1, MOST) } else { (MOST, 0) };
         Tables {
-            weights: table(cells),
-            grads: table(cells),
-            slopes: table(cells),
-            pairs: CellPairs { weights: table(phase.div_ceil(2)), grads: table(phase.div_ceil(2)), keys: table(phase) },
+            weights: table(rows),
+            grads: table(rows),
+            slopes: table(rows),
+            pairs: CellPairs {
+                weights_for_keys: table(pairs.div_ceil(2)),
+                grads_for_keys: table(pairs.div_ceil(2)),
+                grads_for_queries: table(pairs),
+            },
         }
     }
 
-    /// Writes the cells of the rows `rows`, which are the first rows of the tables, to `pairs`, for the first `groups`
-    /// lane groups of each row. A lane group is a vector with one key in each lane.
+    /// Combines the cells of some rows into pairs and writes them to `self.pairs`, for the first `groups` lane groups of
+    /// each row. Row 0 of the tables is the first of these rows. A lane group is a vector with one key in each lane. If `groups` is odd, one more lane
+    /// group is combined; its numbers have no meaning, and they fill words of their own.
     #[inline(always)]
-    fn pair_up(&mut self, s: S, rows: &PhaseRows, groups: usize) {
-        for pair in rows.pairs() {
+    fn pair_up(&mut self, s: S, paired: &PairedRows, groups: usize) {
+        for pair in paired.pairs() {
             for group in (0..groups).step_by(2) {
                 let zeros = [[s.splat(0.0); 2]; 2];
                 let (mut weights, mut grads) = (zeros, zeros);
                 for half in 0..2 {
-                    if let Some(row) = rows.row(pair, half) {
+                    if let Some(row) = paired.row(pair, half) {
                         let at = row * WIDE / S::LANES + group;
                         weights[half].copy_from_slice(&self.weights[at..at + 2]);
                         grads[half].copy_from_slice(&self.grads[at..at + 2]);
                     }
                 }
-                self.pairs.write(s, rows, pair, group, weights, grads);
+                self.pairs.write(s, paired, pair, group, weights, grads);
             }
         }
     }
 }
 
-/// Some rows of a phase, for whose cells there are pairs of neighbouring rows.
-pub(super) struct PhaseRows {
-    /// The index of the first row in the phase.
-    pub(super) first: usize,
-    pub(super) count: usize,
-    /// 1 if the first row of the phase is the second row of a pair, otherwise 0.
+/// Consecutive rows whose cells are computed together and become pairs. Pairs are counted over all current query rows. Pair 0 has the first of the
+/// current query rows: alone, if the index of this row is odd.
+pub(super) struct PairedRows {
+    /// The rows; row 0 is the first of the current query rows. They split no pair.
+    pub(super) rows: Range<usize>,
+    /// 1 if the index of the first of the current query rows is odd, otherwise 0.
     pub(super) odd: usize,
 }
 
-impl PhaseRows {
-    /// Returns the indices of the pairs in the phase.
+impl PairedRows {
+    /// Returns the indices of the pairs that contain the rows.
     #[inline(always)]
     fn pairs(&self) -> Range<usize> {
-        (self.first + self.odd) / 2..(self.first + self.count + self.odd).div_ceil(2)
+        (self.rows.start + self.odd) / 2..(self.rows.end + self.odd).div_ceil(2)
     }
 
-    /// Returns the index of row `half` (0 or 1) of a pair, counted from `first`, or `None` if the row is not one of these
-    /// rows.
+    /// Returns row `half` (0 or 1) of a pair, counted from the first of `rows`, or `None` if the pair does not have this
+    /// row.
     #[inline(always)]
     fn row(&self, pair: usize, half: usize) -> Option<usize> {
-        let row = (2 * pair + half).wrapping_sub(self.odd + self.first);
-        (row < self.count).then_some(row)
+        let row = (2 * pair + half).wrapping_sub(self.odd + self.rows.start);
+        (row < self.rows.len()).then_some(row)
     }
 }
 
 impl<S: Simd> CellPairs<S> {
-    /// Writes the cells of the pair of rows `pair`, in `N` lane groups from `group` on. `weights` and `grads` have the
-    /// cells of both rows; a row that does not exist has zeros.
+    /// Writes the cells of a pair of rows, in `N` lane groups from `group` on; `N` is even. `weights` and `grads` have the
+    /// cells of both rows. For a row that is not one of `paired.rows`, they have zeros.
     #[inline(always)]
     fn write<const N: usize>(
         &mut self,
         s: S,
-        rows: &PhaseRows,
+        paired: &PairedRows,
         pair: usize,
         group: usize,
         weights: [[S::V; N]; 2],
         grads: [[S::V; N]; 2],
     ) {
-        let at = pair * WIDE / S::LANES + group;
-        let cells = [(&mut self.weights[at..at + N], weights), (&mut self.grads[at..at + N], grads)];
-        for (table, (into, [low, high])) in cells.into_iter().enumerate() {
-            for i in 0..N / 2 {
-                let low = s.pair_neighbours(low[2 * i], low[2 * i + 1]);
-                let high = s.pair_neighbours(high[2 * i], high[2 * i + 1]);
-                into[2 * i..2 * i + 2].copy_from_slice(&s.zip_pairs(low, high));
-                if table == 1 {
-                    for (half, pairs) in [low, high].into_iter().enumerate() {
-                        if let Some(row) = rows.row(pair, half) {
-                            self.keys[(rows.first + row) * WIDE / S::LANES + group / 2 + i] = pairs;
-                        }
-                    }
+        let per_row = WIDE / S::LANES;
+        for i in 0..N / 2 {
+            let at = pair * per_row + group + 2 * i;
+            let mut both = [s.splat(0.0); 2];
+            for half in 0..2 {
+                both[half] = s.pair_neighbours(weights[half][2 * i], weights[half][2 * i + 1]);
+            }
+            self.weights_for_keys[at..at + 2].copy_from_slice(&s.zip_pairs(both[0], both[1]));
+            for half in 0..2 {
+                both[half] = s.pair_neighbours(grads[half][2 * i], grads[half][2 * i + 1]);
+                if let Some(row) = paired.row(pair, half) {
+                    self.grads_for_queries[(paired.rows.start + row) * per_row + group / 2 + i] = both[half];
                 }
             }
+            self.grads_for_keys[at..at + 2].copy_from_slice(&s.zip_pairs(both[0], both[1]));
         }
     }
 }
@@ -244,33 +247,35 @@ impl<S: Simd> Operands<'_, S> {
 
 impl<S: Simd> Maker<'_, '_, S> {
     /// Computes the cells of the rows `rows` and the keys of `block`. The row index 0 is the first of the current query
-    /// rows. If `of` is `None`, computes only the matrix products from which the cells are derived.
+    /// rows, and the tables must have room for the rows. If `of` is `None`, computes only the matrix products from which
+    /// the cells are derived.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
-        s.run(Make { maker: self, block, rows, of, pairs: None });
+        s.run(Make { maker: self, block, rows, of, paired: None });
     }
 
-    /// Computes the cells of the rows `rows` and the keys of `block` as pairs of `bf16`, which it writes to
-    /// [`Tables::pairs`]. `pairs` has the places of the rows in the phase.
+    /// Computes the cells of the given rows, at most `CELLS + 1`, and the keys of `block` as pairs of `bf16`, which it
+    /// writes to [`Tables::pairs`].
     #[inline(always)]
-    pub(super) fn make_pairs(self, s: S, block: &Block, rows: Range<usize>, pairs: PhaseRows) {
-        s.run(Make { maker: self, block, rows, of: Some(Of::Products), pairs: Some(pairs) });
+    pub(super) fn make_pairs(self, s: S, block: &Block, paired: PairedRows) {
+        let rows = paired.rows.clone();
+        s.run(Make { maker: self, block, rows, of: Some(Of::Products), paired: Some(paired) });
     }
 
-    /// Turns the matrix products of the rows `rows` into pairs of weights and of gradients, as [`make_pairs`] does,
-    /// without a table of cells in between. The block must have no hidden cells, and no score modifier may be set.
-    ///
-    /// [`make_pairs`]: Self::make_pairs
+    /// Turns the matrix products of the given rows into weights and gradients, and combines them into pairs in registers,
+    /// without writing them to the tables as `f32`. The block must have no hidden cells, the call no softcap, bias, soft
+    /// weights or dropout, and the current query rows no careful row. Lane groups are combined in twos or fours, as in
+    /// [`Tables::pair_up`].
     #[inline(always)]
-    fn weigh_pairs(&mut self, s: S, block: &Block, rows: Range<usize>, places: &PhaseRows) {
-        for pair in places.pairs() {
+    fn weigh_pairs(&mut self, s: S, block: &Block, paired: &PairedRows) {
+        for pair in paired.pairs() {
             let mut group = 0;
             while group < block.groups.len() {
                 if block.groups.len() - group > 2 {
-                    self.weigh_some::<4>(s, rows.start, places, pair, group);
+                    self.weigh_pair::<4>(s, paired, pair, group);
                     group += 4;
                 } else {
-                    self.weigh_some::<2>(s, rows.start, places, pair, group);
+                    self.weigh_pair::<2>(s, paired, pair, group);
                     group += 2;
                 }
             }
@@ -278,23 +283,22 @@ impl<S: Simd> Maker<'_, '_, S> {
     }
 
     /// Computes the part of [`weigh_pairs`](Self::weigh_pairs) for a pair of rows and `N` lane groups from `group` on.
-    /// `first` is the first of the rows.
     #[inline(always)]
-    fn weigh_some<const N: usize>(&mut self, s: S, first: usize, places: &PhaseRows, pair: usize, group: usize) {
+    fn weigh_pair<const N: usize>(&mut self, s: S, paired: &PairedRows, pair: usize, group: usize) {
         let zeros = [[s.splat(0.0); N]; 2];
         let (mut weights, mut grads) = (zeros, zeros);
         let scale = s.splat(self.context.modifiers.query_factor);
         for half in 0..2 {
-            let Some(row) = places.row(pair, half) else { continue };
+            let Some(row) = paired.row(pair, half) else { continue };
             let at = row * WIDE / S::LANES + group;
-            let (weights, grads, r) = (&mut weights[half], &mut grads[half], first + row);
+            let (weights, grads, r) = (&mut weights[half], &mut grads[half], paired.rows.start + row);
             weights.copy_from_slice(&self.tables.weights[at..at + N]);
             grads.copy_from_slice(&self.tables.grads[at..at + N]);
             let [top, delta, factor] =
                 [self.queries.tops[r], self.queries.deltas[r], self.queries.factors[r]].map(|x| s.splat(x));
             RowCells { word: None, scale: Some(scale), top, delta, factor }.weigh(s, weights, grads);
         }
-        self.tables.pairs.write(s, places, pair, group, weights, grads);
+        self.tables.pairs.write(s, paired, pair, group, weights, grads);
     }
 
     /// Turns the matrix products of the rows `rows` into weights and gradients of cells. The row index 0 is the first
@@ -452,26 +456,26 @@ struct Make<'a, 'b, 'c, S: Simd> {
     block: &'c Block,
     rows: Range<usize>,
     of: Option<Of>,
-    /// The places of the rows in the phase, if the cells are to become pairs.
-    pairs: Option<PhaseRows>,
+    /// The same rows with their pairs, if the cells are to become pairs.
+    paired: Option<PairedRows>,
 }
 
 impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
     #[inline(always)]
     fn run(self, s: S) {
-        let Make { mut maker, block, rows, of, pairs } = self;
+        let Make { mut maker, block, rows, of, paired } = self;
         maker.products(s, block, rows.clone());
         let Some(of) = of else { return };
         let modifiers = &maker.context.modifiers;
         let modified = modifiers.change_scores() || modifiers.soften() || modifiers.dropout.is_some();
-        match &pairs {
-            Some(pairs) if !block.masked && !modified && !maker.queries.careful => {
-                maker.weigh_pairs(s, block, rows, pairs);
+        match &paired {
+            Some(paired) if !block.masked && !modified && !maker.queries.careful => {
+                maker.weigh_pairs(s, block, paired);
             }
             _ => {
                 maker.weigh_rows(s, block, rows, of);
-                if let Some(pairs) = &pairs {
-                    maker.tables.pair_up(s, pairs, block.groups.len());
+                if let Some(paired) = &paired {
+                    maker.tables.pair_up(s, paired, block.groups.len());
                 }
             }
         }
@@ -479,8 +483,9 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
 }
 
 /// The values that all cells of a query row in a block share: the mask bits (`word`; `None` if all cells are allowed),
-/// the number by which scores must be multiplied (`scale`; `None` if it is 1), and three numbers of `RowStats`: the integer base of the weights (`top`), the sum of `dout * out` (`delta`) and the
-/// factor of the weights (`factor`).
+/// the number by which the scores still have to be multiplied (`scale`; `None` if they are complete), and three numbers
+/// of `RowStats`: the integer base of the weights (`top`), the sum of `dout * out` (`delta`) and the factor of the
+/// weights (`factor`).
 struct RowCells<S: Simd> {
     word: Option<u64>,
     scale: Option<S::V>,

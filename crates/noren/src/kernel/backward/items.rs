@@ -6,10 +6,10 @@
 //! all earlier items have finished with it. Threads begin items in order, so an item only waits for items that a thread
 //! is computing. Items of several heads are begun alternately, so waiting is rare.
 
-use super::cells::{Block, CELLS, Maker, Of, PHASE, PhaseRows, Tables, needed, prepare};
+use super::cells::{Block, CELLS, Maker, Of, PairedRows, Tables, needed, prepare};
 use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
 use super::keys::{Keys, item_keys};
-use super::micro::{add_word, gather};
+use super::micro::{add_allowed_word, gather};
 use super::queries::{Queries, ROWS};
 use super::threads::on_threads;
 use crate::kernel::ahead::{Ahead, Upcoming};
@@ -186,7 +186,7 @@ struct Scratch<S: Simd> {
     dk: Vec<S::V>,
     /// The gradients of the values of the current item (range of keys), `[keys][v_width]`.
     dv: Vec<S::V>,
-    /// The rows that are read after the current query rows.
+    /// The rows that the next part (range of query rows) needs, to be prefetched.
     ahead: Upcoming,
 }
 
@@ -243,15 +243,13 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                     return;
                 }
                 self.load(turn.before == 0);
-                self.scratch.ahead = self.upcoming(parts.get(index + 1), [batch, head]);
+                self.scratch.ahead = self.upcoming(parts[..reach[item].end].get(index + 1), [batch, head]);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                 for block in
                     (KeyBlocks { spans, key_range: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
                 {
                     let block = prepare(context, &mut self.scratch.queries, &block);
-                    for rows in even_pieces(part.rows.clone(), PHASE) {
-                        self.phase(s, &block, rows.start - part.rows.start..rows.end - part.rows.start);
-                    }
+                    self.add_block(s, &block);
                 }
                 self.store(turn.last);
                 through.store(turn.before + 1, Ordering::Release);
@@ -289,8 +287,8 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Returns the rows that a part of the head needs, to prefetch them: queries, gradients of outputs, and partial
-    /// gradients of queries. `None` is no part.
+    /// Returns the rows that `part` needs, to prefetch them: queries, gradients of outputs, and partial gradients of
+    /// queries. If `part` is `None`, nothing is prefetched.
     fn upcoming(&self, part: Option<&Part>, [batch, head]: [usize; 2]) -> Upcoming {
         let Some(Part { rows, .. }) = part else { return Upcoming::new([Ahead::nothing(); 4]) };
         let (at, count) = ([batch, head, rows.start], rows.len());
@@ -343,57 +341,53 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Computes the cells of the rows `rows` and the keys of `block`, and adds the cells to the gradients of queries,
-    /// keys and values. The row index 0 is the first of the current query rows.
+    /// Computes the cells of the current query rows and the keys of `block`, and adds the cells to the gradients of
+    /// queries, keys and values.
     #[inline(always)]
-    fn phase(&mut self, s: S, block: &Block, rows: Range<usize>) {
+    fn add_block(&mut self, s: S, block: &Block) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
-        // Whether the first row of the phase is the second row of a pair.
-        let odd = (queries.rows.start + rows.start) % 2;
         if of_pairs::<S>() {
-            for cells in even_pieces(odd..odd + rows.len(), CELLS) {
-                let pairs = PhaseRows { first: cells.start - odd, count: cells.len(), odd };
-                let from = rows.start + pairs.first;
+            let start = queries.rows.start;
+            for rows in even_pieces(queries.rows.clone(), CELLS) {
                 let maker = Maker { context: self.context, queries, keys, tables };
-                maker.make_pairs(s, block, from..from + pairs.count, pairs);
+                maker.make_pairs(s, block, PairedRows { rows: rows.start - start..rows.end - start, odd: start % 2 });
             }
         } else {
-            Maker { context: self.context, queries, keys, tables }.make(s, block, rows.clone(), Some(Of::Products));
+            let rows = 0..queries.rows.len();
+            Maker { context: self.context, queries, keys, tables }.make(s, block, rows, Some(Of::Products));
         }
-        self.add_to_keys(s, block, rows.clone(), odd);
-        self.add_to_queries(s, block, rows);
+        self.add_to_keys(s, block);
+        self.add_to_queries(s, block);
     }
 
-    /// Adds the cells of the rows `rows` to the gradients of the keys and values of `block`. The row index 0 is the
-    /// first of the current query rows. `odd` is 1 if the first row is the second row of a pair, otherwise 0.
+    /// Adds the cells of the current query rows to the gradients of the keys and values of `block`.
     #[inline(always)]
-    fn add_to_keys(&mut self, s: S, block: &Block, rows: Range<usize>, odd: usize) {
+    fn add_to_keys(&mut self, s: S, block: &Block) {
         let Scratch { keys, queries, tables, dk, dv, .. } = &mut *self.scratch;
         let Widths { k, v } = self.context.widths::<S>();
         let start = block.key - keys.first;
         let all = block.groups.len() * S::LANES;
-        let words = &queries.words[rows.clone()];
+        let words = &queries.words[..queries.rows.len()];
 
-        // Rows of the tables have the cells of `terms` query rows: two on processor paths that multiply pairs, otherwise
-        // one. `first` is the first such row of the phase, counted from the first of the current query rows.
+        // A row of `weights`, `grads`, `q` and `dout` belongs to `terms` query rows: two on processor paths that multiply
+        // pairs, otherwise one. `odd` is 1 if the first query row is the second row of a pair, otherwise 0.
         let terms = S::Product::TERMS;
-        let odd = odd % terms;
-        let first = (rows.start + queries.rows.start % terms) / terms;
+        let odd = queries.rows.start % terms;
         let (weights, grads) = match of_pairs::<S>() {
-            true => (&tables.pairs.weights, &tables.pairs.grads),
+            true => (&tables.pairs.weights_for_keys, &tables.pairs.grads_for_keys),
             false => (&tables.weights, &tables.grads),
         };
         let [q, dout] = queries.rows_for_keys();
         for (weights, values, width, acc) in [(weights, dout, v, dv), (grads, q, k, dk)] {
             let vectors = width / S::LANES;
-            let (acc, values) = (&mut acc[start * vectors..], &values[first * vectors..]);
+            let acc = &mut acc[start * vectors..];
             if block.masked && queries.non_finite {
-                by_words(words, odd, terms, |word, key, seen| {
-                    let weight = floats(weights)[word * WIDE + key];
-                    add_word(
+                by_groups(words, odd, terms, |group, key, seen| {
+                    let weight = floats(weights)[group * WIDE + key];
+                    add_allowed_word(
                         s,
                         weight,
-                        &values[word * vectors..][..vectors],
+                        &values[group * vectors..][..vectors],
                         seen,
                         &mut acc[key * vectors..][..vectors],
                     );
@@ -411,20 +405,19 @@ impl<S: Simd> Item<'_, '_, S> {
         }
     }
 
-    /// Adds the cells of the rows `rows` and the keys of `block` to the gradients of the queries. The row index 0 is
-    /// the first of the current query rows.
+    /// Adds the cells of the current query rows and the keys of `block` to the gradients of the queries.
     #[inline(always)]
-    fn add_to_queries(&mut self, s: S, block: &Block, rows: Range<usize>) {
+    fn add_to_queries(&mut self, s: S, block: &Block) {
         let Scratch { keys, queries, tables, ahead, .. } = &mut *self.scratch;
         let k = self.context.widths::<S>().k;
         let start = block.key - keys.first;
-        let words = &queries.words[rows.clone()];
+        let Queries { rows, words, sums, .. } = queries;
+        let words = &words[..rows.len()];
         let per_row = WIDE / S::LANES;
         let vectors = k / S::LANES;
         let terms = S::Product::TERMS;
-        let grads = if of_pairs::<S>() { &tables.pairs.keys } else { &tables.grads };
+        let grads = if of_pairs::<S>() { &tables.pairs.grads_for_queries } else { &tables.grads };
         let values = floats(&keys.rows[start / terms * vectors..]);
-        let sums = &mut queries.sums[rows.start * vectors..];
         if block.masked && keys.non_finite(&block.groups) {
             let each = grads.chunks_exact(per_row).zip(words).zip(sums.chunks_exact_mut(vectors));
             for ((grads, word), sums) in each {
@@ -485,12 +478,12 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// Calls `f(word, key, seen)` for each group of `terms` (1 or 2) neighbouring rows and each key of a block that at least
-/// one of these rows reads, in ascending order of rows. `words` has the mask bits of each row. `word` is the index of
+/// Calls `f(group, key, seen)` for each group of `terms` (1 or 2) neighbouring rows and each key of a block that at least
+/// one of these rows reads, in ascending order of rows. `words` has the mask bits of each row. `group` is the index of
 /// the group, and bit `i` of `seen` is set if row `i` of the group reads the key. `odd` is 1 if the first row of `words`
 /// is the second row of a group, otherwise 0.
 #[inline(always)]
-fn by_words(words: &[u64], odd: usize, terms: usize, mut f: impl FnMut(usize, usize, u64)) {
+fn by_groups(words: &[u64], odd: usize, terms: usize, mut f: impl FnMut(usize, usize, u64)) {
     for group in 0..(odd + words.len()).div_ceil(terms) {
         let bits = |i: usize| words.get((group * terms + i).wrapping_sub(odd)).copied().unwrap_or(0);
         let (low, high) = (bits(0), if terms == 2 { bits(1) } else { 0 });

@@ -4,14 +4,14 @@
 //! processor paths that multiply pairs.
 
 use super::context::{Context, Widths, of_pairs};
-use crate::kernel::micro::WIDE;
+use crate::kernel::micro::{BLOCK, WIDE};
 use crate::kernel::rows::Rows;
-use crate::kernel::simd::{Kernel, Product, Simd, all_finite, floats, floats_mut, zeroed};
+use crate::kernel::simd::{Kernel, Product, Simd, all_finite, floats, floats_mut, pair_up, zeroed};
 use std::ops::Range;
 
 /// The approximate number of bytes of one item of the backward pass: a range of keys, their values, and the data
-/// derived from both. An item of this size fits in the second-level cache together with other data. Processors with
-/// vectors of 16 lanes have a larger second-level cache than some others.
+/// derived from both. Together with other data, an item should fit in the second-level cache. This cache has 1 MB or more
+/// in most processors with vectors of 16 lanes, and often 512 KB in others.
 const fn item_bytes<S: Simd>() -> usize {
     if S::LANES >= 16 { 704 << 10 } else { 320 << 10 }
 }
@@ -29,7 +29,8 @@ pub(super) fn item_keys<S: Simd>(widths: Widths) -> usize {
 pub(super) struct Keys<S: Simd> {
     /// The index of the first key, a multiple of the number of lanes.
     pub(super) first: usize,
-    /// The keys as rows of words, `[keys / TERMS][k_width]`, where `k_width` is `head_dim` rounded up to whole vectors.
+    /// The keys as rows of words, `[keys / TERMS][k_width]`. `TERMS` is the number of numbers in a word
+    /// ([`Product::TERMS`]), and `k_width` is `head_dim` rounded up to whole vectors.
     /// If a word is a pair, it has the same component of two neighbouring keys.
     pub(super) rows: Vec<S::V>,
     /// The keys as lane groups, `[lane groups][words]` vectors with one key in each lane; see [`words`]. If a word is a
@@ -52,7 +53,7 @@ pub(super) fn words<S: Simd>(width: usize) -> usize {
 }
 
 /// Combines the numbers of the same component of neighbouring rows into pairs of `bf16`, and writes the pairs to
-/// `into`, `[pairs][width]`. `rows` has whole rows of words, each a pair of two neighbouring numbers of the row. `odd`
+/// `into`, `[pairs][width]`. `rows` consists of whole rows, whose words are pairs of neighbouring numbers of a row. `odd`
 /// is 1 if the first row is the second row of a pair, otherwise 0.
 #[inline(always)]
 pub(super) fn pair_rows<S: Simd>(s: S, rows: &[S::V], width: usize, odd: usize, into: &mut [S::V]) {
@@ -68,28 +69,29 @@ pub(super) fn pair_rows<S: Simd>(s: S, rows: &[S::V], width: usize, odd: usize, 
     }
 }
 
-/// Copies the row `at` of `view`, `[batch, head, row]`, to `into` as words, followed by zeros. Numbers are rounded if
-/// the words are pairs of `bf16`.
+/// Copies the row of `view` at the index `at`, which is `[batch, head, row]`, to `into` as words, followed by zeros.
+/// Numbers are rounded if the words are pairs of `bf16`.
 #[inline(always)]
-pub(super) fn copy_words<S: Simd>(s: S, view: &Rows<'_>, at: [usize; 3], into: &mut [S::V]) {
+pub(super) fn copy_words<S: Simd>(view: &Rows<'_>, at: [usize; 3], into: &mut [S::V]) {
+    let into = floats_mut(into);
     let dim = view.shape()[3];
-    if !of_pairs::<S>() {
-        let into = floats_mut(into);
-        view.copy_row(at, 0, &mut into[..dim]);
-        into[dim..].fill(0.0);
-        return;
-    }
     if let Some(row) = view.row_words::<S::Product>(at) {
-        let into = floats_mut(into);
         into[..row.len()].copy_from_slice(row);
         into[row.len()..].fill(0.0);
-        return;
-    }
-    for (n, into) in into.iter_mut().enumerate() {
-        let numbers = dim.min(2 * n * S::LANES)..dim.min(2 * (n + 1) * S::LANES);
-        let mut line = [s.splat(0.0); 2];
-        view.copy_row(at, numbers.start, &mut floats_mut(&mut line)[..numbers.len()]);
-        *into = s.pair_neighbours(line[0], line[1]);
+    } else if !of_pairs::<S>() {
+        view.copy_row(at, 0, &mut into[..dim]);
+        into[dim..].fill(0.0);
+    } else {
+        into.fill(0.0);
+        for from in (0..dim).step_by(2 * S::LANES) {
+            let mut line = [0.0; 2 * BLOCK];
+            let count = (dim - from).min(2 * S::LANES);
+            view.copy_row(at, from, &mut line[..count]);
+            let pairs = line[..count.next_multiple_of(2)].as_chunks::<2>().0;
+            for (word, [low, high]) in into[from / 2..].iter_mut().zip(pairs) {
+                *word = pair_up(*low, *high);
+            }
+        }
     }
 }
 
@@ -146,22 +148,23 @@ impl<S: Simd> Keys<S> {
         self.non_finite[groups.start - first..groups.end - first].contains(&true)
     }
 
-    /// Calls `f(component, numbers)` for each component of the keys of a lane group, in ascending order. `numbers` has
-    /// the component of each key of the group. Lane groups are counted from key 0 of the head.
+    /// Calls `f(component, numbers)` for each component, in ascending order, including zeros after `head_dim`. `numbers`
+    /// has this component of each key of the lane group `group`. Lane groups are counted from key 0 of the head.
     pub(super) fn components(&self, group: usize, k_width: usize, mut f: impl FnMut(usize, &[f32])) {
         let of_k = words::<S>(k_width);
         let across = floats(&self.across[(group - self.first / S::LANES) * of_k..][..of_k]);
-        let mut halves = [vec![0.0; S::LANES], vec![0.0; S::LANES]];
         for (word, keys) in across.chunks_exact(S::LANES).enumerate() {
             if !of_pairs::<S>() {
                 f(word, keys);
                 continue;
             }
+            let mut halves = [[0.0; BLOCK]; 2];
             for (i, pair) in keys.iter().enumerate() {
                 halves[0][i] = f32::from_bits(pair.to_bits() << 16);
                 halves[1][i] = f32::from_bits(pair.to_bits() & 0xffff_0000);
             }
-            halves.iter().enumerate().for_each(|(half, keys)| f(2 * word + half, keys));
+            f(2 * word, &halves[0][..S::LANES]);
+            f(2 * word + 1, &halves[1][..S::LANES]);
         }
     }
 }
@@ -182,13 +185,13 @@ impl<S: Simd> Kernel<S> for Fill<'_, '_, S> {
     }
 }
 
-/// Copies rows `rows` of `view` to `into` as words, in as many rows as a vector has lanes. Fills `into` after the last
-/// row with zeros.
+/// Copies rows `rows` of `view` to `into` as words. `into` has room for as many rows as a vector has lanes; rows after the
+/// last copied one are filled with zeros.
 #[inline(always)]
 fn copy_rows<S: Simd>(s: S, view: &Rows<'_>, [batch, head]: [usize; 2], rows: &Range<usize>, into: &mut [S::V]) {
     let stride = into.len() / S::LANES;
     for (row, into) in rows.clone().zip(into.chunks_exact_mut(stride)) {
-        copy_words(s, view, [batch, head, row], into);
+        copy_words::<S>(view, [batch, head, row], into);
     }
     into[rows.len() * stride..].fill(s.splat(0.0));
 }

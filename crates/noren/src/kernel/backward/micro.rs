@@ -3,7 +3,7 @@
 //! Each sum adds one term at a time, in ascending order of rows. Therefore a sum has the same bits for every division
 //! into tiles, as in the forward pass.
 
-use crate::kernel::micro::{WIDE, by_tile, tile_vectors};
+use crate::kernel::micro::{WIDE, by_tile, keep_half, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, floats_mut};
 use std::ops::Range;
 
@@ -74,17 +74,16 @@ fn gather_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     }
 }
 
-/// Adds a row of `values` (one vector after another), multiplied by the word `weight`, to `acc`. This function is for
+/// Adds the row `values`, multiplied by `weight`, to `acc`. All three consist of words. This function is for
 /// blocks with hidden cells if numbers that belong to the hidden cells may be infinite or NaN. If words are pairs of
 /// `bf16`, bit `i` of `seen` is set if number `i` of a pair belongs to an allowed cell; other numbers count as 0.
 #[inline(always)]
-pub(super) fn add_word<S: Simd>(s: S, weight: f32, values: &[S::V], seen: u64, acc: &mut [S::V]) {
+pub(super) fn add_allowed_word<S: Simd>(s: S, weight: f32, values: &[S::V], seen: u64, acc: &mut [S::V]) {
     let weight = s.splat(weight);
     for (sum, value) in acc.iter_mut().zip(values) {
         let mut value = [*value];
         if S::Product::TERMS == 2 && seen != 3 {
-            let mask = if seen == 1 { 0xffff } else { 0xffff_0000 };
-            floats_mut(&mut value).iter_mut().for_each(|x| *x = f32::from_bits(x.to_bits() & mask));
+            keep_half(floats_mut(&mut value), seen);
         }
         *sum = S::Product::dot(s, weight, value[0], *sum);
     }

@@ -23,7 +23,8 @@
 //!   denominator and `delta` are computed in `f64` ([`walk`]).
 //! * On processors that multiply pairs of `bf16`, all five products use pairs: of neighbouring components, of
 //!   neighbouring keys, or of neighbouring query rows. The first row of a pair of query rows has an even index. On
-//!   these processors, the weights are multiplied by the factor instead of `dO`.
+//!   these processors, keys, values and queries are kept only as pairs, and the weights are multiplied by the factor
+//!   instead of `dO`.
 
 mod cells;
 mod context;

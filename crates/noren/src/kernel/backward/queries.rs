@@ -2,12 +2,12 @@
 
 use super::context::{Context, Widths, of_pairs};
 use super::keys::{copy_words, pair_rows, words};
-use crate::kernel::simd::{Kernel, Simd, all_finite, floats, zeroed};
+use crate::kernel::simd::{Kernel, Simd, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
 /// The number of query rows that are processed together. If the first row has an odd index, one row more is processed,
-/// so that no pair of rows (an even index and the next index) is split. The sums of a key over the rows of a phase stay
-/// in registers.
+/// so that no pair of rows (an even index and the next index) is split. The gradients of a key are read and written once
+/// for all these rows.
 pub(super) const ROWS: usize = 96;
 
 /// Query rows of one head, with all data of these rows that the backward pass needs.
@@ -16,8 +16,8 @@ pub(super) struct Queries<S: Simd> {
     pub(super) head: usize,
     pub(super) rows: Range<usize>,
     /// The queries as rows of words, `[rows][words]`, see [`words`]. They are multiplied by `Modifiers::query_factor`,
-    /// except on a processor path that multiplies pairs of `bf16`: there, a word has two neighbouring components of a
-    /// query.
+    /// except on a processor path that multiplies pairs of `bf16`. On such a path, a word has two neighbouring components
+    /// of a query.
     q: Vec<S::V>,
     /// The gradients of the output as rows of words, `[rows][words]`. Each row is multiplied by its entry of `factors`,
     /// except on a processor path that multiplies pairs of `bf16`.
@@ -25,7 +25,7 @@ pub(super) struct Queries<S: Simd> {
     /// Pairs of the same component of neighbouring queries, `[pairs][k_width]`, on a processor path that multiplies
     /// pairs of `bf16`; otherwise empty. The first row of each pair has an even index.
     q_pairs: Vec<S::V>,
-    /// Pairs of neighbouring rows of `dout`, `[pairs][v_width]`; see `q_pairs`.
+    /// Pairs of the same component of neighbouring rows of `dout`, `[pairs][v_width]`; see `q_pairs`.
     dout_pairs: Vec<S::V>,
     /// For each row, the integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) tops: Vec<f32>,
@@ -53,7 +53,7 @@ pub(super) struct Queries<S: Simd> {
 }
 
 /// The maximum number of query rows that are processed together.
-const MOST: usize = ROWS + 1;
+pub(super) const MOST: usize = ROWS + 1;
 
 impl<S: Simd> Queries<S> {
     pub(super) fn new(widths: Widths) -> Self {
@@ -94,20 +94,23 @@ impl<S: Simd> Queries<S> {
         let Widths { k, v } = context.widths::<S>();
         (self.batch, self.head, self.rows) = (batch, head, rows.clone());
         (self.dead, self.careful) = (false, false);
+        let (head_dim, v_dim) = (context.q.shape()[3], context.v.shape()[3]);
         let [of_k, of_v] = [k, v].map(words::<S>);
         let (q, dout) = (self.q.chunks_exact_mut(of_k / S::LANES), self.dout.chunks_exact_mut(of_v / S::LANES));
         for ((r, row), (q, dout)) in rows.clone().enumerate().zip(q.zip(dout)) {
             let at = [batch, head, row];
             let stats = context.stats[context.row(at)];
-            copy_words(s, &context.q, at, q);
-            copy_words(s, &context.dout, at, dout);
+            copy_words::<S>(&context.q, at, q);
+            copy_words::<S>(&context.dout, at, dout);
             self.deltas[r] = stats.delta;
             if of_pairs::<S>() {
                 self.deltas[r] = if stats.factor == 0.0 { 0.0 } else { stats.delta / stats.factor };
             } else {
-                for (row, factor) in [(q, context.modifiers.query_factor), (dout, stats.factor)] {
-                    for x in row {
-                        *x = s.mul(*x, s.splat(factor));
+                // Only the numbers of the row: an infinite factor would turn the zeros after them into NaN.
+                let rows = [(q, head_dim, context.modifiers.query_factor), (dout, v_dim, stats.factor)];
+                for (row, dim, factor) in rows {
+                    for x in &mut floats_mut(row)[..dim] {
+                        *x *= factor;
                     }
                 }
             }

@@ -387,4 +387,35 @@ mod tests {
             avx512::Avx512Bf16::detect().into_iter().for_each(check_both);
         }
     }
+
+    /// Compares pairs of `bf16` that the processor path `s` makes with those of `pair_up`.
+    fn check_pairs<S: Simd>(s: S) {
+        let number = |i: usize| (i as f32 * 0.37 - 9.0) * if i % 5 == 0 { 1e30 } else { 1.003 };
+        let vector = |from: usize| {
+            let mut vector = s.splat(0.0);
+            let numbers = floats_mut(std::slice::from_mut(&mut vector)).iter_mut().enumerate();
+            numbers.for_each(|(i, x)| *x = number(from + i));
+            vector
+        };
+        let bits = |vectors: &[S::V]| floats(vectors).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let pairs = |low: fn(usize) -> usize, high: fn(usize, usize) -> usize, count: usize| -> Vec<u32> {
+            (0..count).map(|i| pair_up(number(low(i)), number(high(i, S::LANES))).to_bits()).collect()
+        };
+        let two = [0, 1].map(|n| s.pair_neighbours(vector(2 * n * S::LANES), vector((2 * n + 1) * S::LANES)));
+        assert_eq!(bits(&two), pairs(|i| 2 * i, |i, _| 2 * i + 1, 2 * S::LANES));
+        assert_eq!(bits(&s.zip_pairs(two[0], two[1])), pairs(|i| i, |i, lanes| 2 * lanes + i, 2 * S::LANES));
+    }
+
+    #[test]
+    fn pairs_have_their_numbers_in_order() {
+        check_pairs(portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        neon::Neon::detect().into_iter().for_each(check_pairs);
+        #[cfg(target_arch = "x86_64")]
+        {
+            avx2::Avx2::detect().into_iter().for_each(check_pairs);
+            avx512::Avx512::detect().into_iter().for_each(check_pairs);
+            avx512::Avx512Bf16::detect().into_iter().for_each(check_pairs);
+        }
+    }
 }

@@ -16,8 +16,9 @@ impl<S: Simd> RowState<'_, S> {
     /// no cell is hidden). Then raises the row's running maximum to the largest score, rounded up to an integer, if
     /// this is larger.
     ///
-    /// If `scale` is not `None`, the scores must be multiplied by it. The result is `scale` if `scores` still have to be
-    /// multiplied; the maximum is that of the products.
+    /// `scale` is the number by which the scores still have to be multiplied (`None`: they are complete). The maximum is
+    /// that of the products. With a mask word, the products replace the scores, and the result is `None`. Without one,
+    /// the scores stay as they are, and the result is `scale`.
     #[inline(always)]
     pub(super) fn rise(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V]) -> Option<S::V> {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
@@ -50,10 +51,10 @@ impl<S: Simd> RowState<'_, S> {
         if word.is_none() { scale } else { None }
     }
 
-    /// Turns scores, multiplied by `scale` (`None`: by 1), into weights, and adds the weights to the row's sum. `word`
-    /// has the mask bits of the row, or is `None` if all cells are allowed. If `pair` is true, rounds the weights to
-    /// `bf16` and combines the weights of neighbouring keys into pairs, in the first half of `scores`; the sum of the
-    /// rounded weights is added to `rounded`. The caller has one inlined copy of the function for each usual number of
+    /// Multiplies scores by `scale` (`None`: by 1), turns them into weights, and adds the weights to the row's sum. `word`
+    /// has the mask bits of the row, or is `None` if all cells are allowed. If `pair` is true, the weights are also
+    /// rounded to `bf16`. Pairs of the rounded weights of neighbouring keys are then written to the first half of
+    /// `scores`, and the rounded weights are added to the row's second sum, `rounded`. The caller has one inlined copy of the function for each usual number of
     /// vectors in `scores`.
     #[inline(always)]
     pub(super) fn weigh(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
@@ -86,8 +87,9 @@ impl<S: Simd> RowState<'_, S> {
     }
 }
 
-/// Turns the `N` vectors of `scores` from `from` on into pairs of weights, which it writes to `scores` from `from / 2`
-/// on. Adds the weights and the rounded weights to `sums`. Returns `N`.
+/// Turns the `N` vectors of `scores` from `from` on, multiplied by `scale` (`None`: by 1), into pairs of weights, which it
+/// writes to `scores` from `from / 2` on. `maximum` is the row's maximum. Adds the weights to `sum`, and the rounded
+/// weights to `rounded`. Returns `N`.
 #[inline(always)]
 fn pair_powers<S: Simd, const N: usize>(
     s: S,
