@@ -456,7 +456,7 @@ struct Make<'a, 'b, 'c, S: Simd> {
     block: &'c Block,
     rows: Range<usize>,
     of: Option<Of>,
-    /// The same rows with their pairs, if the cells are to become pairs.
+    /// The pairs that the rows `rows` form, if the cells are to become pairs.
     paired: Option<PairedRows>,
 }
 

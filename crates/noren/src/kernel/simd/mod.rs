@@ -390,7 +390,7 @@ mod tests {
 
     /// Compares pairs of `bf16` that the processor path `s` makes with those of `pair_up`.
     fn check_pairs<S: Simd>(s: S) {
-        let number = |i: usize| (i as f32 * 0.37 - 9.0) * if i % 5 == 0 { 1e30 } else { 1.003 };
+        let number = |i: usize| (i as f32 * 0.37 - 9.0) * if i.is_multiple_of(5) { 1e30 } else { 1.003 };
         let vector = |from: usize| {
             let mut vector = s.splat(0.0);
             let numbers = floats_mut(std::slice::from_mut(&mut vector)).iter_mut().enumerate();
