@@ -88,8 +88,8 @@ impl<S: Simd> Tables<S> {
     }
 
     /// Combines the cells of some rows into pairs and writes them to `self.pairs`, for the first `groups` lane groups of
-    /// each row. Row 0 of the tables is the first of these rows. A lane group is a vector with one key in each lane. If `groups` is odd, one more lane
-    /// group is combined; its numbers have no meaning, and they fill words of their own.
+    /// each row. Row 0 of the tables is the first of these rows. A lane group is a vector with one key in each lane. If
+    /// `groups` is odd, one more lane group is combined; its numbers have no meaning, and they fill words of their own.
     #[inline(always)]
     fn pair_up(&mut self, s: S, paired: &PairedRows, groups: usize) {
         for pair in paired.pairs() {
@@ -109,8 +109,8 @@ impl<S: Simd> Tables<S> {
     }
 }
 
-/// Consecutive rows whose cells are computed together and become pairs. Pairs are counted over all current query rows. Pair 0 has the first of the
-/// current query rows: alone, if the index of this row is odd.
+/// Consecutive rows whose cells are computed together and become pairs. Pairs are counted over all current query rows.
+/// Pair 0 has the first of the current query rows: alone, if the index of this row is odd.
 pub(super) struct PairedRows {
     /// The rows; row 0 is the first of the current query rows. They split no pair.
     pub(super) rows: Range<usize>,

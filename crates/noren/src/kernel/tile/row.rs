@@ -54,8 +54,8 @@ impl<S: Simd> RowState<'_, S> {
     /// Multiplies scores by `scale` (`None`: by 1), turns them into weights, and adds the weights to the row's sum. `word`
     /// has the mask bits of the row, or is `None` if all cells are allowed. If `pair` is true, the weights are also
     /// rounded to `bf16`. Pairs of the rounded weights of neighbouring keys are then written to the first half of
-    /// `scores`, and the rounded weights are added to the row's second sum, `rounded`. The caller has one inlined copy of the function for each usual number of
-    /// vectors in `scores`.
+    /// `scores`, and the rounded weights are added to the row's second sum, `rounded`. The caller has one inlined copy of
+    /// the function for each usual number of vectors in `scores`.
     #[inline(always)]
     pub(super) fn weigh(&mut self, s: S, word: Option<u64>, scale: Option<S::V>, scores: &mut [S::V], pair: bool) {
         let scale = self.rise(s, word, scale, scores);
