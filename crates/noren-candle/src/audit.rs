@@ -45,7 +45,8 @@ pub enum Verdict {
     /// An output changed that must stay equal, an output stayed equal that must change, or an output is NaN or
     /// infinite.
     Fail,
-    /// Outputs that must be equal differ so little that the difference may be rounding. The check decides nothing.
+    /// The check decides nothing: outputs that must be equal differ so little that the difference may be rounding, or
+    /// outputs that must change stay equal in a model that rounds numbers to `bf16` or `f16`.
     Inconclusive,
     /// Every compared output is as the declared masks require.
     Pass,
@@ -187,12 +188,19 @@ fn judge(lab: &Lab<'_>, trial: &Trial) -> Result<(Verdict, String)> {
         }
     }
     if trial.moved {
-        return Ok(match still {
-            Some(at) => (
+        return Ok(match (still, lab.narrow()) {
+            (Some(at), None) => (
                 Verdict::Fail,
                 format!("{}: output {at} should change, but is equal to the bit ({})", trial.broken, trial.what),
             ),
-            None => (Verdict::Pass, "every output that reads the changed token changes".into()),
+            (Some(at), Some(dtype)) => (
+                Verdict::Inconclusive,
+                format!(
+                    "output {at} should change, but is equal to the bit, perhaps because {dtype} rounds the change away ({})",
+                    trial.what
+                ),
+            ),
+            (None, _) => (Verdict::Pass, "every output that reads the changed token changes".into()),
         });
     }
     let Some(at) = seen.1 else { return Ok((Verdict::Pass, "the outputs are equal to the bit".into())) };

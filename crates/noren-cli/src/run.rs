@@ -3,7 +3,7 @@
 //! The module [`text`] contains `noren run TEXT`, which runs a model over a text.
 
 use crate::failure::{Failure, Result};
-use crate::model::{load, tokens::Tokens};
+use crate::model::{WeightType, load_packed, tokens::Tokens};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::text::{self, TextArgs};
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     };
     let target = Target::new(output)?;
     let tokens = Tokens::read(input)?;
-    let model = with_note("loading the model ...", || load(folder))?;
+    let model = with_note("loading the model ...", || load_packed(folder, WeightType::F32))?;
     let mut tensors = with_note("computing ...", || forward(&model, &tokens))?;
     if let Some(new_tokens) = args.generate {
         let made = with_note("generating ...", || continued(&model, &tokens, new_tokens))?;

@@ -170,7 +170,7 @@ pub(crate) fn onnx(request: &Request<'_>) -> Made {
     let sizes = format!("[{batch}, {heads}, {}, \"head_dim\"]", shape.q_len());
     text.line(format!("outputs = [helper.make_tensor_value_info(\"output\", TensorProto.FLOAT, {sizes})]"));
     text.line("graph = helper.make_graph([node], \"attention\", inputs, outputs)");
-    text.line("model = helper.make_model(graph, opset_imports=[helper.make_opsetid(\"\", 23)])");
+    text.line("model = helper.make_model(graph, opset_imports=[helper.make_opsetid(\"\", 23)], ir_version=10)");
     text.line("feeds = {\"query\": query, \"key\": key, \"value\": value, \"attn_mask\": attn_mask}");
     text.line("(output,) = ReferenceEvaluator(model).run(None, feeds)");
     out.block(text);

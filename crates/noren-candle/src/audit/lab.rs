@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::{Batch, Declared, Record, Stack, Trace};
 use candle_core::{DType, Device, Tensor};
 use noren::noren_mask::{Keep, philox};
-use noren::{BoundMask, Facts, Shape, Side};
+use noren::{BoundMask, Dtype, Facts, Shape, Side};
 use noren_flow::audit::{Change, Check, LENGTHS, PADS, Reads, rounding};
 use noren_flow::{Fill, Flow};
 use std::collections::BTreeSet;
@@ -188,6 +188,16 @@ impl<'a> Lab<'a> {
         let width = self.features.max(self.length + PADS);
         let layers = self.subject.masks.iter().map(|declared| declared.layers).sum();
         rounding(f64::from(epsilon(self.dtype)) / 2.0, layers, width) as f32
+    }
+
+    /// Returns the type to which the model rounds numbers, or `None` if the model computes in `f32`. In a narrower type,
+    /// rounding can remove the influence of a token on an output.
+    pub(super) fn narrow(&self) -> Option<&'static str> {
+        match (self.dtype, self.subject.weights) {
+            (DType::BF16, _) | (DType::F32, Some(Dtype::Bf16)) => Some("bf16"),
+            (DType::F16, _) => Some("f16"),
+            _ => None,
+        }
     }
 
     /// Returns whether the model has an encoder and a decoder.

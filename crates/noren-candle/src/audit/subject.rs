@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Head, Model, Output, Trace};
 use candle_core::Tensor;
+use noren::Dtype;
 
 /// A function that runs the tested model. Arguments: the tokens of the encoder, or of the only stack of a model; the
 /// tokens of the decoder, if the model has both; and a [`Trace`] in which the model records each attention. Returns
@@ -20,6 +21,8 @@ pub struct Subject<'a> {
     pub(super) masks: Vec<Declared>,
     pub(super) vocab: usize,
     pub(super) positions: Option<usize>,
+    /// The type of packed weights, `None` if weights are not packed.
+    pub(super) weights: Option<Dtype>,
     pub(super) run: Run<'a>,
     pub(super) steps: Option<Steps<'a>>,
 }
@@ -41,6 +44,7 @@ impl<'a> Subject<'a> {
             masks: model.masks(),
             vocab: model.vocab(),
             positions: model.positions(),
+            weights: model.packed_dtype(),
             run: Box::new(|batch, decoder, trace| {
                 let Output { logits, last_hidden_state, .. } =
                     model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
@@ -59,7 +63,7 @@ impl<'a> Subject<'a> {
         vocab: usize,
         run: impl Fn(&Batch, Option<&Batch>, Option<&mut Trace>) -> Result<Tensor> + 'a,
     ) -> Self {
-        Subject { masks, vocab, positions: None, run: Box::new(run), steps: None }
+        Subject { masks, vocab, positions: None, weights: None, run: Box::new(run), steps: None }
     }
 
     /// Returns this subject (the tested model) with `masks` as its declared masks.

@@ -147,6 +147,11 @@ impl Bert {
         Ok(())
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
+        self.blocks.first()?.out.packed_dtype()
+    }
+
     /// Returns the sum of the embeddings of tokens, segments and positions, `[batch, length, hidden]`.
     fn embed(&self, batch: &Batch) -> Result<Tensor> {
         let Embeddings { words, positions, types } = &self.embeddings;

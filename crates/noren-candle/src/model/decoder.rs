@@ -142,6 +142,11 @@ impl Decoder {
         }
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
+        self.blocks.first()?.attention.packed_dtype()
+    }
+
     /// Returns the configuration.
     pub fn config(&self) -> &DecoderConfig {
         &self.config

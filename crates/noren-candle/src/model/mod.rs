@@ -212,6 +212,16 @@ impl Model {
         }
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed ([`pack`](Self::pack)).
+    pub fn packed_dtype(&self) -> Option<Dtype> {
+        match self {
+            Model::Decoder(model) => model.packed_dtype(),
+            Model::Bert(model) => model.packed_dtype(),
+            Model::ModernBert(model) => model.packed_dtype(),
+            Model::T5(model) => model.packed_dtype(),
+        }
+    }
+
     /// Returns the masks that the model declares.
     pub fn masks(&self) -> Vec<Declared> {
         let specs = match self {

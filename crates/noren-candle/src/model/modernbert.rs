@@ -89,6 +89,11 @@ impl ModernBert {
         Ok(())
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
+        self.blocks.first()?.out.packed_dtype()
+    }
+
     /// Returns the hidden states after the last norm, `[batch, length, hidden]`.
     pub(crate) fn hidden(&self, batch: &Batch, pass: &mut Pass<'_>) -> Result<Tensor> {
         let config = &self.config;

@@ -67,6 +67,11 @@ impl Attention {
         self.projections.iter_mut().chain([&mut self.out]).try_for_each(|linear| linear.pack(dtype))
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
+        self.out.packed_dtype()
+    }
+
     pub(crate) fn forward(
         &self,
         x: &Tensor,

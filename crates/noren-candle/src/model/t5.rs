@@ -185,6 +185,11 @@ impl T5 {
         Ok(())
     }
 
+    /// Returns the type of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
+        self.encoder.blocks.first()?.attention.out.packed_dtype()
+    }
+
     /// Returns the configuration.
     pub fn config(&self) -> &T5Config {
         &self.config

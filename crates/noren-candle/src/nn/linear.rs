@@ -124,6 +124,14 @@ impl Linear {
         }
     }
 
+    /// Returns the type of the packed weight, or `None` if the weight is not packed.
+    pub fn packed_dtype(&self) -> Option<Dtype> {
+        match &self.weight {
+            Stored::Tensor(_) => None,
+            Stored::Packed(packed) => Some(packed.dtype()),
+        }
+    }
+
     /// Returns the numbers of outputs and inputs.
     fn dims(&self) -> Result<(usize, usize)> {
         match &self.weight {

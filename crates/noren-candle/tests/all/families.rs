@@ -3,7 +3,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
-use noren::Side;
+use noren::{Dtype, Side};
 use noren_candle::audit::{Subject, Verdict, audit};
 use noren_candle::model::{Batch, Config, Head, Model, Output, Problem};
 use serde_json::{Map, Value, json};
@@ -144,6 +144,12 @@ fn audits_of_correct_models_pass() {
         assert!(report.ok(), "{name}: {report}");
         let passed = report.checks.iter().filter(|check| check.verdict == Verdict::Pass).count();
         assert!(passed >= 6, "{name}: {report}");
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let (mut packed, _) = load(name);
+            packed.pack(dtype).unwrap();
+            let packed = audit(&Subject::of(&packed), None).unwrap();
+            crate::audit::same_verdicts(&packed, &report, dtype);
+        }
     }
 }
 

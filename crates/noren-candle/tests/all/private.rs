@@ -1,7 +1,7 @@
 //! Private tokens: the content of a secret changes no bit of an output that may not depend on it. Each kind of
-//! detector, five models and three policies are tested. Masks with a planted fault fail the same test.
+//! detector, five models (with tensors and with packed weights) and three policies are tested. Masks with a planted fault fail the same test.
 
-use noren::{Facts, Mask, atoms};
+use noren::{Dtype, Facts, Mask, atoms};
 use noren_candle::generate::{GenerateOptions, generate};
 use noren_candle::model::{Batch, Call, Model, Stack, Trace};
 use noren_candle::{pool_released, prove};
@@ -90,8 +90,15 @@ fn bits(rows: &[Vec<f32>], at: impl Iterator<Item = usize>) -> Vec<u32> {
 #[test]
 fn another_secret_changes_no_bit() {
     assert_eq!(PAIRS.map(|(kind, ..)| kind), BUILT_IN);
-    for name in MODELS {
-        let plain = model(name);
+    let packed = |name, dtype: Dtype| {
+        let mut packed = model(name);
+        packed.pack(dtype).unwrap();
+        packed
+    };
+    let models = MODELS
+        .into_iter()
+        .flat_map(|name| [(name, model(name)), (name, packed(name, Dtype::F32)), (name, packed(name, Dtype::Bf16))]);
+    for (name, plain) in models {
         for (kind, own, other) in PAIRS {
             let tokens = encode(own, plain.vocab());
             let swapped = encode(other, plain.vocab());

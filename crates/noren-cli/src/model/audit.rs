@@ -1,9 +1,11 @@
 //! `noren audit`: runs a model and tests whether hidden tokens change its outputs.
 
+use super::WeightType;
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
+use noren::Dtype;
 use noren_candle::audit::{Check, Subject, Verdict as Found, audit};
 use std::path::PathBuf;
 
@@ -17,6 +19,9 @@ pub(crate) struct AuditArgs {
     /// first tokens from the last output; otherwise 72]
     #[arg(long, short = 'n', value_name = "N")]
     len: Option<usize>,
+    /// Type of the weights of linear layers, as for `noren generate` and `noren embed`
+    #[arg(long, value_enum, default_value = "f32")]
+    dtype: WeightType,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -28,10 +33,11 @@ of the batch, other documents), the model runs again, and all bits of the output
 
 Examples:
   noren audit --model gemma2
+  noren audit --model llama --dtype bf16
   noren audit --model mistral --len 512 --json";
 
 pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
-    let model = with_note("loading the model ...", || super::load(&args.model))?;
+    let model = with_note("loading the model ...", || super::load_packed(&args.model, args.dtype))?;
     let report = with_note("running the tests ...", || audit(&Subject::of(&model), args.len))?;
     let verdict = if report.ok() { Verdict::Yes } else { Verdict::No };
     if args.json {
@@ -41,7 +47,10 @@ pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
     let masks: Vec<String> =
         model.masks().iter().map(|declared| format!("{}: {}", declared.stack.name(), declared.spec)).collect();
     screen.line(paint(STRONG, masks.join("; ")))?;
-    screen.line(paint(DIM, format!("the model ran in {} over texts of {} tokens", report.dtype, report.length)))?;
+    let weights = Dtype::from(args.dtype);
+    let ran =
+        format!("the model ran in {} with weights of {weights} over texts of {} tokens", report.dtype, report.length);
+    screen.line(paint(DIM, ran))?;
     for Check { title, verdict, says, place, .. } in &report.checks {
         let (style, mark) = match verdict {
             Found::Fail => (BAD, "FAIL"),

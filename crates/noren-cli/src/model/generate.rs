@@ -1,6 +1,6 @@
 //! `noren generate`: continues prompts with a model.
 
-use super::{WeightType, ends, hub, load};
+use super::{WeightType, ends, hub, load_packed};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::verdict::Verdict;
@@ -60,11 +60,7 @@ pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     let folder = hub::folder(&args.model, &["tokenizer.json"])?;
     let known = load_tokenizer(&folder)?;
     let tokenizer = known.inner();
-    let model = with_note("loading the model ...", || {
-        let mut model = load(&folder)?;
-        model.pack(args.dtype.into())?;
-        Ok::<_, Failure>(model)
-    })?;
+    let model = with_note("loading the model ...", || load_packed(&folder, args.dtype))?;
     let stop = ends(&model, &known);
     let ids = |prompt: &String| match tokenizer.encode_fast(prompt.as_str(), true) {
         Ok(encoded) if !encoded.get_ids().is_empty() => Ok(encoded.get_ids().to_vec()),

@@ -49,8 +49,11 @@ pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
     config.stop().iter().copied().chain(tokenizer.special(Role::End)).collect()
 }
 
-/// Loads a model. `given` is a folder or a name on the Hugging Face hub. An error has a hint about the expected files.
-pub(crate) fn load(given: &Path) -> Result<Model> {
+/// Loads a model and packs the weights of its linear layers. `given` is a folder or a name on the Hugging Face hub. An
+/// error has a hint about the expected files.
+pub(crate) fn load_packed(given: &Path, dtype: WeightType) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))
+    let mut model = Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))?;
+    model.pack(dtype.into())?;
+    Ok(model)
 }

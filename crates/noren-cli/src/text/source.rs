@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::model::hub;
 use crate::output::with_note;
+use noren::Dtype;
 use noren_candle::candle_core::{DType, Device};
 use noren_candle::candle_nn::VarBuilder;
 use noren_candle::embed::load_tokenizer;
@@ -28,7 +29,7 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let folder = &hub::folder(given, &["tokenizer.json"])?;
     let hint =
         "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
-    let model = with_note("loading the model ...", || Model::load(folder));
+    let model = with_note("loading the model ...", || packed(Model::load(folder)?));
     let model = model.map_err(|error| Failure::from(error).hint(hint))?;
     let tokenizer = load_tokenizer(folder);
     let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
@@ -42,12 +43,19 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
 }
 
+/// Packs the weights of the linear layers, as `noren generate` and `noren embed` do: what this command shows about a
+/// model then holds for the results of those commands.
+fn packed(mut model: Model) -> noren_candle::Result<Model> {
+    model.pack(Dtype::F32)?;
+    Ok(model)
+}
+
 fn embedded() -> Result<Source> {
     let damaged = |problem: String| Failure::new(format!("the embedded model is damaged: {problem}"));
     let config = serde_json::from_str(CONFIG).map_err(|e| damaged(e.to_string()))?;
     let weights = VarBuilder::from_slice_safetensors(WEIGHTS, DType::F32, &Device::Cpu);
     let weights = weights.map_err(|e| damaged(e.to_string()))?;
-    let model = Model::new(&Config::read(&config)?, &weights)?;
+    let model = packed(Model::new(&Config::read(&config)?, &weights)?)?;
     // This tokenizer has the tokens of `ByteTokenizer`, and also recognises `<mask>` in a text.
     let tokenizer = Box::new(HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes())?);
     Ok(Source { name: "the small model in this program".into(), model, tokenizer })

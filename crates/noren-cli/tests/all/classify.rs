@@ -203,8 +203,11 @@ fn vectors_audits_and_masks_of_the_new_families() {
         [0, 1].map(|i| String::from_utf8_lossy(&output.stdout).lines().nth(i).expect("a line").to_owned());
     assert_eq!(first, second, "equal lines have the bits of each other in any pack");
     for name in ["roberta", "distilbert", "modernbert", "roberta_classifier", "modernbert_mean", "qwen2_classifier"] {
-        let output = noren(&["audit", "--model", &model(name)]);
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stdout));
+        for dtype in ["f32", "bf16"] {
+            let output = noren(&["audit", "--model", &model(name), "--dtype", dtype]);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains(&format!("with weights of {dtype}")), "{name}: {text}");
+        }
     }
     let output = noren(&["inspect", "--model", &model("modernbert"), "--json"]);
     let masks: Value = serde_json::from_slice(&output.stdout).expect("JSON");
