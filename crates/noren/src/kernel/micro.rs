@@ -178,11 +178,13 @@ pub(crate) fn keep_half(pairs: &mut [f32], seen: u64) {
 /// vectors of each row. Meanwhile, rows of `ahead` are prefetched.
 ///
 /// `weights` has `WIDE` words for each query. For each `j` in `words`, row `j` of `values` (`v_width` words) is
-/// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query.
+/// multiplied by word `j` of each query's weights. `acc` has `v_width / LANES` vectors for each query. If `first` is true,
+/// the sums begin at 0, and the numbers in `acc` are not used.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the operands of a product, the part to compute, and the rows to prefetch
 pub(crate) fn accumulate<S: Simd, P: Product>(
     s: S,
+    first: bool,
     rows: usize,
     weights: &[S::V],
     words: Range<usize>,
@@ -193,12 +195,13 @@ pub(crate) fn accumulate<S: Simd, P: Product>(
     ahead: &mut Ahead,
 ) {
     let weights = &floats(weights).as_chunks::<WIDE>().0[..rows];
-    s.run(Accumulate::<S, P> { weights, words, values, v_width, columns, acc, ahead, product: PhantomData });
+    s.run(Accumulate::<S, P> { first, weights, words, values, v_width, columns, acc, ahead, product: PhantomData });
 }
 
 /// The computation of [`accumulate`] as a kernel, which is compiled once for each processor path and kind of
 /// product (`f32` or pairs of `bf16`) instead of at each call site.
 struct Accumulate<'a, S: Simd, P> {
+    first: bool,
     weights: &'a [[f32; WIDE]],
     words: Range<usize>,
     values: &'a [f32],
@@ -212,7 +215,7 @@ struct Accumulate<'a, S: Simd, P> {
 impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        let Accumulate { weights, words, values, v_width, columns, acc, ahead, .. } = self;
+        let Accumulate { first, weights, words, values, v_width, columns, acc, ahead, .. } = self;
         let width = v_width / S::LANES;
         let mut column = columns.start;
         while column < columns.end {
@@ -223,7 +226,7 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
                 P,
                 weights.len(),
                 vectors,
-                value_tile(s, weights, words.start, words.end, values, v_width, &mut acc[column..], width, ahead)
+                value_tile(s, first, weights, words.start, words.end, values, v_width, &mut acc[column..], width, ahead)
             );
             column += vectors;
         }
@@ -234,6 +237,7 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
 #[allow(clippy::too_many_arguments)] // the operands of a register tile and their positions
 fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
     s: S,
+    first: bool,
     weights: &[[f32; WIDE]],
     start: usize,
     end: usize,
@@ -245,9 +249,11 @@ fn value_tile<S: Simd, P: Product, const R: usize, const N: usize>(
 ) {
     assert!(weights.len() == R && end <= WIDE);
     let mut sum = [[s.splat(0.0); N]; R];
-    for r in 0..R {
-        for n in 0..N {
-            sum[r][n] = acc[r * width + n];
+    if !first {
+        for r in 0..R {
+            for n in 0..N {
+                sum[r][n] = acc[r * width + n];
+            }
         }
     }
     let mut word = start;

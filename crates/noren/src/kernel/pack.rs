@@ -128,36 +128,51 @@ impl<'a> Head<'a> {
     /// with one key in each lane. Lanes after the last key become 0.
     #[inline(always)]
     fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
-        let (head_dim, kv_len) = (self.head_dim(), self.kv_len());
-        let mut square = [s.splat(0.0); BLOCK];
-        let square = &mut square[..S::LANES];
-        let mut rows = [None; BLOCK];
+        let (kv_len, words) = (self.kv_len(), self.words::<P>());
+        let mut rows: [&[f32]; BLOCK] = [&[]; BLOCK];
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
-        for (g, into) in vectors.zip(into.chunks_exact_mut(self.words::<P>())) {
-            for (key, row) in (g * S::LANES..kv_len).zip(&mut rows[..S::LANES]) {
-                *row = self.k.row_words::<P>(self.at(key));
-                let next = self.k.row_words::<P>(self.at((key + S::LANES).min(kv_len - 1)));
-                next.into_iter().for_each(|row| prefetch(s, row));
+        for (g, into) in vectors.zip(into.chunks_exact_mut(words)) {
+            let keys = g * S::LANES..(g + 1) * S::LANES;
+            let mut in_place = keys.end <= kv_len;
+            for (key, row) in keys.clone().zip(&mut rows) {
+                let Some(now) = (key < kv_len).then(|| self.k.row_words::<P>(self.at(key))).flatten() else {
+                    in_place = false;
+                    break;
+                };
+                *row = now;
+                if let Some(next) = self.k.row_words::<P>(self.at((key + S::LANES).min(kv_len - 1))) {
+                    prefetch(s, next);
+                }
             }
-            for (w, into) in into.chunks_mut(S::LANES).enumerate() {
-                let numbers = w * group::<S, P>()..head_dim.min((w + 1) * group::<S, P>());
-                for ((key, lane), row) in (g * S::LANES..).zip(square.iter_mut()).zip(&rows) {
-                    *lane = match row {
-                        Some(row) if key < kv_len && into.len() == S::LANES => s.load(&row[w * S::LANES..]),
-                        _ => {
-                            let mut line = [0.0; 2 * BLOCK];
-                            if key < kv_len {
-                                self.k.copy_row(self.at(key), numbers.start, &mut line[..numbers.len()]);
-                            }
-                            let (first, second) = (s.load(&line), s.load(&line[S::LANES..]));
-                            if P::TERMS == 2 { s.pair_neighbours(first, second) } else { first }
-                        }
-                    };
+            let whole = if in_place { words - words % S::LANES } else { 0 };
+            for w in (0..whole).step_by(S::LANES) {
+                let square = &mut into[w..w + S::LANES];
+                for (lane, row) in square.iter_mut().zip(&rows) {
+                    *lane = s.load(&row[w..]);
                 }
                 s.transpose(square);
-                into.copy_from_slice(&square[..into.len()]);
+            }
+            for w in (whole..words).step_by(S::LANES) {
+                self.pack_square::<S, P>(s, keys.clone(), w, &mut into[w..words.min(w + S::LANES)]);
             }
         }
+    }
+
+    /// Transposes the words of `keys` from the word `first` on into `into`, one vector for each word. The words may be in any
+    /// memory, and keys may be missing.
+    #[inline(always)]
+    fn pack_square<S: Simd, P: Product>(&self, s: S, keys: Range<usize>, first: usize, into: &mut [S::V]) {
+        let mut square = [s.splat(0.0); BLOCK];
+        let square = &mut square[..S::LANES];
+        let numbers = first * P::TERMS..self.head_dim().min((first + into.len()) * P::TERMS);
+        for (key, lane) in (keys.start..keys.end.min(self.kv_len())).zip(square.iter_mut()) {
+            let mut line = [0.0; 2 * BLOCK];
+            self.k.copy_row(self.at(key), numbers.start, &mut line[..numbers.len()]);
+            let (low, high) = (s.load(&line), s.load(&line[S::LANES..]));
+            *lane = if P::TERMS == 2 { s.pair_neighbours(low, high) } else { low };
+        }
+        s.transpose(square);
+        into.copy_from_slice(&square[..into.len()]);
     }
 
     /// Copies the values of `keys` into rows of `v_width` words (each one `f32` number or a pair of `bf16` numbers) in

@@ -158,6 +158,28 @@ by_type! {
 }
 
 impl SharedRows<'_> {
+    /// Returns the row at `[batch, head, row]` to write in place, or `None` if its values are not `f32` or not adjacent.
+    ///
+    /// # Safety
+    ///
+    /// While the result lives, nothing else may use the row. Threads that write at the same time must write different
+    /// rows, as for [`write`](Self::write).
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // The caller guarantees that each row is borrowed once.
+    pub(crate) unsafe fn row_mut(&self, at: [usize; 3]) -> Option<&mut [f32]> {
+        let Layout { shape, strides, .. } = self.layout;
+        assert!(at.iter().zip(&shape).all(|(i, n)| i < n));
+        match self.data {
+            Data::F32(data) if strides[3] == 1 => {
+                let start = self.layout.index([at[0], at[1], at[2], 0]);
+                // SAFETY: pointer and layout come from one view, which is exclusively borrowed, and the row is inside the
+                // shape. The caller guarantees that nothing else uses the row.
+                Some(unsafe { std::slice::from_raw_parts_mut(data.add(start), shape[3]) })
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the rows `rows` of the batch row `batch`, as an array with one batch row. The result and `self` write to
     /// the same memory.
     pub(crate) fn narrow(&self, batch: usize, rows: Range<usize>) -> SharedRows<'_> {

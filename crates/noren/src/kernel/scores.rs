@@ -4,7 +4,7 @@
 
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
-use super::simd::{Simd, floats};
+use super::simd::Simd;
 use crate::options::{LEAST_WEIGHT, score_shape};
 use crate::{Bias, Dropout, Options, View};
 use noren_mask::{Order, Plan};
@@ -194,47 +194,5 @@ impl<'a> Modifiers<'a> {
         let (query, order) = (self.plan.query_position(at.batch, at.row), self.order(at));
         let key = move |place: usize| order.map_or(place, |order| order.origin(place as u32) as usize);
         (at.key..).map(move |place| self.plan.key_position(at.batch, key(place)) - query)
-    }
-}
-
-/// Returns the denominator of a row: the sum of all lanes of `sums`.
-///
-/// Lane `i` holds the sum of the keys whose index modulo `LANES` is `i`, so padding before a row's keys rotates the
-/// lanes. The first step adds lanes with the distance `LANES / 2`, the next step lanes with the distance `LANES / 4`,
-/// and so on. A rotation only swaps the operands of these additions. Therefore the bits of the total do not depend on
-/// the index of the row's first key.
-pub(crate) fn total<S: Simd>(sums: &S::V) -> f32 {
-    let mut lanes = [0.0; BLOCK];
-    lanes[..S::LANES].copy_from_slice(floats(std::slice::from_ref(sums)));
-    let mut half = S::LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            lanes[i] += lanes[i + half];
-        }
-        half /= 2;
-    }
-    lanes[0]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::simd::{Simd, floats_mut, portable::Portable, zeroed};
-    use super::*;
-
-    #[test]
-    fn totals_do_not_depend_on_where_the_circle_of_lanes_begins() {
-        let mut state = 1u32;
-        for _ in 0..1000 {
-            let mut sums = zeroed::<<Portable as Simd>::V>(1);
-            for x in floats_mut(&mut sums) {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *x = (state >> 8) as f32 * (-f32::from((state & 31) as u8)).exp2();
-            }
-            let expected = total::<Portable>(&sums[0]);
-            for _ in 0..8 {
-                floats_mut(&mut sums).rotate_left(1);
-                assert_eq!(total::<Portable>(&sums[0]).to_bits(), expected.to_bits());
-            }
-        }
     }
 }

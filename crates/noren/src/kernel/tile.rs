@@ -10,8 +10,8 @@
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
 //! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the lane of a
-//!   key is its place in this order modulo `LANES`. A tree of additions adds the lanes ([`total`]). The result of the
-//!   tree is the same if all keys move by the same number of lanes.
+//!   key is its place in this order modulo `LANES`. A tree of additions adds the lanes ([`Simd::reduce_add`]). The
+//!   result of the tree is the same if all keys move by the same number of lanes.
 //! * The scores of hidden cells are replaced by minus infinity, so that their weights are 0, whatever the scores were.
 //!   If a hidden value may be infinite or NaN, the product of weight and value is left out.
 
@@ -24,8 +24,8 @@ use super::exp::{NOTHING, exp2_minus_all};
 use super::micro::{self, BLOCK, WIDE};
 use super::pack::{Block, BlockScratch, Source, prefetch};
 use super::rows::{Rows, SharedRows};
-use super::scores::{Modifiers, Place, total};
-use super::simd::{Kernel, Product, Simd, floats, group, pair_up, zeroed};
+use super::scores::{Modifiers, Place};
+use super::simd::{Kernel, Product, Simd, floats, floats_mut, group, pair_up, zeroed};
 use super::store::Reads;
 use noren_mask::Plan;
 use row::RowState;
@@ -99,6 +99,8 @@ pub(crate) struct Scratch<S: Simd> {
     scores: Vec<S::V>,
     /// For each row, the sum of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
+    /// For each register tile of rows, whether `acc` has sums of the current job.
+    begun: Vec<bool>,
     /// For each row, the sum of weights as a vector: lane `i` has the sum over the keys of lane `i`.
     sums: Vec<S::V>,
     /// For each row, the sum of the weights that are rounded to `bf16`, as a vector like those in `sums`.
@@ -122,6 +124,7 @@ impl<S: Simd> Scratch<S> {
             query: vec![0.0; head_dim],
             scores: zeroed(PHASE * WIDE / S::LANES),
             acc: zeroed(rows * width),
+            begun: vec![false; rows.div_ceil(S::ROWS)],
             sums: zeroed(rows),
             rounded: zeroed(rows),
             maxima: vec![NOTHING; rows],
@@ -233,6 +236,13 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         Place { batch: *batch, head: heads.start + r / rows.len(), row: self.scratch.rows[r % rows.len()], key }
     }
 
+    /// Returns the index `[batch, head, row]`, in the arrays of queries and outputs, of the row with the index `i` among the
+    /// rows of the head `head`.
+    #[inline(always)]
+    fn index(&self, head: usize, i: usize) -> [usize; 3] {
+        self.context.row(Place { batch: self.job.batch, head, row: self.scratch.rows[i], key: 0 })
+    }
+
     /// Sets the sums of all rows to zero and copies the queries. If words are `f32`, the queries are multiplied by
     /// `query_factor`.
     #[inline(always)]
@@ -252,36 +262,41 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         self.scratch.rows.clear();
         self.scratch.rows.extend(self.job.rows.clone().map(|place| plan.query_at(place as u32) as usize));
         let (rows, words) = (self.row_count(), self.source.words());
-        let width = self.source.v_width() / S::LANES;
         let factor = self.context.modifiers.query_factor;
-        for r in 0..rows {
-            let from = self.context.row(self.place(r, 0));
-            if self.ahead.is_none() {
-                self.context.out.prefetch(s, from);
-            }
-            if let Some(row) = self.context.q.row_words::<P>(self.context.row(self.place((r + AHEAD).min(rows - 1), 0)))
-            {
-                prefetch(s, row);
-            }
-            let to = &mut self.scratch.queries[r * words..][..words];
-            match self.context.q.row_words::<P>(from) {
-                Some(row) if P::TERMS == 1 => multiply(row, factor, to),
-                Some(row) => to.copy_from_slice(row),
-                None => {
-                    let query = &mut self.scratch.query[..];
-                    self.context.q.copy_row(from, 0, query);
-                    match P::TERMS {
-                        1 => multiply(query, factor, to),
-                        _ => {
-                            for (to, pair) in to.iter_mut().zip(query.chunks(2)) {
-                                *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
+        let (heads, count) = (self.job.heads.clone(), self.job.rows.len());
+        for head in heads.clone() {
+            for i in 0..count {
+                let from = self.index(head, i);
+                if self.ahead.is_none() {
+                    self.context.out.prefetch(s, from);
+                }
+                let (next, later) = if i + AHEAD < count { (head, i + AHEAD) } else { (head + 1, i + AHEAD - count) };
+                if next < heads.end
+                    && later < count
+                    && let Some(row) = self.context.q.row_words::<P>(self.index(next, later))
+                {
+                    prefetch(s, row);
+                }
+                let to = &mut self.scratch.queries[((head - heads.start) * count + i) * words..][..words];
+                match self.context.q.row_words::<P>(from) {
+                    Some(row) if P::TERMS == 1 => multiply(row, factor, to),
+                    Some(row) => to.copy_from_slice(row),
+                    None => {
+                        let query = &mut self.scratch.query[..];
+                        self.context.q.copy_row(from, 0, query);
+                        match P::TERMS {
+                            1 => multiply(query, factor, to),
+                            _ => {
+                                for (to, pair) in to.iter_mut().zip(query.chunks(2)) {
+                                    *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
+                                }
                             }
                         }
                     }
                 }
             }
         }
-        self.scratch.acc[..rows * width].fill(s.splat(0.0));
+        self.scratch.begun.fill(false);
         self.scratch.sums[..rows].fill(s.splat(0.0));
         self.scratch.rounded[..rows].fill(s.splat(0.0));
         self.scratch.maxima[..rows].fill(NOTHING);
@@ -410,9 +425,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         for (tile, keys) in tiles {
             let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
             let acc = &mut scratch.acc[tile.start * width..];
-            if !masked || !block.non_finite {
+            let first = !std::mem::replace(&mut scratch.begun[tile.start / S::ROWS], true);
+            let far = block.far.filter(|_| tile.start == 0);
+            let allowed = masked && block.non_finite;
+            if first && (far.is_some() || allowed) {
+                acc[..tile.len() * width].fill(s.splat(0.0));
+            }
+            if !allowed {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
-                match block.far.filter(|_| tile.start == 0) {
+                match far {
                     Some([_, values]) => {
                         values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
                     }
@@ -420,7 +441,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                         let mut nothing = Ahead::nothing();
                         let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
                         let (rows, columns) = (tile.len(), 0..width);
-                        micro::accumulate::<S, P>(s, rows, weights, keys, block.values, v_width, columns, acc, ahead);
+                        micro::accumulate::<S, P>(s, first, rows, weights, keys, block.values, v_width, columns, acc, ahead);
                     }
                 }
                 continue;
@@ -534,43 +555,60 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
 
     #[inline(always)]
     fn write_rows(&mut self, s: S) {
+        let (heads, count) = (self.job.heads.clone(), self.job.rows.len());
+        for head in heads.clone() {
+            for i in 0..count {
+                self.write_row(s, (head - heads.start) * count + i, head, self.index(head, i));
+            }
+        }
+    }
+
+    /// Writes output and log-sum-exp of the row with the index `r` in the job. The row belongs to the head `head`, and has
+    /// the index `place` in the array of outputs.
+    #[inline(always)]
+    fn write_row(&mut self, s: S, r: usize, head: usize, place: [usize; 3]) {
         let v_dim = self.source.v_dim();
         let width = self.source.v_width() / S::LANES;
-        for r in 0..self.row_count() {
-            let at = self.place(r, 0);
-            let scratch = &mut *self.scratch;
-            let sum = f64::from(total::<S>(&scratch.sums[r]));
-            // Outputs are divided by the sum of the weights by which the values were multiplied. If weights are pairs,
-            // this is the sum of the rounded weights.
-            let mut divisor = if P::TERMS == 1 { sum } else { f64::from(total::<S>(&scratch.rounded[r])) };
-            let maximum = f64::from(scratch.maxima[r]);
-            let (mut denominator, mut top) = (sum, maximum);
-            if let Some(sinks) = self.context.modifiers.sinks {
-                let sink = f64::from(sinks[at.head]) * std::f64::consts::LOG2_E;
-                top = maximum.max(sink.ceil());
-                let (factor, sink) = ((maximum - top).exp2(), (sink - top).exp2());
-                denominator = sum * factor + sink;
-                divisor = (divisor * factor + sink) / factor;
-            }
-            // A row that read no key, or only scores of minus infinity, is empty: its output is 0, not 0 / 0.
-            let empty = sum == 0.0;
-            let divisor = s.splat(divisor as f32);
-            for (to, from) in scratch.line.iter_mut().zip(&scratch.acc[r * width..]) {
-                // Adding 0 turns -0 into 0. The result is then equal whether products of 0 were added or skipped.
-                *to = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
-            }
-            let place = self.context.row(at);
-            // SAFETY: no other job writes this row (`Jobs::new` guarantees this), and this job writes each of its rows
-            // once.
+        let scratch = &mut *self.scratch;
+        let sum = f64::from(s.reduce_add(scratch.sums[r]));
+        // Outputs are divided by the sum of the weights by which the values were multiplied. If weights are pairs, this is
+        // the sum of the rounded weights.
+        let mut divisor = if P::TERMS == 1 { sum } else { f64::from(s.reduce_add(scratch.rounded[r])) };
+        let maximum = f64::from(scratch.maxima[r]);
+        let (mut denominator, mut top) = (sum, maximum);
+        if let Some(sinks) = self.context.modifiers.sinks {
+            let sink = f64::from(sinks[head]) * std::f64::consts::LOG2_E;
+            top = maximum.max(sink.ceil());
+            let (factor, sink) = ((maximum - top).exp2(), (sink - top).exp2());
+            denominator = sum * factor + sink;
+            divisor = (divisor * factor + sink) / factor;
+        }
+        // A row that read no key, or only scores of minus infinity, is empty: its output is 0, not 0 / 0.
+        let empty = sum == 0.0;
+        let divisor = s.splat(divisor as f32);
+        // SAFETY: no other job writes this row (`Jobs::new` guarantees this), and this job writes each of its rows once.
+        let row = unsafe { self.context.out.row_mut(place) };
+        let in_place = row.as_ref().is_some_and(|row| row.len() == width * S::LANES);
+        let line = match row {
+            Some(row) if in_place => row,
+            _ => floats_mut(&mut scratch.line),
+        };
+        for (to, from) in line.chunks_exact_mut(S::LANES).zip(&scratch.acc[r * width..][..width]) {
+            // Adding 0 turns -0 into 0. The result is then equal whether products of 0 were added or skipped.
+            let x = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
+            to.copy_from_slice(floats(std::slice::from_ref(&x)));
+        }
+        if !in_place {
+            // SAFETY: see above.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
-            if let Some(lse) = &self.context.lse {
-                let value = match empty {
-                    true => f32::NEG_INFINITY,
-                    false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
-                };
-                // SAFETY: no other job writes this row, as for the output above.
-                unsafe { lse.write(place, &[value]) };
-            }
+        }
+        if let Some(lse) = &self.context.lse {
+            let value = match empty {
+                true => f32::NEG_INFINITY,
+                false => ((denominator.log2() + top) * std::f64::consts::LN_2) as f32,
+            };
+            // SAFETY: no other job writes this row, as for the output above.
+            unsafe { lse.write(place, &[value]) };
         }
     }
 }

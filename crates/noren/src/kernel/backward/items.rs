@@ -431,7 +431,7 @@ impl<S: Simd> Item<'_, '_, S> {
                 let (grads, sums) = (&grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
                 let needed = needed.start / terms..needed.end.div_ceil(terms);
                 let (count, ahead) = (tile.len(), ahead.current());
-                micro::accumulate::<S, S::Product>(s, count, grads, needed, values, k, 0..vectors, sums, ahead);
+                micro::accumulate::<S, S::Product>(s, false, count, grads, needed, values, k, 0..vectors, sums, ahead);
             }
         }
     }

@@ -74,6 +74,36 @@ fn reduce_max(a: __m256) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
 }
 
+/// Returns the sum of the lanes of `a`, added in the order of [`Simd::reduce_add`].
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn reduce_add(a: __m256) -> f32 {
+    let four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+/// Transposes a square matrix of numbers.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn transpose(rows: &mut [__m256; 8]) {
+    let mut fours = *rows;
+    for i in (0..8).step_by(4) {
+        let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        let (a, b) = pair(rows[i], rows[i + 1]);
+        let (c, d) = pair(rows[i + 2], rows[i + 3]);
+        let [a, b, c, d] = [a, b, c, d].map(|x| _mm256_castps_pd(x));
+        fours[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+        fours[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+        fours[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+        fours[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
+    }
+    for i in 0..4 {
+        rows[i] = _mm256_permute2f128_ps::<0x20>(fours[i], fours[i + 4]);
+        rows[i + 4] = _mm256_permute2f128_ps::<0x31>(fours[i], fours[i + 4]);
+    }
+}
+
 impl Simd for Avx2 {
     type V = __m256;
     type Array<T: Copy> = [T; 8];
@@ -158,11 +188,20 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn transpose(self, square: &mut [__m256]) {
+        let square = square.first_chunk_mut().expect("the slice to transpose must have 8 vectors");
+        op!(transpose(square))
+    }
+    #[inline(always)]
     fn any_above(self, a: __m256, b: __m256) -> bool {
         op!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b))) != 0
     }
     #[inline(always)]
     fn reduce_max(self, a: __m256) -> f32 {
         op!(reduce_max(a))
+    }
+    #[inline(always)]
+    fn reduce_add(self, a: __m256) -> f32 {
+        op!(reduce_add(a))
     }
 }

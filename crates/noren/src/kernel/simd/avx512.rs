@@ -4,6 +4,7 @@
 //! of `bf16` with one instruction. All other operations are the same in both paths, so their `f32` results have the
 //! same bits.
 
+use super::avx2::reduce_add;
 use super::{Kernel, Lanes, Pairs, Simd, Single};
 use crate::Isa;
 use half::{bf16, f16};
@@ -171,6 +172,10 @@ macro_rules! path {
             #[inline(always)]
             fn reduce_max(self, a: __m512) -> f32 {
                 op!(_mm512_reduce_max_ps(a))
+            }
+            #[inline(always)]
+            fn reduce_add(self, a: __m512) -> f32 {
+                op!(reduce_add(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a))))
             }
             $($own)*
         }

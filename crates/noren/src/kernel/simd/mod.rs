@@ -144,6 +144,22 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn any_above(self, a: Self::V, b: Self::V) -> bool;
     /// Returns the largest lane of `a`.
     fn reduce_max(self, a: Self::V) -> f32;
+    /// Returns the sum of the lanes of `a`, added in a tree: first lanes with the distance `LANES / 2`, then lanes with the
+    /// distance `LANES / 4`, and so on. A rotation of the lanes only swaps the operands of these additions, so it does not
+    /// change the bits of the sum.
+    #[inline(always)]
+    fn reduce_add(self, a: Self::V) -> f32 {
+        let mut lanes = a;
+        let lanes = floats_mut(std::slice::from_mut(&mut lanes));
+        let mut half = Self::LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
 
     /// Prefetches the cache line at `address` into the second-level cache. The address may be outside any memory.
     #[inline(always)]
@@ -416,6 +432,40 @@ mod tests {
             avx2::Avx2::detect().into_iter().for_each(check_pairs);
             avx512::Avx512::detect().into_iter().for_each(check_pairs);
             avx512::Avx512Bf16::detect().into_iter().for_each(check_pairs);
+        }
+    }
+
+    /// Compares the sum of lanes with additions in the documented order, for every rotation of the lanes.
+    fn check_sums<S: Simd>(s: S) {
+        let mut state = 1u32;
+        for _ in 0..1000 {
+            let mut vector = [s.splat(0.0)];
+            for x in floats_mut(&mut vector) {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *x = (state >> 8) as f32 * (-f32::from((state & 31) as u8)).exp2();
+            }
+            let mut tree = floats(&vector).to_vec();
+            while tree.len() > 1 {
+                let upper = tree.split_off(tree.len() / 2);
+                tree.iter_mut().zip(upper).for_each(|(lower, upper)| *lower += upper);
+            }
+            for _ in 0..S::LANES {
+                assert_eq!(s.reduce_add(vector[0]).to_bits(), tree[0].to_bits());
+                floats_mut(&mut vector).rotate_left(1);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_lanes_do_not_depend_on_the_first_lane() {
+        check_sums(portable::Portable);
+        #[cfg(target_arch = "aarch64")]
+        neon::Neon::detect().into_iter().for_each(check_sums);
+        #[cfg(target_arch = "x86_64")]
+        {
+            avx2::Avx2::detect().into_iter().for_each(check_sums);
+            avx512::Avx512::detect().into_iter().for_each(check_sums);
+            avx512::Avx512Bf16::detect().into_iter().for_each(check_sums);
         }
     }
 }

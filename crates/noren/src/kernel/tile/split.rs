@@ -218,7 +218,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                             None => {
                                 let nothing = &mut Ahead::nothing();
                                 micro::accumulate::<S, P>(
-                                    s, tile, weights, keys, values, v_width, columns, acc, nothing,
+                                    s, false, tile, weights, keys, values, v_width, columns, acc, nothing,
                                 );
                             }
                         }
