@@ -303,8 +303,11 @@ def test_a_target_that_ends_the_process(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     assert command.main(["test_probe:abort", "torch:nothing"]) == 2
     assert "the target torch:nothing is unknown" in capsys.readouterr().err
-    assert command.main(["test_probe:abort", "onnxruntime", "--format", "json"]) == 0
-    entries = json.loads(capsys.readouterr().out)[0]["entries"]
+    status = command.main(["test_probe:abort", "onnxruntime", "--format", "json"])
+    aborted, other = json.loads(capsys.readouterr().out)
+    # Without ONNX Runtime, nothing is known about a named target.
+    assert status == (0 if any(entry["verdict"] == "applied" for entry in other["entries"]) else 3)
+    entries = aborted["entries"]
     assert entries[0]["verdict"] == "applied" and entries[-1]["verdict"] == "not established"
     assert entries[-1]["detail"].startswith("the process of the probe crashed with status -6 after the question 'grouped heads: 4 query heads")
 

@@ -22,7 +22,8 @@ BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
 _EPILOG = f"""\
 A target is one of {", ".join(TARGETS)}; the name of an attn_implementation of transformers; or module:function, a function of
 queries, keys and values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments and for files that cannot
-be written.
+be written, and 3 without a verdict: there is no fault, but a named target (with --all: every target) could not be probed, for
+example because it is not installed.
 """
 
 
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit status: 0 without faults, 1 with faults, 2 for wrong arguments and for files that
-    cannot be written."""
+    cannot be written, and 3 if there is no fault, but a named target (with `--all`: every target) could not be probed."""
     parser = _parser()
     try:
         given = parser.parse_args(arguments)
@@ -73,7 +74,11 @@ def main(arguments: Sequence[str]) -> int:
     except (Error, OSError) as error:
         print(f"python -m noren probe: {error}", file=sys.stderr)
         return 2
-    return 1 if any(report.faults for report in reports) else 0
+    if any(report.faults for report in reports):
+        return 1
+    probed = [report.ok for report in reports]
+    named = probed[: len(given.targets)]
+    return 0 if all(named) and any(probed) else 3
 
 
 def _probed(target: str, dtypes: Sequence[str], given: argparse.Namespace) -> Report:
