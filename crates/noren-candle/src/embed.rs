@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::raw::{Raw, read_object};
-use crate::model::{Batch, Call, Model};
+use crate::model::{Batch, Call, Model, Packing};
 use candle_core::{DType, Tensor};
 use noren::Dtype;
 use noren_text::HfTokenizer;
@@ -57,8 +57,7 @@ impl Embedder {
     /// and for an unknown pooling.
     pub fn load_as(folder: impl AsRef<Path>, dtype: Dtype) -> Result<Self> {
         let folder = folder.as_ref();
-        let mut model = Model::load(folder)?;
-        model.pack_parts(dtype, false)?;
+        let model = Model::read(folder, DType::F32, Some(Packing { dtype, all: false }))?;
         let (pooling, normalize) = read_modules(folder)?;
         let tokenizer = load_tokenizer(folder)?;
         let most = model.positions().unwrap_or(usize::MAX);

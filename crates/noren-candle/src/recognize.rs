@@ -44,7 +44,7 @@ impl EntityRecognizer {
     /// Returns the errors of [`Model::load`] and [`Model::pack`], and an error for an architecture that does not classify tokens, an `id2label` without `O` or without any kind, and a tokenizer that is missing, malformed or of another model.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let mut model = Model::load(folder)?;
+        let model = Model::load_packed(folder, Dtype::F32)?;
         let Head::TokenClassifier(classes) = model.config().head().clone() else {
             let problem = "the model does not classify tokens: the name of its architecture in config.json must end in ForTokenClassification";
             return Err(Error::file(folder, problem));
@@ -52,7 +52,6 @@ impl EntityRecognizer {
         let (tags, kinds) = read_labels(&classes.names)?;
         let positions = model.positions().unwrap_or(usize::MAX);
         let tokenizer = load_tokenizer(folder)?;
-        model.pack(Dtype::F32)?;
         Ok(EntityRecognizer { model, tokenizer, positions, tags, kinds })
     }
 

@@ -1,5 +1,6 @@
 //! [`Bert`]: an encoder with learned positions: BERT, RoBERTa and DistilBERT.
 
+use super::Packing;
 use super::batch::{Batch, rows_tensor};
 use super::bert_config::{BertConfig, BertFamily};
 use super::bert_head::BertHead;
@@ -83,12 +84,25 @@ impl BertFamily {
     }
 }
 
+impl Block {
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        let Block { projections: [q, k, v], out, up, down, .. } = self;
+        [q, k, v, out, up, down].into_iter().try_for_each(|linear| linear.pack(dtype))
+    }
+}
+
 impl Bert {
     /// Makes the model with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
     /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &BertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        Self::build(config, vb, None)
+    }
+
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    pub(crate) fn build(config: &BertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let names = config.family.outer();
         // Some checkpoints hold the model without its head, and then its names have no prefix.
@@ -105,13 +119,17 @@ impl Bert {
             let [query, key, value, out] = names.attention.map(|name| linear(hidden, hidden, vb.pp(name)));
             let [up, down] = names.feed_forward;
             let [first, second] = names.norms.map(|name| norm(vb.pp(name)));
-            Ok(Block {
+            let mut block = Block {
                 projections: [query?, key?, value?],
                 out: out?,
                 up: linear(hidden, intermediate, vb.pp(up))?,
                 down: linear(intermediate, hidden, vb.pp(down))?,
                 norms: [first?, second?],
-            })
+            };
+            if let Some(Packing { dtype, .. }) = packing {
+                block.pack(dtype)?;
+            }
+            Ok(block)
         };
         let embeddings = Embeddings {
             words: table(config.vocab, "word_embeddings")?,
@@ -141,10 +159,7 @@ impl Bert {
 
     /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        for Block { projections: [q, k, v], out, up, down, .. } in &mut self.blocks {
-            [q, k, v, out, up, down].into_iter().try_for_each(|linear| linear.pack(dtype))?;
-        }
-        Ok(())
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
     /// Returns the type of the packed weights, or `None` if the weights are not packed.

@@ -1,5 +1,6 @@
 //! [`Decoder`]: one type for GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, and gpt-oss.
 
+use super::Packing;
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder_config::{DecoderConfig, Names};
@@ -80,12 +81,25 @@ impl Names {
     }
 }
 
+impl Block {
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.attention.pack(dtype)?;
+        self.feedforward.pack(dtype)
+    }
+}
+
 impl Decoder {
     /// Makes the model with parameters from `vb`. If `vb` belongs to a `VarMap`, missing parameters are created.
     ///
     /// # Errors
     /// Returns an error for an inconsistent configuration, and if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &DecoderConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        Self::build(config, vb, None)
+    }
+
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    pub(crate) fn build(config: &DecoderConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);
         // Some checkpoints hold the model without its head, and then its names have no prefix.
@@ -98,12 +112,16 @@ impl Decoder {
             let vb = inner.pp(names.layers).pp(layer);
             let [before, after, before_mlp, after_mlp] = names.norms.map(|name| vb.pp(name));
             let post_norms = if config.post_norms { Some([norm(after)?, norm(after_mlp)?]) } else { None };
-            Ok(Block {
+            let mut block = Block {
                 norms: [norm(before)?, norm(before_mlp)?],
                 post_norms,
                 attention: Attention::new(config, layer, &vb.pp(names.attention))?,
                 feedforward: FeedForward::new(config, &vb.pp("mlp"))?,
-            })
+            };
+            if let Some(Packing { dtype, .. }) = packing {
+                block.pack(dtype)?;
+            }
+            Ok(block)
         };
         let embeddings = table(config.vocab, names.embeddings)?;
         let learned = config.rope.is_none().then(|| table(config.positions, "wpe")).transpose()?;
@@ -119,25 +137,34 @@ impl Decoder {
             Head::TextClassifier(of) => Some(classes(of, false)?),
             Head::TokenClassifier(of) => Some(classes(of, config.classifier_bias)?),
         };
-        Ok(Decoder {
+        let mut decoder = Decoder {
             declared: config.mask(),
             embeddings,
             learned_positions: learned,
-            blocks: (0..config.layers).map(block).collect::<Result<_>>()?,
+            blocks: Vec::with_capacity(config.layers),
             norm: norm(inner.pp(names.norm))?,
             head,
             config: config.clone(),
-        })
+        };
+        if let Some(Packing { dtype, all: true }) = packing {
+            decoder.pack_head(dtype)?;
+        }
+        for layer in 0..config.layers {
+            decoder.blocks.push(block(layer)?);
+        }
+        Ok(decoder)
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head for language models if `head` is true.
-    pub(crate) fn pack(&mut self, dtype: Dtype, head: bool) -> Result<()> {
-        for Block { attention, feedforward, .. } in &mut self.blocks {
-            attention.pack(dtype)?;
-            feedforward.pack(dtype)?;
-        }
+    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head for language models.
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))?;
+        self.pack_head(dtype)
+    }
+
+    /// Packs the weight of the head for language models.
+    fn pack_head(&mut self, dtype: Dtype) -> Result<()> {
         match (&self.config.head, &mut self.head) {
-            (Head::LanguageModel, Some(linear)) if head => linear.pack(dtype),
+            (Head::LanguageModel, Some(linear)) => linear.pack(dtype),
             _ => Ok(()),
         }
     }

@@ -29,6 +29,7 @@ pub(crate) mod cache;
 mod classes;
 mod decoder;
 mod decoder_config;
+mod files;
 mod layered;
 mod load;
 mod modernbert;
@@ -51,6 +52,15 @@ pub use modernbert_config::{ClassifierPooling, ModernBertBiases, ModernBertConfi
 pub use pass::{Call, Record, Trace};
 pub use rope::{Rope, RopeScaling};
 pub use t5::{T5, T5Config};
+
+/// The packing of the weights of linear layers while a model is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Packing {
+    /// The type of the packed weights.
+    pub(crate) dtype: Dtype,
+    /// Whether all weights are packed, or only those that [`Model::encode`] needs.
+    pub(crate) all: bool,
+}
 
 pub(crate) use decoder::rows_at;
 pub(crate) use pass::{Pass, Planner};
@@ -199,16 +209,11 @@ impl Model {
     /// Returns the errors of [`Linear::pack`](crate::nn::Linear::pack), such as for a model that was not loaded in `f32`,
     /// or whose parameters are variables. Some weights may be packed then.
     pub fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        self.pack_parts(dtype, true)
-    }
-
-    /// Packs the weights as [`pack`](Self::pack) does; only those that [`encode`](Self::encode) needs if `all` is false.
-    pub(crate) fn pack_parts(&mut self, dtype: Dtype, all: bool) -> Result<()> {
         match self {
-            Model::Decoder(model) => model.pack(dtype, all),
+            Model::Decoder(model) => model.pack(dtype),
             Model::Bert(model) => model.pack(dtype),
             Model::ModernBert(model) => model.pack(dtype),
-            Model::T5(model) => model.pack(dtype, all),
+            Model::T5(model) => model.pack(dtype),
         }
     }
 

@@ -1,6 +1,7 @@
 //! [`ModernBert`]: an encoder with rotary positions, windows in most layers, norms before attention and feed-forward
 //! parts, and gated feed-forward parts (Warner et al. 2024).
 
+use super::Packing;
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder::{mean_at, rows_at};
@@ -57,18 +58,28 @@ impl ModernBert {
     /// # Errors
     /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &ModernBertConfig, vb: &VarBuilder<'_>) -> Result<Self> {
+        Self::build(config, vb, None)
+    }
+
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    pub(crate) fn build(config: &ModernBertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let (hidden, vocab) = (config.hidden, config.vocab);
         // Some checkpoints hold the model without its head, and then its names have no prefix.
         let bare = vb.contains_tensor("embeddings.tok_embeddings.weight");
         let inner = if bare { vb.clone() } else { vb.pp("model") };
+        let block = |layer: usize| -> Result<Block> {
+            let mut block = Block::new(config, layer, &inner.pp("layers").pp(layer))?;
+            if let Some(Packing { dtype, .. }) = packing {
+                block.pack(dtype)?;
+            }
+            Ok(block)
+        };
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
         let embeddings = inner.pp("embeddings.tok_embeddings").get_with_hints((vocab, hidden), "weight", normal)?;
         Ok(ModernBert {
             declared: config.mask(),
             norm: config.norm(&inner.pp("embeddings.norm"))?,
-            blocks: (0..config.windows.len())
-                .map(|layer| Block::new(config, layer, &inner.pp("layers").pp(layer)))
-                .collect::<Result<_>>()?,
+            blocks: (0..config.windows.len()).map(block).collect::<Result<_>>()?,
             final_norm: config.norm(&inner.pp("final_norm"))?,
             head: ModernHead::new(config, &embeddings, vb)?,
             embeddings,
@@ -83,10 +94,7 @@ impl ModernBert {
 
     /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        for Block { projections: [q, k, v], out, mlp: [up, gate, down], .. } in &mut self.blocks {
-            [q, k, v, out, up, gate, down].into_iter().try_for_each(|linear| linear.pack(dtype))?;
-        }
-        Ok(())
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
     /// Returns the type of the packed weights, or `None` if the weights are not packed.
@@ -138,6 +146,12 @@ impl ModernBertConfig {
 }
 
 impl Block {
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        let Block { projections: [q, k, v], out, mlp: [up, gate, down], .. } = self;
+        [q, k, v, out, up, gate, down].into_iter().try_for_each(|linear| linear.pack(dtype))
+    }
+
     fn new(config: &ModernBertConfig, layer: usize, vb: &VarBuilder<'_>) -> Result<Self> {
         let ModernBertConfig { hidden, intermediate, biases, .. } = *config;
         let joined = Linear::load(hidden, 3 * hidden, biases.attention, &vb.pp("attn.Wqkv"))?;

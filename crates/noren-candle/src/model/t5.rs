@@ -1,5 +1,6 @@
 //! [`T5`]: an encoder and a decoder with relative position biases.
 
+use super::Packing;
 use super::batch::Batch;
 use super::parts::{FeedForward, embed};
 use super::pass::Pass;
@@ -156,33 +157,38 @@ impl T5 {
     /// # Errors
     /// Returns an error if a tensor in `vb` is missing or has another shape.
     pub fn new(config: &T5Config, vb: &VarBuilder<'_>) -> Result<Self> {
+        Self::build(config, vb, None)
+    }
+
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    pub(crate) fn build(config: &T5Config, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let shared = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"];
         let name = shared.into_iter().find(|name| vb.contains_tensor(&format!("{name}.weight"))).unwrap_or(shared[0]);
         let normal = Init::Randn { mean: 0.0, stdev: 1.0 };
         let embeddings = vb.pp(name).get_with_hints((config.vocab, config.hidden), "weight", normal)?;
-        let head = match config.tied {
+        let all = packing.filter(|packing| packing.all);
+        let mut head = match config.tied {
             true => Linear::new(embeddings.clone(), None),
             false => Linear::load(config.hidden, config.vocab, false, &vb.pp("lm_head"))?,
         };
+        if let Some(Packing { dtype, .. }) = all {
+            head.pack(dtype)?;
+        }
         Ok(T5 {
             declared: T5Config::masks(),
-            encoder: T5Stack::new(config, config.layers[0], false, &vb.pp("encoder"))?,
-            decoder: T5Stack::new(config, config.layers[1], true, &vb.pp("decoder"))?,
+            encoder: T5Stack::new(config, config.layers[0], false, &vb.pp("encoder"), packing)?,
+            decoder: T5Stack::new(config, config.layers[1], true, &vb.pp("decoder"), all)?,
             embeddings,
             head,
             config: config.clone(),
         })
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]): of the encoder, and if `decoder` is true also of the
-    /// decoder and the head.
-    pub(crate) fn pack(&mut self, dtype: Dtype, decoder: bool) -> Result<()> {
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         self.encoder.pack(dtype)?;
-        if decoder {
-            self.decoder.pack(dtype)?;
-            self.head.pack(dtype)?;
-        }
-        Ok(())
+        self.decoder.pack(dtype)?;
+        self.head.pack(dtype)
     }
 
     /// Returns the type of the packed weights, or `None` if the weights are not packed.
@@ -228,8 +234,24 @@ impl T5 {
     }
 }
 
+impl Block {
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        for Part { projections: [q, k, v], out, .. } in [&mut self.attention].into_iter().chain(&mut self.cross) {
+            [q, k, v, out].into_iter().try_for_each(|linear| linear.pack(dtype))?;
+        }
+        self.feedforward.pack(dtype)
+    }
+}
+
 impl T5Stack {
-    fn new(config: &T5Config, layers: usize, decodes: bool, vb: &VarBuilder<'_>) -> Result<Self> {
+    fn new(
+        config: &T5Config,
+        layers: usize,
+        decodes: bool,
+        vb: &VarBuilder<'_>,
+        packing: Option<Packing>,
+    ) -> Result<Self> {
         let T5Config { hidden, intermediate, heads, head_dim, eps, activation, .. } = *config;
         let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Rms, hidden, eps, &vb);
         let part = |vb: VarBuilder<'_>, name: &str| -> Result<Part> {
@@ -252,7 +274,11 @@ impl T5Stack {
             };
             let cross = decodes.then(|| part(layer.pp(1), "EncDecAttention")).transpose()?;
             let attention = part(layer.pp(0), "SelfAttention")?;
-            Ok(Block { attention, cross, feedforward, feedforward_norm: norm(last.pp("layer_norm"))? })
+            let mut block = Block { attention, cross, feedforward, feedforward_norm: norm(last.pp("layer_norm"))? };
+            if let Some(Packing { dtype, .. }) = packing {
+                block.pack(dtype)?;
+            }
+            Ok(block)
         };
         let first = vb.pp("block.0.layer.0.SelfAttention.relative_attention_bias");
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
@@ -265,13 +291,7 @@ impl T5Stack {
 
     /// Packs the weights of the linear layers ([`Linear::pack`]).
     fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        for Block { attention, cross, feedforward, .. } in &mut self.blocks {
-            for Part { projections: [q, k, v], out, .. } in [attention].into_iter().chain(cross) {
-                [q, k, v, out].into_iter().try_for_each(|linear| linear.pack(dtype))?;
-            }
-            feedforward.pack(dtype)?;
-        }
-        Ok(())
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
     fn forward(

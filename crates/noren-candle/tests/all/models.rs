@@ -210,11 +210,67 @@ fn texts_and_files_that_do_not_fit_are_refused() {
     assert_eq!(error, "nowhere/at/all: there is no such folder: give a folder with config.json and model.safetensors");
 }
 
+/// Weights that are packed while the files are read, and weights that are packed afterwards, give the same bits. Checkpoints in
+/// `bf16`, `f16` and `f64`, and in several files, give the numbers of the checkpoint in `f32` with the same values.
+#[test]
+fn models_that_are_packed_while_they_are_read() {
+    let bits = |case: &Case| -> Vec<(&str, Vec<u32>)> {
+        let found = case.forward(&case.batch(), case.decoder().as_ref());
+        let mut found: Vec<_> = found
+            .into_iter()
+            .map(|(name, tensor)| {
+                let values = tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+                (name, values.into_iter().map(f32::to_bits).collect())
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    let temporary = std::env::temp_dir().join(format!("noren-read-{}", std::process::id()));
+    for name in ["bert", "gemma2", "gpt2", "gpt_oss", "llama", "t5"] {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let mut packed = case(name, Some(dtype));
+            let expected = bits(&packed);
+            packed.model = Model::load_packed(folder(name), dtype).unwrap();
+            assert_eq!(packed.model.packed_dtype(), Some(dtype), "{name}");
+            assert!(bits(&packed) == expected, "{name}, {dtype}");
+        }
+        let tensors = candle_core::safetensors::load(folder(name).join("model.safetensors"), &Device::Cpu).unwrap();
+        for dtype in [DType::F64, DType::F16, DType::BF16] {
+            std::fs::create_dir_all(&temporary).unwrap();
+            std::fs::copy(folder(name).join("config.json"), temporary.join("config.json")).unwrap();
+            let narrow: HashMap<_, _> =
+                tensors.iter().map(|(name, tensor)| (name.clone(), tensor.to_dtype(dtype).unwrap())).collect();
+            let file = temporary.join("model.safetensors");
+            candle_core::safetensors::save(&narrow, &file).unwrap();
+            let mut read = case(name, None);
+            read.model = Model::load(&temporary).unwrap();
+            let found = bits(&read);
+            let wide: HashMap<_, _> =
+                narrow.iter().map(|(name, tensor)| (name.clone(), tensor.to_dtype(DType::F32).unwrap())).collect();
+            let (first, second): (HashMap<_, _>, HashMap<_, _>) =
+                wide.into_iter().partition(|(name, _)| name.len() % 2 == 0);
+            std::fs::remove_file(&file).unwrap();
+            let mut map = serde_json::Map::new();
+            for (part, tensors) in [("a.safetensors", &first), ("b.safetensors", &second)] {
+                candle_core::safetensors::save(tensors, temporary.join(part)).unwrap();
+                map.extend(tensors.keys().map(|name| (name.clone(), part.into())));
+            }
+            let index = serde_json::json!({ "weight_map": map });
+            std::fs::write(temporary.join("model.safetensors.index.json"), index.to_string()).unwrap();
+            read.model = Model::load(&temporary).unwrap();
+            assert!(bits(&read) == found, "{name}, {dtype:?}");
+            std::fs::remove_dir_all(&temporary).unwrap();
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_packed_is_refused() {
     let message = |mut model: Model, dtype: Dtype| model.pack(dtype).unwrap_err().to_string();
     let load = || Model::load(folder("llama")).unwrap();
     assert!(message(load(), Dtype::F16).contains("f16"));
+    assert!(Model::load_packed(folder("llama"), Dtype::F16).unwrap_err().to_string().contains("f16"));
     let mut packed = load();
     packed.pack(Dtype::F32).unwrap();
     packed.pack(Dtype::F32).unwrap();

@@ -53,7 +53,5 @@ pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
 /// error has a hint about the expected files.
 pub(crate) fn load_packed(given: &Path, dtype: WeightType) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    let mut model = Model::load(hub::folder(given, &[])?).map_err(|error| Failure::from(error).hint(hint))?;
-    model.pack(dtype.into())?;
-    Ok(model)
+    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| Failure::from(error).hint(hint))
 }

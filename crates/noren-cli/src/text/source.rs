@@ -23,13 +23,15 @@ pub(crate) struct Source {
     pub(crate) tokenizer: Box<dyn Tokenizer>,
 }
 
-/// Loads a model. `given` is a folder or a name on the Hugging Face hub; `None` selects the embedded model.
+/// Loads a model. `given` is a folder or a name on the Hugging Face hub; `None` selects the embedded model. The weights of
+/// linear layers are packed, as in `noren generate` and `noren embed`: what is shown about a model then holds for the
+/// results of those commands.
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
     let folder = &hub::folder(given, &["tokenizer.json"])?;
     let hint =
         "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
-    let model = with_note("loading the model ...", || packed(Model::load(folder)?));
+    let model = with_note("loading the model ...", || Model::load_packed(folder, Dtype::F32));
     let model = model.map_err(|error| Failure::from(error).hint(hint))?;
     let tokenizer = load_tokenizer(folder);
     let tokenizer = tokenizer.map_err(|error| Failure::from(error).hint(hint))?;
@@ -43,19 +45,13 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     Ok(Source { name: given.display().to_string(), model, tokenizer: Box::new(tokenizer) })
 }
 
-/// Packs the weights of the linear layers, as `noren generate` and `noren embed` do: what this command shows about a
-/// model then holds for the results of those commands.
-fn packed(mut model: Model) -> noren_candle::Result<Model> {
-    model.pack(Dtype::F32)?;
-    Ok(model)
-}
-
 fn embedded() -> Result<Source> {
     let damaged = |problem: String| Failure::new(format!("the embedded model is damaged: {problem}"));
     let config = serde_json::from_str(CONFIG).map_err(|e| damaged(e.to_string()))?;
     let weights = VarBuilder::from_slice_safetensors(WEIGHTS, DType::F32, &Device::Cpu);
     let weights = weights.map_err(|e| damaged(e.to_string()))?;
-    let model = packed(Model::new(&Config::read(&config)?, &weights)?)?;
+    let mut model = Model::new(&Config::read(&config)?, &weights)?;
+    model.pack(Dtype::F32)?;
     // This tokenizer has the tokens of `ByteTokenizer`, and also recognises `<mask>` in a text.
     let tokenizer = Box::new(HfTokenizer::from_bytes(ByteTokenizer.to_json().as_bytes())?);
     Ok(Source { name: "the small model in this program".into(), model, tokenizer })

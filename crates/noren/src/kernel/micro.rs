@@ -226,7 +226,18 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
                 P,
                 weights.len(),
                 vectors,
-                value_tile(s, first, weights, words.start, words.end, values, v_width, &mut acc[column..], width, ahead)
+                value_tile(
+                    s,
+                    first,
+                    weights,
+                    words.start,
+                    words.end,
+                    values,
+                    v_width,
+                    &mut acc[column..],
+                    width,
+                    ahead
+                )
             );
             column += vectors;
         }

@@ -441,7 +441,18 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                         let mut nothing = Ahead::nothing();
                         let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
                         let (rows, columns) = (tile.len(), 0..width);
-                        micro::accumulate::<S, P>(s, first, rows, weights, keys, block.values, v_width, columns, acc, ahead);
+                        micro::accumulate::<S, P>(
+                            s,
+                            first,
+                            rows,
+                            weights,
+                            keys,
+                            block.values,
+                            v_width,
+                            columns,
+                            acc,
+                            ahead,
+                        );
                     }
                 }
                 continue;
