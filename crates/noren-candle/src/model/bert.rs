@@ -1,11 +1,10 @@
 //! [`Bert`]: an encoder with learned positions: BERT, RoBERTa and DistilBERT.
 
-use super::Packing;
 use super::batch::{Batch, rows_tensor};
 use super::bert_config::{BertConfig, BertFamily};
 use super::bert_head::BertHead;
 use super::decoder::rows_at;
-use super::parts::embed;
+use super::parts::{Packing, embed};
 use super::pass::Pass;
 use crate::attention::Options;
 use crate::error::Result;
@@ -101,7 +100,7 @@ impl Bert {
         Self::build(config, vb, None)
     }
 
-    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &BertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let names = config.family.outer();

@@ -1,10 +1,9 @@
 //! [`Decoder`]: one type for GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, and gpt-oss.
 
-use super::Packing;
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder_config::{DecoderConfig, Names};
-use super::parts::{Attention, FeedForward, embed};
+use super::parts::{Attention, FeedForward, Packing, embed};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::error::{Error, Result};
@@ -98,7 +97,7 @@ impl Decoder {
         Self::build(config, vb, None)
     }
 
-    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &DecoderConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);

@@ -1,5 +1,5 @@
-//! [`Files`]: the tensors in the files of a checkpoint. A tensor is read when a model asks for it. A weight that is packed
-//! at once therefore does not stay in memory as a tensor.
+//! [`Files`]: the tensors in the files of a checkpoint. A tensor is read when a model takes it. A weight that is packed at
+//! once therefore does not stay in memory as a tensor.
 
 use super::raw::read_object;
 use crate::error::{Error, Result};

@@ -105,7 +105,7 @@ impl Model {
         Self::read(folder.as_ref(), DType::F32, Some(Packing { dtype, all: true }))
     }
 
-    /// Loads the checkpoint in `folder`, with parameters of type `dtype`. Packs weights as `packing` says; `None`: not.
+    /// Loads the checkpoint in `folder`, with parameters of type `dtype`. Packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn read(folder: &Path, dtype: DType, packing: Option<Packing>) -> Result<Self> {
         let config = Config::load(folder)?;
         let files = Arc::new(Files::open(folder)?);
@@ -129,7 +129,7 @@ impl Model {
         Self::build(config, vb, None)
     }
 
-    /// Makes a model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    /// Makes a model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     fn build(config: &Config, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         Ok(match config {
             Config::Decoder(config) => Model::Decoder(Decoder::build(config, vb, packing)?),

@@ -53,16 +53,8 @@ pub use pass::{Call, Record, Trace};
 pub use rope::{Rope, RopeScaling};
 pub use t5::{T5, T5Config};
 
-/// The packing of the weights of linear layers while a model is made.
-#[derive(Clone, Copy)]
-pub(crate) struct Packing {
-    /// The type of the packed weights.
-    pub(crate) dtype: Dtype,
-    /// Whether all weights are packed, or only those that [`Model::encode`] needs.
-    pub(crate) all: bool,
-}
-
 pub(crate) use decoder::rows_at;
+pub(crate) use parts::Packing;
 pub(crate) use pass::{Pass, Planner};
 
 use crate::error::{Error, Result};

@@ -1,12 +1,11 @@
 //! [`ModernBert`]: an encoder with rotary positions, windows in most layers, norms before attention and feed-forward
 //! parts, and gated feed-forward parts (Warner et al. 2024).
 
-use super::Packing;
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder::{mean_at, rows_at};
 use super::modernbert_config::{ClassifierPooling, ModernBertConfig};
-use super::parts::embed;
+use super::parts::{Packing, embed};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::attention::Options;
@@ -61,7 +60,7 @@ impl ModernBert {
         Self::build(config, vb, None)
     }
 
-    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &ModernBertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let (hidden, vocab) = (config.hidden, config.vocab);
         // Some checkpoints hold the model without its head, and then its names have no prefix.

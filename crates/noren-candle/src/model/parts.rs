@@ -12,6 +12,15 @@ use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 use noren::Dtype;
 
+/// The packing of the weights of linear layers while a model is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Packing {
+    /// The type of the packed weights.
+    pub(crate) dtype: Dtype,
+    /// Whether all weights are packed, or only those that [`Model::encode`](super::Model::encode) needs.
+    pub(crate) all: bool,
+}
+
 /// Returns the row of `table` for each token id. `ids` is `[batch, length]`, and the result `[batch, length, width]`.
 pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     let (batch, len) = ids.dims2()?;

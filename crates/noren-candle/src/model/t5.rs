@@ -1,8 +1,7 @@
 //! [`T5`]: an encoder and a decoder with relative position biases.
 
-use super::Packing;
 use super::batch::Batch;
-use super::parts::{FeedForward, embed};
+use super::parts::{FeedForward, Packing, embed};
 use super::pass::Pass;
 use super::raw::Raw;
 use crate::attention::{Bias, Options};
@@ -160,7 +159,7 @@ impl T5 {
         Self::build(config, vb, None)
     }
 
-    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` says; `None`: not.
+    /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &T5Config, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let shared = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"];
         let name = shared.into_iter().find(|name| vb.contains_tensor(&format!("{name}.weight"))).unwrap_or(shared[0]);
