@@ -95,7 +95,11 @@ impl<S: Simd, P: Product> Kernel<S> for Scores<'_, S, P> {
         let mut group = 0;
         while group < groups {
             let vectors = tile_vectors::<S>(groups - group);
-            by_tile!(S, P, rows, vectors, score_tile(s, q, &k[group * words..], words, &mut scores[group..]));
+            let k = &k[group * words..];
+            for from in (0..rows).step_by(S::ROWS) {
+                let (q, scores) = (&q[from * words..], &mut scores[from * (WIDE / S::LANES) + group..]);
+                by_tile!(S, P, S::ROWS.min(rows - from), vectors, score_tile(s, q, k, words, scores));
+            }
             group += vectors;
         }
     }
@@ -221,24 +225,16 @@ impl<S: Simd, P: Product> Kernel<S> for Accumulate<'_, S, P> {
         while column < columns.end {
             let vectors = tile_vectors::<S>(columns.end - column);
             let values = &values[column * S::LANES..];
-            by_tile!(
-                S,
-                P,
-                weights.len(),
-                vectors,
-                value_tile(
-                    s,
-                    first,
-                    weights,
-                    words.start,
-                    words.end,
-                    values,
-                    v_width,
-                    &mut acc[column..],
-                    width,
-                    ahead
-                )
-            );
+            for (i, weights) in weights.chunks(S::ROWS).enumerate() {
+                let acc = &mut acc[i * S::ROWS * width + column..];
+                by_tile!(
+                    S,
+                    P,
+                    weights.len(),
+                    vectors,
+                    value_tile(s, first, weights, words.start, words.end, values, v_width, acc, width, ahead)
+                );
+            }
             column += vectors;
         }
     }

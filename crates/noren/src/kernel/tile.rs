@@ -290,7 +290,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let (words, v_width) = (self.source.words(), self.source.v_width());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
-        let tiles = rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS));
+        // Without hidden cells, all rows are one tile: each register tile of keys, and then of values, is used by all rows
+        // while it is in the first-level cache.
+        let step = if masked || block.far.is_some() { S::ROWS } else { PHASE };
+        let tiles = rows.clone().step_by(step).map(|from| from..rows.end.min(from + step));
         // The keys that at least one row of a register tile reads. The other keys of the block are left out.
         let mut needed = [const { 0..0 }; PHASE];
         needed.fill(0..groups * group::<S, P>());
@@ -326,11 +329,21 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         for (tile, keys) in tiles {
             let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
             let acc = &mut scratch.acc[tile.start * width..];
-            let first = !std::mem::replace(&mut scratch.begun[tile.start / S::ROWS], true);
+            let begun = &mut scratch.begun[tile.start / S::ROWS..tile.end.div_ceil(S::ROWS)];
+            let mut first = !begun.contains(&true);
+            if !first && begun.contains(&false) {
+                for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::ROWS * width)) {
+                    if !begun {
+                        acc.fill(s.splat(0.0));
+                    }
+                }
+            }
+            begun.fill(true);
             let far = block.far.filter(|_| tile.start == 0);
             let allowed = masked && block.non_finite;
             if first && (far.is_some() || allowed) {
                 acc[..tile.len() * width].fill(s.splat(0.0));
+                first = false;
             }
             if !allowed {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
