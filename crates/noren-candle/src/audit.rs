@@ -78,6 +78,9 @@ pub struct Check {
 pub struct Report {
     /// The number type of the outputs, such as `f32`.
     pub dtype: String,
+    /// The number type of the packed weights; `None` if the weights are not packed, or if the tested function is not a
+    /// model of this crate.
+    pub weights: Option<String>,
     /// Number of tokens of the tested texts.
     pub length: usize,
     /// The checks with their results.
@@ -93,6 +96,12 @@ impl Report {
         with(Verdict::Pass) && !with(Verdict::Fail) && !with(Verdict::Inconclusive)
     }
 
+    /// Returns a sentence about the number types and the length of the texts.
+    pub fn conditions(&self) -> String {
+        let weights = self.weights.as_ref().map(|weights| format!(" with packed weights of {weights}"));
+        format!("the model ran in {}{} over texts of {} tokens", self.dtype, weights.unwrap_or_default(), self.length)
+    }
+
     /// Returns the names of the checks that failed.
     pub fn failures(&self) -> Vec<&'static str> {
         self.checks.iter().filter(|check| check.verdict == Verdict::Fail).map(|check| check.name).collect()
@@ -101,7 +110,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "the model ran in {} over texts of {} tokens", self.dtype, self.length)?;
+        writeln!(f, "{}", self.conditions())?;
         for Check { title, verdict, says, place, .. } in &self.checks {
             let mark = match verdict {
                 Verdict::Fail => "FAIL",
@@ -144,7 +153,8 @@ pub fn audit(subject: &Subject<'_>, length: Option<usize>) -> Result<Report> {
         ..Scope::default()
     };
     let dtype = format!("{:?}", lab.dtype).to_lowercase();
-    Ok(Report { dtype, length: lab.length, not_tested: scope.not_tested(), checks })
+    let weights = subject.weights.map(|(dtype, _)| dtype.to_string());
+    Ok(Report { dtype, weights, length: lab.length, not_tested: scope.not_tested(), checks })
 }
 
 /// Returns the worst verdict of several trials (comparisons of two calls of the model), and the observation of the

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.probing import CallAdapter, Signature, Verdict, command, table
+from noren.probing import CallAdapter, Entry, Report, Signature, Verdict, command, table
 
 torch = pytest.importorskip("torch")
 
@@ -303,13 +303,28 @@ def test_a_target_that_ends_the_process(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
     assert command.main(["test_probe:abort", "torch:nothing"]) == 2
     assert "the target torch:nothing is unknown" in capsys.readouterr().err
-    status = command.main(["test_probe:abort", "onnxruntime", "--format", "json"])
-    aborted, other = json.loads(capsys.readouterr().out)
-    # Without ONNX Runtime, nothing is known about a named target.
-    assert status == (0 if any(entry["verdict"] == "applied" for entry in other["entries"]) else 3)
-    entries = aborted["entries"]
+    assert command.main(["test_probe:abort", "onnxruntime", "--format", "json"]) == 3
+    entries = json.loads(capsys.readouterr().out)[0]["entries"]
     assert entries[0]["verdict"] == "applied" and entries[-1]["verdict"] == "not established"
     assert entries[-1]["detail"].startswith("the process of the probe crashed with status -6 after the question 'grouped heads: 4 query heads")
+
+
+def test_the_exit_status(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    right, none = Entry("attention", "", "float32", Verdict.APPLIED), Entry("attention", "", "float32", Verdict.NOT_ESTABLISHED)
+    crashed, fault = Entry("further questions", "", "float32", Verdict.NOT_ESTABLISHED), Entry("window", "", "float32", Verdict.IGNORED)
+    found = {"a": (right,), "b": (none,), "c": (right, crashed), "d": (right, fault)}
+
+    def probed(target: str, dtypes: Any, given: Any) -> Report:
+        return Report(target, found[target], {}, "cpu", 0, ("float32",), (), 1, 0.0)
+
+    monkeypatch.setattr(command, "_probed", probed)
+    monkeypatch.setattr(command, "_in_process", probed)
+    for targets, status in [("a", 0), ("b", 3), ("c", 3), ("d", 1), ("ab", 3), ("bd", 1), ("aa", 0)]:
+        assert command.main(list(targets)) == status, targets
+    for targets, status in [("ab", 0), ("bb", 3), ("bd", 1), ("cb", 3)]:
+        monkeypatch.setattr(command, "TARGETS", tuple(targets))
+        assert command.main(["--all"]) == status, targets
+    capsys.readouterr()
 
 
 def test_a_function_without_declared_parameters_takes_no_features() -> None:

@@ -190,11 +190,11 @@ impl<'a> Lab<'a> {
         rounding(f64::from(epsilon(self.dtype)) / 2.0, layers, width) as f32
     }
 
-    /// Returns the type to which the model rounds numbers, or `None` if the model computes in `f32`. In a narrower type,
-    /// rounding can remove the influence of a token on an output.
+    /// Returns the type to which the model rounds states of tokens, or `None` if it computes all states in `f32`. Rounding to
+    /// a narrower type can remove the influence of a token on an output.
     pub(super) fn narrow(&self) -> Option<&'static str> {
         match (self.dtype, self.subject.weights) {
-            (DType::BF16, _) | (DType::F32, Some(Dtype::Bf16)) => Some("bf16"),
+            (DType::BF16, _) | (DType::F32, Some((Dtype::Bf16, true))) => Some("bf16"),
             (DType::F16, _) => Some("f16"),
             _ => None,
         }

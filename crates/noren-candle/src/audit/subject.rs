@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Head, Model, Output, Trace};
 use candle_core::Tensor;
-use noren::Dtype;
+use noren::{Dtype, Isa};
 
 /// A function that runs the tested model. Arguments: the tokens of the encoder, or of the only stack of a model; the
 /// tokens of the decoder, if the model has both; and a [`Trace`] in which the model records each attention. Returns
@@ -21,8 +21,9 @@ pub struct Subject<'a> {
     pub(super) masks: Vec<Declared>,
     pub(super) vocab: usize,
     pub(super) positions: Option<usize>,
-    /// The type of packed weights, `None` if weights are not packed.
-    pub(super) weights: Option<Dtype>,
+    /// The type of the packed weights, and whether products with them round their inputs to this type. `None` if the
+    /// weights are not packed or not known.
+    pub(super) weights: Option<(Dtype, bool)>,
     pub(super) run: Run<'a>,
     pub(super) steps: Option<Steps<'a>>,
 }
@@ -44,7 +45,7 @@ impl<'a> Subject<'a> {
             masks: model.masks(),
             vocab: model.vocab(),
             positions: model.positions(),
-            weights: model.packed_dtype(),
+            weights: model.packed_weight().map(|weight| (weight.dtype(), weight.isa() == Isa::Avx512Bf16)),
             run: Box::new(|batch, decoder, trace| {
                 let Output { logits, last_hidden_state, .. } =
                     model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;

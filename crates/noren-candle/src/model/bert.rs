@@ -13,6 +13,7 @@ use crate::nn::{Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
+use noren::linear::Weight;
 use noren::{Dtype, Spec};
 
 /// A BERT, RoBERTa or DistilBERT.
@@ -161,9 +162,9 @@ impl Bert {
         self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed.
-    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
-        self.blocks.first()?.out.packed_dtype()
+    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_weight(&self) -> Option<&Weight> {
+        self.blocks.first()?.out.packed_weight()
     }
 
     /// Returns the sum of the embeddings of tokens, segments and positions, `[batch, length, hidden]`.

@@ -11,6 +11,7 @@ use crate::nn::{Linear, Mode, Norm};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
+use noren::linear::Weight;
 use noren::{Dtype, Spec};
 
 /// A decoder: a causal language model, or a classifier whose tokens read only earlier tokens.
@@ -168,9 +169,9 @@ impl Decoder {
         }
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed.
-    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
-        self.blocks.first()?.attention.packed_dtype()
+    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_weight(&self) -> Option<&Weight> {
+        self.blocks.first()?.attention.packed_weight()
     }
 
     /// Returns the configuration.

@@ -7,6 +7,7 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::Init;
 use candle_nn::var_builder::SimpleBackend;
 use half::{bf16, f16};
+use noren::noren_mask::text::first_line;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::{BTreeMap, HashMap};
@@ -16,17 +17,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of bytes of a file's header. The crate safetensors has the same limit.
-const MOST_OF_A_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// The number of bytes that are read and converted in one step, a multiple of the size of every number type.
 const STEP: usize = 1 << 20;
 
 /// The files of a checkpoint, and the places of the tensors in them.
 pub(super) struct Files {
-    files: Vec<(PathBuf, Mutex<File>)>,
+    paths: Vec<PathBuf>,
+    /// The file from which the last tensor was read, with its index in `paths`.
+    open: Mutex<Option<(usize, File)>>,
     /// The place of each tensor by the current name of the parameter.
     places: HashMap<String, Place>,
-    /// The first error of a tensor that could not be read. The tensor library has no error that could hold it.
+    /// The first error of a tensor that could not be read. An error that went through the tensor library cannot be
+    /// converted back.
     problem: Mutex<Option<Error>>,
 }
 
@@ -45,10 +49,9 @@ impl Files {
     /// Opens the files of the checkpoint in `folder`, and reads their headers. Tensors of integers are not parameters and
     /// are left out: masks and positions in some checkpoints are computed instead.
     pub(super) fn open(folder: &Path) -> Result<Self> {
-        let (mut files, mut places) = (Vec::new(), HashMap::new());
+        let (mut paths, mut places) = (Vec::new(), HashMap::<String, Place>::new());
         for (path, wanted) in names(folder)? {
-            let mut file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
-            let (first, header) = read_header(&path, &mut file)?;
+            let (first, header) = read_header(&path)?;
             let mut tensors = header.tensors();
             if let Some(missing) = wanted.iter().flatten().find(|name| !tensors.contains_key(*name)) {
                 let problem = format!(
@@ -62,23 +65,28 @@ impl Files {
             for (name, info) in tensors {
                 if matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
                     let start = first + info.data_offsets.0 as u64;
-                    let place = Place { file: files.len(), start, name: name.clone(), info: info.clone() };
-                    places.insert(current_name(&name), place);
+                    let place = Place { file: paths.len(), start, name: name.clone(), info: info.clone() };
+                    if let Some(other) = places.insert(current_name(&name), place) {
+                        let mut both = [other.name, name];
+                        both.sort();
+                        let problem = format!("the tensors {both:?} are the same parameter: keep one of them");
+                        return Err(Error::file(&path, problem));
+                    }
                 }
             }
-            files.push((path, Mutex::new(file)));
+            paths.push(path);
         }
-        Ok(Files { files, places, problem: Mutex::new(None) })
+        Ok(Files { paths, open: Mutex::new(None), places, problem: Mutex::new(None) })
     }
 
-    /// Returns the first error of a tensor that could not be read.
-    pub(super) fn problem(&self) -> Option<Error> {
+    /// Removes the first error of a tensor that could not be read, and returns it.
+    pub(super) fn take_problem(&self) -> Option<Error> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Reads the tensor at `place`, and converts it to `dtype`.
     fn read(&self, place: &Place, dtype: DType) -> Result<Tensor> {
-        let (path, file) = &self.files[place.file];
+        let path = &self.paths[place.file];
         let cannot = |problem: String| Error::file(path, format!("tensor {:?} cannot be read: {problem}", place.name));
         let TensorInfo { dtype: from, shape, .. } = &place.info;
         let count = shape.iter().product::<usize>();
@@ -86,7 +94,11 @@ impl Files {
         values.try_reserve_exact(count).map_err(|_| cannot(format!("there is no memory for {count} numbers")))?;
         let size = from.bitsize() / 8;
         let mut bytes = vec![0; STEP.min(count * size)];
-        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = match open.take_if(|(file, _)| *file == place.file) {
+            Some((_, file)) => file,
+            None => File::open(path).map_err(|error| unreadable(path, &error))?,
+        };
         file.seek(SeekFrom::Start(place.start)).map_err(|error| unreadable(path, &error))?;
         while values.len() < count {
             let bytes = &mut bytes[..STEP.min((count - values.len()) * size)];
@@ -105,7 +117,9 @@ impl Files {
                 _ => values.extend(bytes.as_chunks().0.iter().map(|x| bf16::from_le_bytes(*x).to_f32())),
             }
         }
-        Ok(Tensor::from_vec(values, shape.as_slice(), &Device::Cpu)?.to_dtype(dtype)?)
+        *open = Some((place.file, file));
+        let tensor = Tensor::from_vec(values, shape.as_slice(), &Device::Cpu).and_then(|tensor| tensor.to_dtype(dtype));
+        tensor.map_err(|error| cannot(first_line(&error.to_string()).to_owned()))
     }
 }
 
@@ -144,30 +158,40 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     Error::file(path, format!("the file cannot be read: {error}"))
 }
 
-/// Reads the header of a safetensors file. Returns the index of the first byte after the header, and the header.
-fn read_header(path: &Path, file: &mut File) -> Result<(u64, Metadata)> {
+/// Reads the header of the safetensors file at `path`. Returns the index of the first byte after the header, and the header.
+fn read_header(path: &Path) -> Result<(u64, Metadata)> {
     let invalid =
         |problem: String| Error::file(path, format!("the file is truncated or not a safetensors file: {problem}"));
-    let all = file.metadata().map_err(|error| unreadable(path, &error))?.len();
+    let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    if !kind.is_file() {
+        return Err(Error::file(path, "this is not a file: give a safetensors file"));
+    }
+    let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let all = kind.len();
+    let Some(after_length) = all.checked_sub(8) else {
+        return Err(invalid(format!("it has {all} bytes")));
+    };
     let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(|_| invalid(format!("it has {all} bytes")))?;
+    file.read_exact(&mut length).map_err(|error| unreadable(path, &error))?;
     let length = u64::from_le_bytes(length);
-    if length > MOST_OF_A_HEADER || length > all - 8 {
-        return Err(invalid(format!("it has {all} bytes, and its header should have {length}")));
+    if length > after_length.min(MAX_HEADER_BYTES) {
+        return Err(invalid(format!(
+            "its header should have {length} bytes; the file has {all}, and a header at most {MAX_HEADER_BYTES}"
+        )));
     }
     let mut header = vec![0; length as usize];
     file.read_exact(&mut header).map_err(|error| unreadable(path, &error))?;
     let header: Metadata =
         serde_json::from_slice(&header).map_err(|error| invalid(format!("its header is invalid: {error}")))?;
     let end = header.tensors().values().map(|info| info.data_offsets.1 as u64).max().unwrap_or(0);
-    match all - 8 - length {
+    match after_length - length {
         given if given == end => Ok((8 + length, header)),
         given => Err(invalid(format!("its tensors should have {end} bytes, and there are {given}"))),
     }
 }
 
-/// Returns the index and the value of the first number that is NaN or infinite. `bytes` are the numbers of a tensor of
-/// type `dtype`. All bits of the exponent of such a number are set.
+/// Returns the index and the value of the first number that is NaN or infinite, or too large for `f32`. `bytes` are the
+/// numbers of a tensor of type `dtype`. All bits of the exponent of a 16-bit number that is NaN or infinite are set.
 fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     let sixteen = |mask: u16| {
         let values = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
@@ -176,7 +200,7 @@ fn first_non_finite(dtype: Dtype, bytes: &[u8]) -> Option<(usize, f64)> {
     match dtype {
         Dtype::F64 => {
             let mut values = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).enumerate();
-            values.find(|(_, x)| !x.is_finite())
+            values.find(|(_, x)| !(*x as f32).is_finite())
         }
         Dtype::F32 => {
             let mut values = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).enumerate();
@@ -233,4 +257,46 @@ fn names(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
         (folder.join(file), Some(names))
     });
     Ok(with_names.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::tensor::TensorView;
+
+    /// Writes a file with one tensor, reads it, and returns the numbers or the error.
+    fn through_a_file(dtype: Dtype, bytes: &[u8], count: usize) -> Result<Vec<f32>> {
+        let folder = std::env::temp_dir().join(format!("noren-files-{}-{dtype:?}-{}", std::process::id(), bytes.len()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let view = TensorView::new(dtype, vec![count], bytes).unwrap();
+        safetensors::serialize_to_file([("first.weight", view)], None, &folder.join("model.safetensors")).unwrap();
+        let files = Files::open(&folder).unwrap();
+        let read = files.read(&files.places["first.weight"], DType::F32);
+        std::fs::remove_dir_all(&folder).unwrap();
+        Ok(read?.to_vec1()?)
+    }
+
+    #[test]
+    fn tensors_of_several_steps_are_read_whole() {
+        let count = STEP + 1234;
+        let number = |i: usize| ((i * 7919) % 255) as f32 - 127.0;
+        let expected: Vec<f32> = (0..count).map(number).collect();
+        let bytes = |dtype: Dtype, last: f32| -> Vec<u8> {
+            let numbers = (0..count).map(|i| if i + 1 == count { last } else { number(i) });
+            match dtype {
+                Dtype::F64 => numbers.flat_map(|x| f64::from(x).to_le_bytes()).collect(),
+                Dtype::F32 => numbers.flat_map(f32::to_le_bytes).collect(),
+                Dtype::F16 => numbers.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
+                _ => numbers.flat_map(|x| bf16::from_f32(x).to_le_bytes()).collect(),
+            }
+        };
+        for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16] {
+            let found = through_a_file(dtype, &bytes(dtype, number(count - 1)), count).unwrap();
+            assert!(found == expected, "{dtype:?}");
+            let error = through_a_file(dtype, &bytes(dtype, f32::NAN), count).unwrap_err().to_string();
+            assert!(error.contains(&format!("holds NaN at index {}", count - 1)), "{dtype:?}: {error}");
+        }
+        let large = through_a_file(Dtype::F64, &1e300f64.to_le_bytes(), 1).unwrap_err().to_string();
+        assert!(large.contains("at index 0"), "{large}");
+    }
 }

@@ -97,7 +97,14 @@ impl Model {
 
     /// Loads a checkpoint as [`load`](Self::load) does, and packs the weights of its linear layers as
     /// [`pack`](Self::pack) does. Weights are packed as soon as they are read, so that only the packed weights stay in
-    /// memory: a checkpoint in `bf16` that is packed in `bf16` takes the size of its files, and the embeddings in `f32`.
+    /// memory: a checkpoint in `bf16` that is packed in `bf16` needs the size of its files plus that of the embeddings in
+    /// `f32`.
+    ///
+    /// ```no_run
+    /// use noren_candle::model::Model;
+    /// let model = Model::load_packed("path/to/folder", noren::Dtype::Bf16)?;
+    /// # Ok::<(), noren_candle::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Returns the errors of [`load`](Self::load) and [`pack`](Self::pack).
@@ -110,7 +117,7 @@ impl Model {
         let config = Config::load(folder)?;
         let files = Arc::new(Files::open(folder)?);
         let vb = VarBuilder::from_backend(Box::new(Source(files.clone())), dtype, Device::Cpu);
-        Self::build(&config, &vb, packing).map_err(|error| match (files.problem(), error) {
+        Self::build(&config, &vb, packing).map_err(|error| match (files.take_problem(), error) {
             (Some(problem), _) => problem,
             (None, Error::Candle(error)) => {
                 let problem = format!("the weights do not fit config.json: {}", first_line(&error));

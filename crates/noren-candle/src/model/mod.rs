@@ -59,6 +59,7 @@ pub(crate) use pass::{Pass, Planner};
 
 use crate::error::{Error, Result};
 use candle_core::Tensor;
+use noren::linear::Weight;
 use noren::noren_mask::Spec;
 use noren::{Dtype, Mask, Shape};
 
@@ -209,13 +210,14 @@ impl Model {
         }
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed ([`pack`](Self::pack)).
-    pub fn packed_dtype(&self) -> Option<Dtype> {
+    /// Returns one of the packed weights, or `None` if the weights are not packed ([`pack`](Self::pack)). All packed weights
+    /// have the same type and the same processor path.
+    pub fn packed_weight(&self) -> Option<&Weight> {
         match self {
-            Model::Decoder(model) => model.packed_dtype(),
-            Model::Bert(model) => model.packed_dtype(),
-            Model::ModernBert(model) => model.packed_dtype(),
-            Model::T5(model) => model.packed_dtype(),
+            Model::Decoder(model) => model.packed_weight(),
+            Model::Bert(model) => model.packed_weight(),
+            Model::ModernBert(model) => model.packed_weight(),
+            Model::T5(model) => model.packed_weight(),
         }
     }
 

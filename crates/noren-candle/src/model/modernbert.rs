@@ -15,6 +15,7 @@ use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
+use noren::linear::Weight;
 use noren::{Dtype, Spec};
 
 /// A ModernBERT model.
@@ -96,9 +97,9 @@ impl ModernBert {
         self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed.
-    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
-        self.blocks.first()?.out.packed_dtype()
+    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_weight(&self) -> Option<&Weight> {
+        self.blocks.first()?.out.packed_weight()
     }
 
     /// Returns the hidden states after the last norm, `[batch, length, hidden]`.

@@ -11,6 +11,7 @@ use crate::stack::Stack;
 use candle_core::{D, DType, Tensor};
 use candle_nn::{Init, VarBuilder};
 use noren::Dtype;
+use noren::linear::Weight;
 
 /// The packing of the weights of linear layers while a model is made.
 #[derive(Clone, Copy)]
@@ -76,9 +77,9 @@ impl Attention {
         self.projections.iter_mut().chain([&mut self.out]).try_for_each(|linear| linear.pack(dtype))
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed.
-    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
-        self.out.packed_dtype()
+    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_weight(&self) -> Option<&Weight> {
+        self.out.packed_weight()
     }
 
     pub(crate) fn forward(

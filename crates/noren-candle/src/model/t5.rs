@@ -11,6 +11,7 @@ use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::{Device, Tensor};
 use candle_nn::{Init, VarBuilder};
+use noren::linear::Weight;
 use noren::noren_mask::{Score, Spec};
 use noren::{Dtype, atoms};
 
@@ -190,9 +191,9 @@ impl T5 {
         self.head.pack(dtype)
     }
 
-    /// Returns the type of the packed weights, or `None` if the weights are not packed.
-    pub(crate) fn packed_dtype(&self) -> Option<Dtype> {
-        self.encoder.blocks.first()?.attention.out.packed_dtype()
+    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    pub(crate) fn packed_weight(&self) -> Option<&Weight> {
+        self.encoder.blocks.first()?.attention.out.packed_weight()
     }
 
     /// Returns the configuration.

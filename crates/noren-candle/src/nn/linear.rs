@@ -124,11 +124,11 @@ impl Linear {
         }
     }
 
-    /// Returns the type of the packed weight, or `None` if the weight is not packed.
-    pub fn packed_dtype(&self) -> Option<Dtype> {
+    /// Returns the packed weight, or `None` if the weight is not packed.
+    pub fn packed_weight(&self) -> Option<&Weight> {
         match &self.weight {
             Stored::Tensor(_) => None,
-            Stored::Packed(packed) => Some(packed.dtype()),
+            Stored::Packed(packed) => Some(packed),
         }
     }
 

@@ -5,7 +5,6 @@ use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
-use noren::Dtype;
 use noren_candle::audit::{Check, Subject, Verdict as Found, audit};
 use std::path::PathBuf;
 
@@ -47,10 +46,7 @@ pub(crate) fn run(args: &AuditArgs, screen: &mut Screen) -> Result<Verdict> {
     let masks: Vec<String> =
         model.masks().iter().map(|declared| format!("{}: {}", declared.stack.name(), declared.spec)).collect();
     screen.line(paint(STRONG, masks.join("; ")))?;
-    let weights = Dtype::from(args.dtype);
-    let ran =
-        format!("the model ran in {} with weights of {weights} over texts of {} tokens", report.dtype, report.length);
-    screen.line(paint(DIM, ran))?;
+    screen.line(paint(DIM, report.conditions()))?;
     for Check { title, verdict, says, place, .. } in &report.checks {
         let (style, mark) = match verdict {
             Found::Fail => (BAD, "FAIL"),

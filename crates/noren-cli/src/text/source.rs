@@ -24,8 +24,8 @@ pub(crate) struct Source {
 }
 
 /// Loads a model. `given` is a folder or a name on the Hugging Face hub; `None` selects the embedded model. The weights of
-/// linear layers are packed, as in `noren generate` and `noren embed`: what is shown about a model then holds for the
-/// results of those commands.
+/// linear layers are packed in `f32`, as in `noren generate` and `noren embed` by default: what is shown about a model then
+/// holds for the results of those commands.
 pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let Some(given) = given else { return embedded() };
     let folder = &hub::folder(given, &["tokenizer.json"])?;

@@ -206,7 +206,10 @@ fn vectors_audits_and_masks_of_the_new_families() {
         for dtype in ["f32", "bf16"] {
             let output = noren(&["audit", "--model", &model(name), "--dtype", dtype]);
             let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && text.contains(&format!("with weights of {dtype}")), "{name}: {text}");
+            assert!(
+                output.status.success() && text.contains(&format!("with packed weights of {dtype}")),
+                "{name}: {text}"
+            );
         }
     }
     let output = noren(&["inspect", "--model", &model("modernbert"), "--json"]);

@@ -133,10 +133,10 @@ impl<'a> Head<'a> {
         let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
         for (g, into) in vectors.zip(into.chunks_exact_mut(words)) {
             let keys = g * S::LANES..(g + 1) * S::LANES;
-            let mut in_place = keys.end <= kv_len;
+            let mut direct = keys.end <= kv_len;
             for (key, row) in keys.clone().zip(&mut rows) {
                 let Some(now) = (key < kv_len).then(|| self.k.row_words::<P>(self.at(key))).flatten() else {
-                    in_place = false;
+                    direct = false;
                     break;
                 };
                 *row = now;
@@ -144,7 +144,7 @@ impl<'a> Head<'a> {
                     prefetch(s, next);
                 }
             }
-            let whole = if in_place { words - words % S::LANES } else { 0 };
+            let whole = if direct { words - words % S::LANES } else { 0 };
             for w in (0..whole).step_by(S::LANES) {
                 let square = &mut into[w..w + S::LANES];
                 for (lane, row) in square.iter_mut().zip(&rows) {
@@ -158,8 +158,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Transposes the words of `keys` from the word `first` on into `into`, one vector for each word. The words may be in any
-    /// memory, and keys may be missing.
+    /// Transposes the words of `keys` from the word `first` on into `into`, one vector for each word. Rows of any
+    /// type and strides are copied, and lanes of keys after the last key become 0.
     #[inline(always)]
     fn pack_square<S: Simd, P: Product>(&self, s: S, keys: Range<usize>, first: usize, into: &mut [S::V]) {
         let mut square = [s.splat(0.0); BLOCK];

@@ -234,8 +234,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`. Only `write` and `read` use the
-// pointer, and their contracts keep threads on different rows.
+// SAFETY: the pointer comes from an exclusive borrow that lives as long as `self`. Only `write`, `read` and `row_mut` use
+// the pointer, and their contracts keep threads on different rows.
 unsafe impl Send for SharedRows<'_> {}
 // SAFETY: see `Send`.
 unsafe impl Sync for SharedRows<'_> {}

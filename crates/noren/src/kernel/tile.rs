@@ -38,8 +38,8 @@ use std::sync::OnceLock;
 /// distant cache.
 pub(crate) const ROWS: usize = 96;
 
-/// The number of rows in a phase: the scores of all these rows and a block of keys are computed before the weights. The
-/// scores, and the keys and values of the block, fit in the first-level cache together.
+/// The number of rows in a phase, a multiple of the rows of a register tile on every processor path: the scores of all these
+/// rows and a block of keys are computed before the weights, and then stay in the first-level cache.
 const PHASE: usize = 24;
 
 /// The data that all jobs (units of work, each for one thread) of a forward pass share.
@@ -115,6 +115,7 @@ impl<S: Simd> Scratch<S> {
     /// Allocates memory for `rows` query rows. A query has `head_dim` numbers, stored in `words` words, and an output
     /// has `v_width` words. A word is one `f32` number or a pair of `bf16` numbers.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
+        const { assert!(PHASE.is_multiple_of(S::ROWS)) };
         let width = v_width / S::LANES;
         Scratch {
             rows: Vec::new(),
@@ -284,52 +285,52 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
 
     /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
     /// block begins at key `key` and has `groups` lane groups (consecutive keys that the kernels read together).
-    /// `masked` is true if some cells of the block may be hidden.
+    /// `masked` is true if some cells of the block may be hidden; the rows are then divided into register tiles.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let (words, v_width) = (self.source.words(), self.source.v_width());
         let per_row = WIDE / S::LANES;
         let width = v_width / S::LANES;
-        // Without hidden cells, all rows are one tile: each register tile of keys, and then of values, is used by all rows
-        // while it is in the first-level cache.
+        // Without hidden cells, and outside caches, the rows are not divided: the kernels use each register tile of keys, and
+        // then of values, for all of them.
         let step = if masked || block.far.is_some() { S::ROWS } else { PHASE };
-        let tiles = rows.clone().step_by(step).map(|from| from..rows.end.min(from + step));
-        // The keys that at least one row of a register tile reads. The other keys of the block are left out.
+        let parts = rows.clone().step_by(step).map(|from| from..rows.end.min(from + step));
+        // The keys that at least one row of a part reads. The other keys of the block are left out.
         let mut needed = [const { 0..0 }; PHASE];
         needed.fill(0..groups * group::<S, P>());
         if masked {
-            for (tile, needed) in tiles.clone().zip(&mut needed) {
-                *needed = needed_keys(&self.scratch.words[tile]);
+            for (part, needed) in parts.clone().zip(&mut needed) {
+                *needed = needed_keys(&self.scratch.words[part]);
             }
         }
-        let tiles = tiles.zip(&needed).filter(|(_, needed)| !needed.is_empty());
+        let parts = parts.zip(&needed).filter(|(_, needed)| !needed.is_empty());
         let groups = |keys: &Range<usize>| keys.start / group::<S, P>()..keys.end.div_ceil(group::<S, P>());
 
         let scratch = &mut *self.scratch;
-        for (tile, needed) in tiles.clone() {
+        for (part, needed) in parts.clone() {
             let vectors = groups(needed).start * P::TERMS..groups(needed).end * P::TERMS;
-            let queries = &scratch.queries[tile.start * words..];
-            let scores = &mut scratch.scores[(tile.start - rows.start) * per_row..];
+            let queries = &scratch.queries[part.start * words..];
+            let scores = &mut scratch.scores[(part.start - rows.start) * per_row..];
             let scores = &mut scores[vectors.start..];
             let skip = vectors.start * words;
-            match block.far.filter(|_| tile.start == 0) {
-                Some([keys, _]) => keys.scores::<S, P>(s, tile.len(), queries, skip, words, vectors.len(), scores),
+            match block.far.filter(|_| part.start == 0) {
+                Some([keys, _]) => keys.scores::<S, P>(s, part.len(), queries, skip, words, vectors.len(), scores),
                 None => {
                     let keys = &block.keys[skip..];
-                    micro::scores::<S, P>(s, tile.len(), queries, keys, words, vectors.len(), scores);
+                    micro::scores::<S, P>(s, part.len(), queries, keys, words, vectors.len(), scores);
                 }
             }
         }
-        for (tile, needed) in tiles.clone() {
-            for r in tile {
+        for (part, needed) in parts.clone() {
+            for r in part {
                 self.weigh(s, r, (r - rows.start) * per_row, key, groups(needed), masked);
             }
         }
         let scratch = &mut *self.scratch;
-        for (tile, keys) in tiles {
-            let weights = &scratch.scores[(tile.start - rows.start) * per_row..];
-            let acc = &mut scratch.acc[tile.start * width..];
-            let begun = &mut scratch.begun[tile.start / S::ROWS..tile.end.div_ceil(S::ROWS)];
+        for (part, keys) in parts {
+            let weights = &scratch.scores[(part.start - rows.start) * per_row..];
+            let acc = &mut scratch.acc[part.start * width..];
+            let begun = &mut scratch.begun[part.start / S::ROWS..part.end.div_ceil(S::ROWS)];
             let mut first = !begun.contains(&true);
             if !first && begun.contains(&false) {
                 for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::ROWS * width)) {
@@ -339,22 +340,22 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 }
             }
             begun.fill(true);
-            let far = block.far.filter(|_| tile.start == 0);
+            let far = block.far.filter(|_| part.start == 0);
             let allowed = masked && block.non_finite;
             if first && (far.is_some() || allowed) {
-                acc[..tile.len() * width].fill(s.splat(0.0));
+                acc[..part.len() * width].fill(s.splat(0.0));
                 first = false;
             }
             if !allowed {
                 let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
                 match far {
                     Some([_, values]) => {
-                        values.accumulate::<S, P>(s, tile.len(), weights, keys, v_width, 0..width, acc);
+                        values.accumulate::<S, P>(s, part.len(), weights, keys, v_width, 0..width, acc);
                     }
                     None => {
                         let mut nothing = Ahead::nothing();
                         let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
-                        let (rows, columns) = (tile.len(), 0..width);
+                        let (rows, columns) = (part.len(), 0..width);
                         micro::accumulate::<S, P>(
                             s,
                             first,
@@ -373,7 +374,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             }
             // A hidden value may be infinite or NaN here, and 0 times such a value is not 0. Only allowed cells are
             // visited.
-            for (r, row) in tile.enumerate() {
+            for (r, row) in part.enumerate() {
                 let (weights, acc) = (&weights[r * per_row..][..per_row], &mut acc[r * width..][..width]);
                 micro::accumulate_allowed::<S, P>(s, weights, scratch.words[row], block.values, acc);
             }

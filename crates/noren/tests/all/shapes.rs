@@ -52,6 +52,45 @@ fn grouped_heads_and_patterns_by_head_and_batch() {
     }
 }
 
+/// Rows of a tile that read their first keys in different blocks. Head 0 has NaN in all values, so that sums in the memory of a
+/// thread are NaN before the next heads.
+#[test]
+fn rows_that_begin_in_different_blocks() {
+    let masks = [
+        "keys(64..) | queries(6..) & keys(..40)",
+        "queries(6..12) & keys(..40) | keys(64..)",
+        "queries(20..) & keys(..64) | keys(64..200)",
+        "queries(7) & keys(3) | keys(128..)",
+        "queries(4..8) & keys(..64) | queries(..16) & keys(64..128) | keys(128..256)",
+        "queries(..3) & keys(..10)",
+        "causal(offset=170) - queries(10..14)",
+    ];
+    for (q_len, kv_len) in [(24, 260), (60, 193), (97, 300)] {
+        for (heads, kv_heads) in [(3, 3), (6, 3)] {
+            for v_dim in [64, 20, 131] {
+                let shape = Shape::cross(q_len, kv_len).heads(heads).kv_heads(kv_heads);
+                let q = Array::random([1, heads, q_len, 40], 1);
+                let k = Array::random([1, kv_heads, kv_len, 40], 2);
+                let v = Array::random([1, kv_heads, kv_len, v_dim], 3);
+                let spoiled = Array::new(v.shape, |at| if at[1] == 0 { f32::NAN } else { v.view().get(at) });
+                for mask in masks {
+                    let plan = plan(mask, &shape, &Facts::new());
+                    let expected = reference::forward(&inputs(&q, &k, &v), &plan, &Options::default()).unwrap();
+                    let first = heads / kv_heads * q_len * v_dim;
+                    for isa in Isa::available() {
+                        for values in [&v, &spoiled] {
+                            let got = run(&q, &k, values, &plan, *isa, &Options::default().threads(1));
+                            let from = if std::ptr::eq(values, &v) { 0 } else { first };
+                            let worst = difference(&got.out[from..], &expected.out[from..]);
+                            assert!(worst <= 1e-5, "{mask}, {:?} on {isa}: off by {worst:.1e}", v.shape);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn score_modifiers_together() {
     let shape = Shape::cached(30, 61).batch(2).heads(4).kv_heads(2);

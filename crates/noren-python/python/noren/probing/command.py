@@ -17,13 +17,16 @@ from ._known import COMPILED, TARGETS
 from ._probe import probe
 from ._report import Entry, Report, Verdict, table
 
+# The feature of the entry that follows the last answer before a crash.
+CRASHED = "further questions"
+
 BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"
 
 _EPILOG = f"""\
 A target is one of {", ".join(TARGETS)}; the name of an attn_implementation of transformers; or module:function, a function of
 queries, keys and values. The exit status is 0 without faults, 1 with faults, 2 for wrong arguments and for files that cannot
-be written, and 3 without a verdict: there is no fault, but a named target (with --all: every target) could not be probed, for
-example because it is not installed.
+be written, and 3 without a verdict: there is no fault, but plain attention is not established for a named target (with --all:
+for any target), for example because it is not installed, or the process of the probe crashed.
 """
 
 
@@ -47,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit status: 0 without faults, 1 with faults, 2 for wrong arguments and for files that
-    cannot be written, and 3 if there is no fault, but a named target (with `--all`: every target) could not be probed."""
+    cannot be written, and 3 if there is no fault, but plain attention is not established for a named target (with `--all`:
+    for any target), or the process of the probe crashed."""
     parser = _parser()
     try:
         given = parser.parse_args(arguments)
@@ -76,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     if any(report.faults for report in reports):
         return 1
-    probed = [report.ok for report in reports]
+    probed = [report.ok and not any(entry.feature == CRASHED for entry in report.entries) for report in reports]
     named = probed[: len(given.targets)]
     return 0 if all(named) and any(probed) else 3
 
@@ -116,7 +120,7 @@ def _in_process(target: str, dtypes: Sequence[str], given: argparse.Namespace) -
         text = f"the process of the probe crashed with status {done.returncode}: {last[0][:160]}"
         if found:
             text = f"the process of the probe crashed with status {done.returncode} after the question {found[-1].title!r}: {last[0][:160]}"
-        found.append(Entry("further questions" if found else "attention", "", dtypes[0], Verdict.NOT_ESTABLISHED, text))
+        found.append(Entry(CRASHED if found else "attention", "", dtypes[0], Verdict.NOT_ESTABLISHED, text))
     calls = sum(entry.calls for entry in found)
     return Report(target, tuple(found), {}, given.device, given.seed, tuple(dtypes), (), calls, time.perf_counter() - start)
 

@@ -153,7 +153,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             to.copy_from_slice(floats(std::slice::from_ref(&x)));
         }
         if !in_place {
-            // SAFETY: see above.
+            // SAFETY: as above; the borrow of `row` has ended.
             unsafe { self.context.out.write(place, &floats(&scratch.line)[..v_dim]) };
         }
         if let Some(lse) = &self.context.lse {
