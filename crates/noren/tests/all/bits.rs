@@ -238,3 +238,22 @@ proptest! {
         }
     }
 }
+
+/// Weights below 2^-126 of the largest weight are an exception to the same bits: the block of keys in which a weight is
+/// computed can decide whether it counts. The difference has a bound.
+#[test]
+fn weights_below_the_range_of_f32_change_little() {
+    let (kv_len, huge) = (130, 1e30);
+    let k = Array::new([1, 1, kv_len, 1], |at| if at[2] == kv_len - 1 { 93.0 } else { 0.0 });
+    let v = Array::new([1, 1, kv_len, 1], |at| if (60..64).contains(&at[2]) { huge } else { 0.0 });
+    let q = Array::new([1, 1, 1, 1], |_| 1.0);
+    for isa in Isa::available() {
+        for padding in 0..80 {
+            let shape = Shape::cross(1, kv_len + padding);
+            let plan = plan(&format!("keys({padding}..)"), &shape, &Facts::new());
+            let [k, v] = [&k, &v].map(|x| x.pad(padding, kv_len + padding, f32::NAN));
+            let got = run(&q, &k, &v, &plan, *isa, &Options::default().scale(1.0)).out[0];
+            assert!((0.0..=huge * 2f32.powi(-122)).contains(&got), "{padding} on {isa}: {got:e}");
+        }
+    }
+}
