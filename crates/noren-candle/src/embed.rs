@@ -1,7 +1,7 @@
 //! [`Embedder`]: computes one vector for each text, as the configuration of a sentence-transformers folder defines.
 
 use crate::error::{Error, Result};
-use crate::model::raw::{Raw, read_object};
+use crate::model::raw::{Raw, check_file, read_object};
 use crate::model::{Batch, Call, Model, Packing};
 use candle_core::{DType, Tensor};
 use noren::Dtype;
@@ -234,6 +234,7 @@ pub fn load_tokenizer(folder: &Path) -> Result<HfTokenizer> {
     if !path.exists() {
         return Err(Error::file(path, "the file does not exist: put the tokenizer of the model into this folder"));
     }
+    check_file(&path)?;
     Ok(HfTokenizer::from_file(path)?)
 }
 
@@ -243,6 +244,7 @@ fn read_modules(folder: &Path) -> Result<(Pooling, bool)> {
     if !path.exists() {
         return Ok((Pooling::Mean, true));
     }
+    check_file(&path)?;
     let text = std::fs::read(&path).map_err(|e| Error::file(&path, format!("the file cannot be read: {e}")))?;
     let modules: Vec<serde_json::Value> = serde_json::from_slice(&text)
         .map_err(|e| Error::file(&path, format!("the file is not a list of modules: {e}")))?;

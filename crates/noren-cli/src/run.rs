@@ -6,6 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::model::{WeightType, load_packed, tokens::Tokens};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
+use crate::text::check_finite;
 use crate::text::{self, TextArgs};
 use crate::verdict::Verdict;
 use clap::Args;
@@ -89,7 +90,10 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     let mut given = Vec::new();
     for (name, tensor) in all {
         if let Some(tensor) = tensor {
-            given.push((name, tensor.to_dtype(DType::F32).map_err(noren_candle::Error::from)?));
+            let tensor = tensor.to_dtype(DType::F32).map_err(noren_candle::Error::from)?;
+            let values = tensor.flatten_all().and_then(|values| values.to_vec1::<f32>());
+            check_finite(name, &values.map_err(noren_candle::Error::from)?)?;
+            given.push((name, tensor));
         }
     }
     Ok(given)

@@ -1,9 +1,9 @@
 //! [`Subject`]: the tested model.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::generate::{GenerateOptions, generate};
 use crate::model::{Batch, Call, Declared, Head, Model, Output, Trace};
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use noren::{Dtype, Isa};
 
 /// A function that runs the tested model. Arguments: the tokens of the encoder, or of the only stack of a model; the
@@ -49,7 +49,15 @@ impl<'a> Subject<'a> {
             run: Box::new(|batch, decoder, trace| {
                 let Output { logits, last_hidden_state, .. } =
                     model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
-                Ok(logits.filter(|logits| logits.rank() == 3).unwrap_or(last_hidden_state))
+                match logits {
+                    Some(logits) if logits.rank() == 3 => Ok(logits),
+                    Some(classes) => {
+                        let scores = classes.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+                        check_finite("a class score", &scores)?;
+                        Ok(last_hidden_state)
+                    }
+                    None => Ok(last_hidden_state),
+                }
             }),
             steps: if generates { Some(Box::new(steps)) } else { None },
         }
@@ -79,4 +87,11 @@ impl<'a> Subject<'a> {
     pub fn positions(self, most: usize) -> Self {
         Subject { positions: Some(most), ..self }
     }
+}
+
+/// Returns an error if one of `values`, the outputs for a text without padding, is NaN or infinite.
+pub(super) fn check_finite(name: &str, values: &[f32]) -> Result<()> {
+    let expected =
+        "a finite number is needed: the weights are damaged, or too large for the number type of the computation";
+    values.iter().find(|x| !x.is_finite()).map_or(Ok(()), |x| Err(Error::input(name, x, expected)))
 }

@@ -1,7 +1,7 @@
 //! [`Files`]: the tensors in the files of a checkpoint. A tensor is read when a model takes it. A weight that is packed at
 //! once therefore does not stay in memory as a tensor.
 
-use super::raw::read_object;
+use super::raw::{check_file, read_object};
 use crate::error::{Error, Result};
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::Init;
@@ -29,6 +29,8 @@ pub(super) struct Files {
     open: Mutex<Option<(usize, File)>>,
     /// The place of each tensor by the current name of the parameter.
     places: HashMap<String, Place>,
+    /// The file and the type of each tensor whose numbers cannot be parameters, by its current name.
+    others: HashMap<String, (usize, Dtype)>,
     /// The first error of a tensor that could not be read. An error that went through the tensor library cannot be
     /// converted back.
     problem: Mutex<Option<Error>>,
@@ -49,7 +51,7 @@ impl Files {
     /// Opens the files of the checkpoint in `folder`, and reads their headers. Tensors of integers are not parameters and
     /// are left out: masks and positions in some checkpoints are computed instead.
     pub(super) fn open(folder: &Path) -> Result<Self> {
-        let (mut paths, mut places) = (Vec::new(), HashMap::<String, Place>::new());
+        let (mut paths, mut places, mut others) = (Vec::new(), HashMap::<String, Place>::new(), HashMap::new());
         for (path, wanted) in names(folder)? {
             let (first, header) = read_header(&path)?;
             let mut tensors = header.tensors();
@@ -63,20 +65,23 @@ impl Files {
                 tensors.retain(|name, _| wanted.binary_search(name).is_ok());
             }
             for (name, info) in tensors {
-                if matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-                    let start = first + info.data_offsets.0 as u64;
-                    let place = Place { file: paths.len(), start, name: name.clone(), info: info.clone() };
-                    if let Some(other) = places.insert(current_name(&name), place) {
-                        let mut both = [other.name, name];
-                        both.sort();
-                        let problem = format!("the tensors {both:?} are the same parameter: keep one of them");
-                        return Err(Error::file(&path, problem));
-                    }
+                let current = current_name(&name);
+                if !matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+                    others.insert(current, (paths.len(), info.dtype));
+                    continue;
+                }
+                let start = first + info.data_offsets.0 as u64;
+                let place = Place { file: paths.len(), start, name: name.clone(), info: info.clone() };
+                if let Some(other) = places.insert(current, place) {
+                    let mut both = [other.name, name];
+                    both.sort();
+                    let problem = format!("the tensors {both:?} are the same parameter: keep one of them");
+                    return Err(Error::file(&path, problem));
                 }
             }
             paths.push(path);
         }
-        Ok(Files { paths, open: Mutex::new(None), places, problem: Mutex::new(None) })
+        Ok(Files { paths, open: Mutex::new(None), places, others, problem: Mutex::new(None) })
     }
 
     /// Removes the first error of a tensor that could not be read, and returns it.
@@ -139,11 +144,20 @@ impl SimpleBackend for Source {
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
-        let missing = || candle_core::Error::CannotFindTensor { path: name.to_owned() };
-        let place = self.0.places.get(name).ok_or_else(missing)?;
-        let read = self.0.read(place, dtype).map_err(|error| {
+        let files = &self.0;
+        let read = match (files.places.get(name), files.others.get(name)) {
+            (Some(place), _) => files.read(place, dtype),
+            (None, Some((file, dtype))) => {
+                let problem = format!(
+                    "tensor {name:?} has numbers of type {dtype}: f64, f32, f16 or bf16 is needed; save the model dequantised"
+                );
+                Err(Error::file(&files.paths[*file], problem))
+            }
+            (None, None) => return Err(candle_core::Error::CannotFindTensor { path: name.to_owned() }),
+        };
+        let read = read.map_err(|error| {
             let text = error.to_string();
-            self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            files.problem.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             candle_core::Error::Msg(text)
         })?;
         read.to_device(device)
@@ -162,12 +176,9 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 fn read_header(path: &Path) -> Result<(u64, Metadata)> {
     let invalid =
         |problem: String| Error::file(path, format!("the file is truncated or not a safetensors file: {problem}"));
-    let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-    if !kind.is_file() {
-        return Err(Error::file(path, "this is not a file: give a safetensors file"));
-    }
+    check_file(path)?;
     let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
-    let all = kind.len();
+    let all = file.metadata().map_err(|error| unreadable(path, &error))?.len();
     let Some(after_length) = all.checked_sub(8) else {
         return Err(invalid(format!("it has {all} bytes")));
     };
@@ -227,7 +238,7 @@ fn current_name(name: &str) -> String {
 /// The names are `None` if the checkpoint is the single file `model.safetensors`.
 fn names(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let single = folder.join("model.safetensors");
-    if single.exists() {
+    if single.symlink_metadata().is_ok() {
         return Ok(vec![(single, None)]);
     }
     let index = folder.join("model.safetensors.index.json");

@@ -12,11 +12,21 @@ pub(crate) struct Raw<'a>(pub(crate) &'a Map<String, Value>);
 
 /// Reads a JSON file, which must contain an object.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>> {
+    check_file(path)?;
     let text = std::fs::read(path).map_err(|e| Error::file(path, format!("the file cannot be read: {e}")))?;
     match serde_json::from_slice(&text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Error::file(path, "the file is JSON, but not a JSON object, which a configuration must be")),
         Err(e) => Err(Error::file(path, format!("the file is not valid JSON: {e}"))),
+    }
+}
+
+/// Returns an error if there is something at `path` that is not a file. Reading a pipe or a device could wait or run without
+/// end.
+pub(crate) fn check_file(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(kind) if !kind.is_file() => Err(Error::file(path, "this is not a file: give a file")),
+        _ => Ok(()),
     }
 }
 

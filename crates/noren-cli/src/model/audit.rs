@@ -15,7 +15,7 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Length of the texts, in tokens [default: 72, 136 or 264: the smallest at which the masks of all layers hide the
-    /// first tokens from the last output; otherwise 72]
+    /// first tokens from the last output; otherwise 72. A model with fewer positions gets shorter texts]
     #[arg(long, short = 'n', value_name = "N")]
     len: Option<usize>,
     /// Type of the weights of linear layers, as for `noren generate` and `noren embed`

@@ -362,14 +362,18 @@ fn given(
     let call = Call { trace, ..Call::default() };
     if let Model::T5(_) = model {
         let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
-        check_finite(&states)?;
+        check_finite("the hidden states", &states.concat())?;
         let (logits, pooled, classes) = (None, Vec::new(), Vec::new());
         return Ok(Given { states, logits, pooled, classes, class_place: 0, prediction: Prediction::None });
     }
     let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
     let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;
-    check_finite(&states)?;
-    let pooled = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
+    check_finite("the hidden states", &states.concat())?;
+    let pooled: Vec<f32> = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
+    check_finite("the pooled state", &pooled)?;
+    if let Some(logits) = &logits {
+        check_finite("the logits", &logits.flatten_all()?.to_vec1::<f32>()?)?;
+    }
     let prediction = Prediction::of(model, &batch, 0, logits.as_ref(), (encoding, hidden))?;
     let (mut by_token, mut classes) = (None, Vec::new());
     match logits {
@@ -426,12 +430,12 @@ pub(super) fn facts(kinds: &[Kind], private: &[&PrivateTokens], hidden: &[&Priva
     Policy::Hide.facts(hidden, found)
 }
 
-/// Returns an error if a number of the model's outputs is NaN or infinite.
-pub(super) fn check_finite(states: &[Vec<f32>]) -> noren_candle::Result<()> {
-    match states.iter().flatten().find(|x| !x.is_finite()) {
+/// Returns an error if one of `values`, outputs of a model with the name `name`, is NaN or infinite.
+pub(crate) fn check_finite(name: &str, values: &[f32]) -> noren_candle::Result<()> {
+    match values.iter().find(|x| !x.is_finite()) {
         None => Ok(()),
         Some(x) => Err(noren_candle::Error::Input {
-            name: "a value of the hidden states of the model".into(),
+            name: format!("a value of {name} of the model"),
             given: x.to_string(),
             expected: "a finite number is needed: the weights of the model are damaged, or too large for 32-bit floats"
                 .into(),

@@ -18,7 +18,7 @@ use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-pub(crate) use job::{Job, Ran};
+pub(crate) use job::{Job, Ran, check_finite};
 pub(crate) use outline::Outline;
 use several::Several;
 pub(crate) use source::{Source, load};

@@ -156,7 +156,7 @@ impl Several<'_> {
             }
         }
         .into_iter();
-        check_finite(&evidence(&model, &batch, &output, texts)?.concat())?;
+        check_finite("the outputs", &evidence(&model, &batch, &output, texts)?.concat().concat())?;
         let name =
             |id: &u32| self.source.tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name));
         let one = |(i, of): (usize, &'t Text<'t>)| {

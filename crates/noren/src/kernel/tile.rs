@@ -288,9 +288,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     /// `masked` is true if some cells of the block may be hidden; the rows are then divided into register tiles.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
-        let (words, v_width) = (self.source.words(), self.source.v_width());
+        let words = self.source.words();
         let per_row = WIDE / S::LANES;
-        let width = v_width / S::LANES;
         // Without hidden cells, and outside caches, the rows are not divided: the kernels use each register tile of keys, and
         // then of values, for all of them.
         let step = if masked || block.far.is_some() { S::ROWS } else { PHASE };
@@ -326,57 +325,61 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                 self.weigh(s, r, (r - rows.start) * per_row, key, groups(needed), masked);
             }
         }
-        let scratch = &mut *self.scratch;
         for (part, keys) in parts {
-            let weights = &scratch.scores[(part.start - rows.start) * per_row..];
-            let acc = &mut scratch.acc[part.start * width..];
-            let begun = &mut scratch.begun[part.start / S::ROWS..part.end.div_ceil(S::ROWS)];
-            let mut first = !begun.contains(&true);
-            if !first && begun.contains(&false) {
-                for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::ROWS * width)) {
-                    if !begun {
-                        acc.fill(s.splat(0.0));
-                    }
+            let at = (part.start - rows.start) * per_row;
+            self.add_values(s, part, at, keys, block, masked);
+        }
+    }
+
+    /// Adds the weighted values of the keys `keys` of a block to the sums of the rows `part`: all rows of a phase, or those of
+    /// a register tile. The weights of the rows begin at vector `at` of `scores`. `masked` is true if some cells of the block
+    /// may be hidden.
+    #[inline(always)]
+    fn add_values(
+        &mut self,
+        s: S,
+        part: Range<usize>,
+        at: usize,
+        keys: &Range<usize>,
+        block: &Block<'_, S>,
+        masked: bool,
+    ) {
+        let v_width = self.source.v_width();
+        let width = v_width / S::LANES;
+        let scratch = &mut *self.scratch;
+        let weights = &scratch.scores[at..];
+        let acc = &mut scratch.acc[part.start * width..];
+        let begun = &mut scratch.begun[part.start / S::ROWS..part.end.div_ceil(S::ROWS)];
+        let far = block.far.filter(|_| part.start == 0);
+        let allowed = masked && block.non_finite;
+        // `accumulate` begins at 0 itself, if no row of the part has sums yet.
+        let first = !begun.contains(&true) && far.is_none() && !allowed;
+        if !first && begun.contains(&false) {
+            for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::ROWS * width)) {
+                if !begun {
+                    acc.fill(s.splat(0.0));
                 }
             }
-            begun.fill(true);
-            let far = block.far.filter(|_| part.start == 0);
-            let allowed = masked && block.non_finite;
-            if first && (far.is_some() || allowed) {
-                acc[..part.len() * width].fill(s.splat(0.0));
-                first = false;
-            }
-            if !allowed {
-                let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
-                match far {
-                    Some([_, values]) => {
-                        values.accumulate::<S, P>(s, part.len(), weights, keys, v_width, 0..width, acc);
-                    }
-                    None => {
-                        let mut nothing = Ahead::nothing();
-                        let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
-                        let (rows, columns) = (part.len(), 0..width);
-                        micro::accumulate::<S, P>(
-                            s,
-                            first,
-                            rows,
-                            weights,
-                            keys,
-                            block.values,
-                            v_width,
-                            columns,
-                            acc,
-                            ahead,
-                        );
-                    }
-                }
-                continue;
-            }
-            // A hidden value may be infinite or NaN here, and 0 times such a value is not 0. Only allowed cells are
-            // visited.
+        }
+        begun.fill(true);
+        if allowed {
+            // A hidden value may be infinite or NaN here, and 0 times such a value is not 0. Only allowed cells are visited.
+            let per_row = WIDE / S::LANES;
             for (r, row) in part.enumerate() {
                 let (weights, acc) = (&weights[r * per_row..][..per_row], &mut acc[r * width..][..width]);
                 micro::accumulate_allowed::<S, P>(s, weights, scratch.words[row], block.values, acc);
+            }
+            return;
+        }
+        let (rows, columns) = (part.len(), 0..width);
+        let keys = keys.start / P::TERMS..keys.end.div_ceil(P::TERMS);
+        match far {
+            Some([_, values]) => values.accumulate::<S, P>(s, rows, weights, keys, v_width, columns, acc),
+            None => {
+                let mut nothing = Ahead::nothing();
+                let ahead = self.ahead.as_mut().map_or(&mut nothing, Upcoming::current);
+                let values = block.values;
+                micro::accumulate::<S, P>(s, first, rows, weights, keys, values, v_width, columns, acc, ahead);
             }
         }
     }
