@@ -176,7 +176,27 @@ fn weights_that_are_cut_off_or_hostile() {
         &saved(&|all| drop(all.insert(name.to_owned(), all[name].t().unwrap().contiguous().unwrap()))),
         "do not fit config.json",
     );
-    refused(&saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::I64).unwrap()))), name);
+    refused(
+        &saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::I64).unwrap()))),
+        &format!("tensor {name:?} has numbers of type I64"),
+    );
+    let large = |all: &mut std::collections::HashMap<String, Tensor>| {
+        let wide = (all[name].to_dtype(DType::F64).unwrap() * 1e300).unwrap();
+        all.insert(name.to_owned(), wide);
+    };
+    refused(&saved(&large), &format!("tensor {name:?} holds "));
+    // All weights are finite, and the logits are not.
+    let infinite = |all: &mut std::collections::HashMap<String, Tensor>| {
+        let head = (all["lm_head.weight"].sign().unwrap() * 3e38).unwrap();
+        all.insert("lm_head.weight".to_owned(), head);
+    };
+    refused(&saved(&infinite), "a value of logits of the model is");
+    let twice = |all: &mut std::collections::HashMap<String, Tensor>| {
+        for name in ["a.LayerNorm.gamma", "a.LayerNorm.weight"] {
+            all.insert(name.to_owned(), all["model.norm.weight"].clone());
+        }
+    };
+    refused(&saved(&twice), "are the same parameter");
     assert!(saved(&|all| drop(all.insert(name.to_owned(), all[name].to_dtype(DType::F64).unwrap()))).status.success());
 }
 
@@ -215,6 +235,44 @@ fn weights_that_are_no_numbers_are_refused() {
     spoil(&bert, "encoder.layer.2.output.LayerNorm.bias", 5, 3e38);
     let lines = folder.file("lines.txt");
     refused(&noren(&["embed", "--model", text(&bert), text(&lines)]), "finite numbers are needed");
+}
+
+/// A classifier with finite weights and infinite scores: no class is named, and the audit gives no verdict.
+#[test]
+fn class_scores_that_are_not_finite_are_refused() {
+    let folder = Folder::new("hostile-classes");
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/transformers/roberta_classifier");
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap().path();
+        std::fs::copy(&file, folder.file(file.file_name().unwrap().to_str().unwrap())).unwrap();
+    }
+    let model = folder.file("");
+    let path = model.join("model.safetensors");
+    let mut tensors = files::load(&path, &Device::Cpu).unwrap();
+    let head = (tensors["classifier.out_proj.weight"].sign().unwrap() * 3.4e38).unwrap();
+    tensors.insert("classifier.out_proj.weight".to_owned(), head);
+    files::save(&tensors, path).unwrap();
+    refused(&noren(&["run", "hello", "--model", text(&model)]), "a value of the logits of the model is");
+    refused(&noren(&["audit", "--model", text(&model)]), "a class score is");
+}
+
+/// Pipes and devices in the folder of a model are refused; reading them would wait or not end.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_refused() {
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "model.safetensors.index.json"] {
+        let folder = Folder::new(&format!("hostile-pipe-{file}"));
+        let model = words::model(&folder, "llama");
+        let path = model.join(file);
+        if file == "model.safetensors.index.json" {
+            std::fs::remove_file(model.join("model.safetensors")).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        } else {
+            std::fs::remove_file(&path).unwrap();
+            assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        }
+        refused(&noren(&["generate", "--model", text(&model), "w7"]), &format!("{file}: this is not a file"));
+    }
 }
 
 #[test]
