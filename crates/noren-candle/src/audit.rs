@@ -45,8 +45,8 @@ pub enum Verdict {
     /// An output changed that must stay equal, an output stayed equal that must change, or an output is NaN or
     /// infinite.
     Fail,
-    /// The check decides nothing: outputs that must be equal differ so little that the difference may be rounding, or
-    /// outputs that must change stay equal in a model that rounds numbers to `bf16` or `f16`.
+    /// The check decides nothing. Either outputs that must be equal differ by no more than rounding can explain, or
+    /// outputs that must change stay equal in a model that rounds states to `bf16` or `f16`.
     Inconclusive,
     /// Every compared output is as the declared masks require.
     Pass,

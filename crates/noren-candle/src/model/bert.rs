@@ -162,7 +162,7 @@ impl Bert {
         self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
     }
 
-    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    /// Returns a packed weight of the first layer, or `None` if the weights are not packed.
     pub(crate) fn packed_weight(&self) -> Option<&Weight> {
         self.blocks.first()?.out.packed_weight()
     }

@@ -169,7 +169,7 @@ impl Decoder {
         }
     }
 
-    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    /// Returns a packed weight of the first layer, or `None` if the weights are not packed.
     pub(crate) fn packed_weight(&self) -> Option<&Weight> {
         self.blocks.first()?.attention.packed_weight()
     }

@@ -1,5 +1,5 @@
-//! [`Files`]: the tensors in the files of a checkpoint. A tensor is read when a model takes it. A weight that is packed at
-//! once therefore does not stay in memory as a tensor.
+//! [`Files`]: the tensors in the files of a checkpoint. A tensor is read from its file while its layer is made. A weight
+//! that is packed at once therefore does not stay in memory as a tensor.
 
 use super::raw::{check_file, read_object};
 use crate::error::{Error, Result};
@@ -29,10 +29,10 @@ pub(super) struct Files {
     open: Mutex<Option<(usize, File)>>,
     /// The place of each tensor by the current name of the parameter.
     places: HashMap<String, Place>,
-    /// The file and the type of each tensor whose numbers cannot be parameters, by its current name.
+    /// The file and the type of each tensor whose numbers cannot be parameters, by the current name ([`current_name`]).
     others: HashMap<String, (usize, Dtype)>,
-    /// The first error of a tensor that could not be read. An error that went through the tensor library cannot be
-    /// converted back.
+    /// The first error of a tensor that could not be read. The tensor library wraps an error, and the original error
+    /// cannot be taken out again.
     problem: Mutex<Option<Error>>,
 }
 
@@ -48,8 +48,8 @@ struct Place {
 }
 
 impl Files {
-    /// Opens the files of the checkpoint in `folder`, and reads their headers. Tensors of integers are not parameters and
-    /// are left out: masks and positions in some checkpoints are computed instead.
+    /// Opens the files of the checkpoint in `folder`, and reads their headers. Tensors of integers are not parameters:
+    /// some checkpoints store masks and positions, which the models compute.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let (mut paths, mut places, mut others) = (Vec::new(), HashMap::<String, Place>::new(), HashMap::new());
         for (path, wanted) in names(folder)? {

@@ -96,9 +96,8 @@ impl Model {
     }
 
     /// Loads a checkpoint as [`load`](Self::load) does, and packs the weights of its linear layers as
-    /// [`pack`](Self::pack) does. Weights are packed as soon as they are read, so that only the packed weights stay in
-    /// memory: a checkpoint in `bf16` that is packed in `bf16` needs the size of its files plus that of the embeddings in
-    /// `f32`.
+    /// [`pack`](Self::pack) does. Each weight is packed when it is read, and only its packed copy stays in memory.
+    /// Embeddings and norms stay in `f32`.
     ///
     /// ```no_run
     /// use noren_candle::model::Model;

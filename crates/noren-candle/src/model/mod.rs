@@ -210,8 +210,8 @@ impl Model {
         }
     }
 
-    /// Returns one of the packed weights, or `None` if the weights are not packed ([`pack`](Self::pack)). All packed weights
-    /// have the same type and the same processor path.
+    /// Returns a packed weight of the first layer, or `None` if the weights are not packed ([`pack`](Self::pack)). All packed
+    /// weights of a model have its type and are stored for its processor path.
     pub fn packed_weight(&self) -> Option<&Weight> {
         match self {
             Model::Decoder(model) => model.packed_weight(),

@@ -18,7 +18,7 @@ use noren::linear::Weight;
 pub(crate) struct Packing {
     /// The type of the packed weights.
     pub(crate) dtype: Dtype,
-    /// Whether all weights are packed, or only those that [`Model::encode`](super::Model::encode) needs.
+    /// True to pack all weights; false to pack only those that [`Model::encode`](super::Model::encode) needs.
     pub(crate) all: bool,
 }
 
@@ -77,7 +77,7 @@ impl Attention {
         self.projections.iter_mut().chain([&mut self.out]).try_for_each(|linear| linear.pack(dtype))
     }
 
-    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    /// Returns a packed weight, or `None` if the weights are not packed.
     pub(crate) fn packed_weight(&self) -> Option<&Weight> {
         self.out.packed_weight()
     }

@@ -21,8 +21,8 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-/// Returns an error if there is something at `path` that is not a file. Reading a pipe or a device could wait or run without
-/// end.
+/// Returns an error if there is something at `path` that is not a file. Reading from a pipe or a device could wait
+/// or run without end.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(kind) if !kind.is_file() => Err(Error::file(path, "this is not a file: give a file")),

@@ -191,7 +191,7 @@ impl T5 {
         self.head.pack(dtype)
     }
 
-    /// Returns one of the packed weights, or `None` if the weights are not packed.
+    /// Returns a packed weight of the first layer, or `None` if the weights are not packed.
     pub(crate) fn packed_weight(&self) -> Option<&Weight> {
         self.encoder.blocks.first()?.attention.out.packed_weight()
     }

@@ -38,8 +38,9 @@ use std::sync::OnceLock;
 /// distant cache.
 pub(crate) const ROWS: usize = 96;
 
-/// The number of rows in a phase, a multiple of the rows of a register tile on every processor path: the scores of all these
-/// rows and a block of keys are computed before the weights, and then stay in the first-level cache.
+/// The number of query rows in a phase, a multiple of the rows of a register tile on every processor path. A phase computes
+/// the scores of its rows and a block of keys, then the weights, then the sums of weighted values. The scores fit in the
+/// first-level cache.
 const PHASE: usize = 24;
 
 /// The data that all jobs (units of work, each for one thread) of a forward pass share.
@@ -290,8 +291,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let words = self.source.words();
         let per_row = WIDE / S::LANES;
-        // Without hidden cells, and outside caches, the rows are not divided: the kernels use each register tile of keys, and
-        // then of values, for all of them.
+        // If no cell is hidden and the keys are not in a key-value cache, the rows are not divided: the kernels use each
+        // register tile of keys for all rows of the phase, and then each register tile of values.
         let step = if masked || block.far.is_some() { S::ROWS } else { PHASE };
         let parts = rows.clone().step_by(step).map(|from| from..rows.end.min(from + step));
         // The keys that at least one row of a part reads. The other keys of the block are left out.

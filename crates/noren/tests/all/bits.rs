@@ -239,8 +239,8 @@ proptest! {
     }
 }
 
-/// Weights below 2^-126 of the largest weight are an exception to the same bits: the block of keys in which a weight is
-/// computed can decide whether it counts. The difference has a bound.
+/// Weights below 2^-124 of the largest weight are an exception to the same bits: the block of keys in which a weight is
+/// computed can decide whether it counts. Each of the four keys changes the output by less than 2^-124 of the largest value.
 #[test]
 fn weights_below_the_range_of_f32_change_little() {
     let (kv_len, huge) = (130, 1e30);

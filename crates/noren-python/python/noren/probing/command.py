@@ -17,7 +17,7 @@ from ._known import COMPILED, TARGETS
 from ._probe import probe
 from ._report import Entry, Report, Verdict, table
 
-# The feature of the entry that follows the last answer before a crash.
+# The `feature` of the entry that is added to a report when the process of the probe crashes after some answers.
 CRASHED = "further questions"
 
 BEGIN, END = "<!-- probe: begin -->", "<!-- probe: end -->"

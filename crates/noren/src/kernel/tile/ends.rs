@@ -48,8 +48,9 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         self.context.row(Place { batch: self.job.batch, head, row: self.scratch.rows[i], key: 0 })
     }
 
-    /// Sets the sums of all rows to zero and copies the queries. If words are `f32`, the queries are multiplied by
-    /// `query_factor`.
+    /// Resets the maximum and the denominator of each row, and copies the queries. `f32` queries are multiplied by
+    /// `query_factor`; with pairs of `bf16`, the scores are multiplied later. The sums of weighted values are not reset,
+    /// because the first product of a row replaces them.
     #[inline(always)]
     pub(super) fn start(&mut self, s: S) {
         s.run(Start(self));
