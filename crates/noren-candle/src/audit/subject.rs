@@ -49,15 +49,12 @@ impl<'a> Subject<'a> {
             run: Box::new(|batch, decoder, trace| {
                 let Output { logits, last_hidden_state, .. } =
                     model.forward_with(batch, decoder, Call { trace, ..Call::default() })?;
-                match logits {
-                    Some(logits) if logits.rank() == 3 => Ok(logits),
-                    Some(classes) => {
-                        let scores = classes.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-                        check_finite("a class score", &scores)?;
-                        Ok(last_hidden_state)
-                    }
-                    None => Ok(last_hidden_state),
+                // No mask makes attention of this crate NaN or infinite, so the weights are the cause.
+                if let Some(logits) = &logits {
+                    check_finite(if logits.rank() == 3 { "a logit" } else { "a class score" }, logits)?;
                 }
+                check_finite("a hidden state", &last_hidden_state)?;
+                Ok(logits.filter(|logits| logits.rank() == 3).unwrap_or(last_hidden_state))
             }),
             steps: if generates { Some(Box::new(steps)) } else { None },
         }
@@ -89,9 +86,10 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Returns an error if one of `values`, the outputs for a text without padding, is NaN or infinite.
-pub(super) fn check_finite(name: &str, values: &[f32]) -> Result<()> {
+/// Returns an error if a number of `values`, the outputs of a model with the name `name`, is NaN or infinite.
+fn check_finite(name: &str, values: &Tensor) -> Result<()> {
     let expected =
         "a finite number is needed: the weights are damaged, or too large for the number type of the computation";
+    let values = values.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
     values.iter().find(|x| !x.is_finite()).map_or(Ok(()), |x| Err(Error::input(name, x, expected)))
 }

@@ -126,6 +126,14 @@ fn calls_that_lose_something_are_found() {
     assert_eq!(called("llama", unpacked), ["documents"]);
 }
 
+/// A function whose outputs are NaN fails, because its mask may be the cause. The outputs of a model are NaN only if its weights
+/// are damaged, which is an error.
+#[test]
+fn outputs_that_are_no_numbers() {
+    let failures = called("llama", |model, batch| Ok((states(model, batch, None, None)? * f64::NAN)?));
+    assert!(failures.contains(&"prefix"), "{failures:?}");
+}
+
 #[test]
 fn what_cannot_be_tested_is_said() {
     let model = load("llama");
