@@ -25,9 +25,9 @@ fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
 /// early or late.
 #[inline(always)]
 pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
-    let mut powers = [x];
-    exp2_minus_each(s, &mut powers, m);
-    powers[0]
+    let mut powers = [[x]];
+    exp2_minus_each(s, &mut powers, &[m]);
+    powers[0][0]
 }
 
 /// Replaces each vector `x` by `2^(x - m)`, as [`exp2_minus`] computes it.
@@ -35,29 +35,35 @@ pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
 pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
     let (fours, rest) = vectors.as_chunks_mut::<4>();
     for four in fours {
-        exp2_minus_each(s, four, m);
+        exp2_minus_each(s, std::array::from_mut(four), &[m]);
     }
     for x in rest {
         *x = exp2_minus(s, *x, m);
     }
 }
 
-/// Replaces each of the `N` vectors `x` by `2^(x - m)`. Each step of the computation is done for all vectors before the
+/// Replaces each vector `x` of row `r` by `2^(x - m[r])`. Each step of the computation is done for all vectors before the
 /// next step. While the processor waits for the result of one vector, it can compute the other vectors.
 #[inline(always)]
-pub(crate) fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
+pub(crate) fn exp2_minus_each<S: Simd, const R: usize, const N: usize>(s: S, x: &mut [[S::V; N]; R], m: &[S::V; R]) {
     let (mut n, mut f, mut sum) = (*x, *x, *x);
-    for i in 0..N {
-        (n[i], f[i]) = split(s, s.max(s.splat(f32::MIN), x[i]));
-        sum[i] = s.splat(POWER[4]);
-    }
-    for c in POWER[..4].iter().rev() {
+    for r in 0..R {
         for i in 0..N {
-            sum[i] = s.fma(sum[i], f[i], s.splat(*c));
+            (n[r][i], f[r][i]) = split(s, s.max(s.splat(f32::MIN), x[r][i]));
+            sum[r][i] = s.splat(POWER[4]);
         }
     }
-    for i in 0..N {
-        x[i] = s.scale_power(s.fma(sum[i], f[i], s.splat(1.0)), s.sub(n[i], m));
+    for c in POWER[..4].iter().rev() {
+        for r in 0..R {
+            for i in 0..N {
+                sum[r][i] = s.fma(sum[r][i], f[r][i], s.splat(*c));
+            }
+        }
+    }
+    for r in 0..R {
+        for i in 0..N {
+            x[r][i] = s.scale_power(s.fma(sum[r][i], f[r][i], s.splat(1.0)), s.sub(n[r][i], m[r]));
+        }
     }
 }
 

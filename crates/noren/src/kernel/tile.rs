@@ -16,8 +16,8 @@
 //!   If a hidden value may be infinite or NaN, the product of weight and value is left out.
 
 mod ends;
-mod row;
 pub(crate) mod split;
+mod weights;
 
 use super::ahead::{Ahead, Upcoming};
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
@@ -29,9 +29,10 @@ use super::scores::{Modifiers, Place};
 use super::simd::{Kernel, Product, Simd, group, zeroed};
 use super::store::Reads;
 use noren_mask::Plan;
-use row::RowState;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
+use weights::Weigh;
 
 /// The maximum number of query rows in a job (the unit of work of one thread): a multiple of the rows of a register
 /// tile on every processor path. With so many rows, a block of keys is used many times after it is loaded from a
@@ -322,9 +323,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             }
         }
         for (part, needed) in parts.clone() {
-            for r in part {
-                self.weigh(s, r, (r - rows.start) * per_row, key, groups(needed), masked);
-            }
+            let at = (part.start - rows.start) * per_row;
+            self.weigh(s, part, at, key, groups(needed), masked);
         }
         for (part, keys) in parts {
             let at = (part.start - rows.start) * per_row;
@@ -405,71 +405,85 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         keys
     }
 
-    /// Turns the scores of row `r` in the lane groups `groups` of a block (consecutive keys that the kernels read
-    /// together) into weights, and adds the weights to the row's sum. The scores of the row begin at vector `at` of
+    /// Turns the scores of the rows `part` in the lane groups `groups` of a block (consecutive keys that the kernels read
+    /// together) into weights, and adds the weights to the sums of the rows. The scores of the rows begin at vector `at` of
     /// `scores`, and the block begins at key `key`. `masked` is true if some cells of the block may be hidden.
     #[inline(always)]
-    fn weigh(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+    fn weigh(&mut self, s: S, part: Range<usize>, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
-        let (modified, softened) = (modifiers.change_scores(), modifiers.soften());
         let factor = (P::TERMS == 2).then(|| s.splat(modifiers.query_factor));
-        let (keys, scale) = match modified || softened {
-            true => (self.modify(s, r, at, key, groups.clone()), None),
-            false => (0, factor),
-        };
-        let modifiers = &self.context.modifiers;
-        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
-        let width = self.source.v_width() / S::LANES;
-        // Without soft weights and dropout, the place is not needed. The divisions that compute the place are then
-        // avoided.
-        let place = (softened || modifiers.dropout.is_some()).then(|| self.place(r, key));
-        let scratch = &mut *self.scratch;
-        let bits = scratch.words[r];
-        let mut row = RowState {
-            maximum: &mut scratch.maxima[r],
-            sum: &mut scratch.sums[r],
-            rounded: &mut scratch.rounded[r],
-            acc: &mut scratch.acc[r * width..][..width],
-        };
-        let scores = &mut scratch.scores[vectors.clone()];
-        let word = masked.then(|| bits >> (groups.start * group::<S, P>()));
-        let Some(place) = place else {
-            // Inlined once for each usual number of vectors of a path and a product.
-            macro_rules! weigh {
-                ($($len:literal)*) => {
-                    match scores.len() {
-                        $($len if const { $len * S::LANES <= WIDE && $len % P::TERMS == 0 } => {
-                            let scores = <&mut [S::V; $len]>::try_from(scores).expect("the slice has exactly the length of the array type");
-                            row.weigh(s, word, scale, scores, P::TERMS == 2);
-                        })*
-                        _ => row.weigh(s, word, scale, scores, P::TERMS == 2),
-                    }
-                };
-            }
-            weigh!(1 2 3 4 8 16);
-            // The pairs of the first lane group belong to its place in the row.
-            if P::TERMS == 2 && groups.start > 0 {
-                scratch.scores.copy_within(vectors.start..vectors.start + groups.len(), at + groups.start);
+        if modifiers.soften() || modifiers.dropout.is_some() {
+            for (i, r) in part.enumerate() {
+                self.weigh_modified(s, r, at + i * per_row, key, groups.clone(), masked);
             }
             return;
+        }
+        let scale = match modifiers.change_scores() {
+            true => {
+                for (i, r) in part.clone().enumerate() {
+                    self.modify(s, r, at + i * per_row, key, groups.clone());
+                }
+                None
+            }
+            false => factor,
         };
-        if softened {
-            row.rise(s, word, None, scores);
-            let maximum = s.splat(*row.maximum);
-            exp2_minus_all(s, scores, maximum);
-            modifiers.multiply_weights(s, place, keys, bits, &mut scratch.scores[at..][..per_row]);
-            let weights = &scratch.scores[vectors.clone()];
-            *row.sum = weights.iter().fold(*row.sum, |sum, p| s.add(sum, *p));
-        } else {
-            row.weigh(s, word, scale, scores, false);
+        self.softmax(s, part, at, groups, masked, scale, false);
+    }
+
+    /// Calls [`Weigh`] for the rows `part`. For the arguments, see [`weigh`](Self::weigh) and the fields of `Weigh`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // the rows, the place of their scores, and two options
+    fn softmax(
+        &mut self,
+        s: S,
+        part: Range<usize>,
+        at: usize,
+        groups: Range<usize>,
+        masked: bool,
+        scale: Option<S::V>,
+        only_rise: bool,
+    ) {
+        let width = self.source.v_width() / S::LANES;
+        let scratch = &mut *self.scratch;
+        s.run(Weigh::<S, P> {
+            scores: &mut scratch.scores[at..],
+            first: groups.start,
+            vectors: groups.len() * P::TERMS,
+            words: masked.then(|| &scratch.words[part.clone()]),
+            scale,
+            maxima: &mut scratch.maxima[part.clone()],
+            sums: &mut scratch.sums[part.clone()],
+            rounded: &mut scratch.rounded[part.clone()],
+            acc: &mut scratch.acc[part.start * width..part.end * width],
+            only_rise,
+            product: PhantomData,
+        });
+    }
+
+    /// The computation of [`weigh`](Self::weigh) for row `r`, with soft weights or dropout.
+    #[inline(always)]
+    fn weigh_modified(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
+        let per_row = WIDE / S::LANES;
+        let keys = self.modify(s, r, at, key, groups.clone());
+        self.softmax(s, r..r + 1, at, groups.clone(), masked, None, true);
+        let place = self.place(r, key);
+        let modifiers = &self.context.modifiers;
+        let scratch = &mut *self.scratch;
+        let vectors = at + groups.start * P::TERMS..at + groups.end * P::TERMS;
+        exp2_minus_all(s, &mut scratch.scores[vectors.clone()], s.splat(scratch.maxima[r]));
+        if modifiers.soften() {
+            modifiers.multiply_weights(s, place, keys, scratch.words[r], &mut scratch.scores[at..][..per_row]);
+        }
+        for weight in &scratch.scores[vectors.clone()] {
+            scratch.sums[r] = s.add(scratch.sums[r], *weight);
         }
         if P::TERMS == 2 {
             let weights = &scratch.scores[at..][..per_row];
-            let rounded =
-                groups.clone().map(|pair| s.unpair(s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1])));
-            let sum = rounded.fold(scratch.rounded[r], |sum, [low, high]| s.add(sum, s.add(low, high)));
-            scratch.rounded[r] = sum;
+            for pair in groups.clone() {
+                let [low, high] = s.unpair(s.pair_neighbours(weights[2 * pair], weights[2 * pair + 1]));
+                scratch.rounded[r] = s.add(scratch.rounded[r], s.add(low, high));
+            }
         }
         if let Some(dropout) = modifiers.dropout {
             let first = Place { key: key + groups.start * group::<S, P>(), ..place };
