@@ -4,7 +4,7 @@ use super::batch::{Batch, rows_tensor};
 use super::bert_config::{BertConfig, BertFamily};
 use super::bert_head::BertHead;
 use super::decoder::rows_at;
-use super::parts::{Packing, embed};
+use super::parts::{Packing, embed, inside};
 use super::pass::Pass;
 use crate::attention::Options;
 use crate::error::Result;
@@ -105,9 +105,7 @@ impl Bert {
     pub(crate) fn build(config: &BertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let names = config.family.outer();
-        // Some checkpoints hold the model without its head, and then its names have no prefix.
-        let bare = vb.contains_tensor("embeddings.word_embeddings.weight");
-        let inner = if bare { vb.clone() } else { vb.pp(names.root) };
+        let inner = inside(vb, names.root, "embeddings.word_embeddings.weight");
         let linear = |inputs, outputs, vb: VarBuilder<'_>| Linear::load(inputs, outputs, true, &vb);
         let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Layer, hidden, eps, &vb);
         let table = |rows, name: &str| {
@@ -136,11 +134,15 @@ impl Bert {
             positions: table(config.positions, "position_embeddings")?,
             types: (config.types > 0).then(|| table(config.types, "token_type_embeddings")).transpose()?,
         };
-        let head = BertHead::new(config, &embeddings.words, vb)?;
+        let mut head = BertHead::new(config, &embeddings.words, vb)?;
         let has_pooler = inner.contains_tensor("pooler.dense.weight");
-        let pooler = (has_pooler || head.reads_pooled())
+        let mut pooler = (has_pooler || head.reads_pooled())
             .then(|| linear(hidden, hidden, inner.pp("pooler.dense")))
             .transpose()?;
+        if let Some(Packing { dtype, all: true }) = packing {
+            head.pack(dtype)?;
+            pooler.iter_mut().try_for_each(|pooler| pooler.pack(dtype))?;
+        }
         Ok(Bert {
             declared: BertConfig::mask(),
             head,
@@ -157,9 +159,11 @@ impl Bert {
         &self.config
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]), including the pooler and the head.
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))?;
+        self.pooler.iter_mut().try_for_each(|pooler| pooler.pack(dtype))?;
+        self.head.pack(dtype)
     }
 
     /// Returns a packed weight of the first layer, or `None` if the weights are not packed.

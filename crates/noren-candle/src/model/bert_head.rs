@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::nn::{Activation, Linear, Norm, NormKind};
 use candle_core::Tensor;
 use candle_nn::{Init, VarBuilder};
+use noren::Dtype;
 
 /// A head with its parameters.
 #[derive(Clone, Debug)]
@@ -90,6 +91,19 @@ impl BertHead {
             norm: Norm::load(NormKind::Layer, hidden, eps, &vb.pp(norm))?,
             decoder: Linear::new(weight, Some(bias)),
         })
+    }
+
+    /// Packs the weights of the head ([`Linear::pack`]).
+    pub(super) fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        match self {
+            BertHead::None => Ok(()),
+            BertHead::OfPooled(linear) | BertHead::OfTokens(linear) => linear.pack(dtype),
+            BertHead::OfFirst { dense: first, out: second, .. }
+            | BertHead::MaskedLm { transform: first, decoder: second, .. } => {
+                first.pack(dtype)?;
+                second.pack(dtype)
+            }
+        }
     }
 
     /// Returns whether the head reads the pooled state of a text.

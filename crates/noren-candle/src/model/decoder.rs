@@ -3,7 +3,7 @@
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder_config::{DecoderConfig, Names};
-use super::parts::{Attention, FeedForward, Packing, embed};
+use super::parts::{Attention, FeedForward, Packing, embed, inside};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::error::{Error, Result};
@@ -102,9 +102,7 @@ impl Decoder {
     pub(crate) fn build(config: &DecoderConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);
-        // Some checkpoints hold the model without its head, and then its names have no prefix.
-        let bare = vb.contains_tensor(&format!("{}.weight", names.embeddings));
-        let inner = if bare { vb.clone() } else { vb.pp(names.root) };
+        let inner = inside(vb, names.root, &format!("{}.weight", names.embeddings));
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
         let table = |rows, name: &str| inner.pp(name).get_with_hints((rows, config.hidden), "weight", normal);
         let norm = |vb: VarBuilder<'_>| Norm::load(config.norm, config.hidden, config.eps, &vb);
@@ -155,18 +153,15 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head for language models.
+    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head.
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))?;
         self.pack_head(dtype)
     }
 
-    /// Packs the weight of the head for language models.
+    /// Packs the weight of the head.
     fn pack_head(&mut self, dtype: Dtype) -> Result<()> {
-        match (&self.config.head, &mut self.head) {
-            (Head::LanguageModel, Some(linear)) => linear.pack(dtype),
-            _ => Ok(()),
-        }
+        self.head.iter_mut().try_for_each(|head| head.pack(dtype))
     }
 
     /// Returns a packed weight of the first layer, or `None` if the weights are not packed.

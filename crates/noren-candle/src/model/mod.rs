@@ -195,8 +195,9 @@ impl Model {
 
     /// Replaces the weights of the linear layers by packed weights of type `dtype`: `f32` or `bf16`
     /// ([`Linear::pack`](crate::nn::Linear::pack)). The model is then faster, above all for few tokens, and has no
-    /// gradients. Weights of experts and of classifiers are not packed. A head that shares its weight with the embeddings
-    /// gets a packed copy, which takes `vocab * hidden` numbers.
+    /// gradients. The router of a mixture of experts is always packed as `f32`, because rounding could change which experts
+    /// it chooses. A head that shares its weight with the embeddings gets a packed copy, which takes `vocab * hidden`
+    /// numbers.
     ///
     /// # Errors
     /// Returns the errors of [`Linear::pack`](crate::nn::Linear::pack), such as for a model that was not loaded in `f32`,

@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder::{mean_at, rows_at};
 use super::modernbert_config::{ClassifierPooling, ModernBertConfig};
-use super::parts::{Packing, embed};
+use super::parts::{Packing, embed, inside};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::attention::Options;
@@ -64,9 +64,7 @@ impl ModernBert {
     /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &ModernBertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let (hidden, vocab) = (config.hidden, config.vocab);
-        // Some checkpoints hold the model without its head, and then its names have no prefix.
-        let bare = vb.contains_tensor("embeddings.tok_embeddings.weight");
-        let inner = if bare { vb.clone() } else { vb.pp("model") };
+        let inner = inside(vb, "model", "embeddings.tok_embeddings.weight");
         let block = |layer: usize| -> Result<Block> {
             let mut block = Block::new(config, layer, &inner.pp("layers").pp(layer))?;
             if let Some(Packing { dtype, .. }) = packing {
@@ -76,12 +74,16 @@ impl ModernBert {
         };
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
         let embeddings = inner.pp("embeddings.tok_embeddings").get_with_hints((vocab, hidden), "weight", normal)?;
+        let mut head = ModernHead::new(config, &embeddings, vb)?;
+        if let (Some(head), Some(Packing { dtype, all: true })) = (&mut head, packing) {
+            head.pack(dtype)?;
+        }
         Ok(ModernBert {
             declared: config.mask(),
             norm: config.norm(&inner.pp("embeddings.norm"))?,
             blocks: (0..config.windows.len()).map(block).collect::<Result<_>>()?,
             final_norm: config.norm(&inner.pp("final_norm"))?,
-            head: ModernHead::new(config, &embeddings, vb)?,
+            head,
             embeddings,
             config: config.clone(),
         })
@@ -92,9 +94,10 @@ impl ModernBert {
         &self.config
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]).
+    /// Packs the weights of the linear layers ([`Linear::pack`]), including the head.
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
-        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))
+        self.blocks.iter_mut().try_for_each(|block| block.pack(dtype))?;
+        self.head.iter_mut().try_for_each(|head| head.pack(dtype))
     }
 
     /// Returns a packed weight of the first layer, or `None` if the weights are not packed.
@@ -229,6 +232,12 @@ impl ModernHead {
             norm: config.norm(&vb.pp("norm"))?,
             out,
         }))
+    }
+
+    /// Packs the weights of the head ([`Linear::pack`]).
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.dense.pack(dtype)?;
+        self.out.pack(dtype)
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -29,6 +29,13 @@ pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
     Ok(table.index_select(&ids.flatten_all()?, 0)?.reshape((batch, len, width))?)
 }
 
+/// Returns the parameters of a model without its head. Their names in a checkpoint begin with `root`, unless the checkpoint
+/// holds the model without its head: then only the name without `root` of the parameter `first` exists.
+pub(crate) fn inside<'a>(vb: &VarBuilder<'a>, root: &str, first: &str) -> VarBuilder<'a> {
+    let bare = vb.contains_tensor(first) && !vb.contains_tensor(&format!("{root}.{first}"));
+    if bare { vb.clone() } else { vb.pp(root) }
+}
+
 /// Self-attention with linear projections before and after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
@@ -147,14 +154,14 @@ impl FeedForward {
         })
     }
 
-    /// Packs the weights of the linear layers ([`Linear::pack`]), except those of a mixture of experts.
+    /// Packs the weights of the linear layers ([`Linear::pack`]).
     pub(crate) fn pack(&mut self, dtype: Dtype) -> Result<()> {
         match self {
             FeedForward::Plain { up, down, .. } => [up, down].into_iter().try_for_each(|linear| linear.pack(dtype)),
             FeedForward::Gated { gate, up, down, .. } => {
                 [gate, up, down].into_iter().try_for_each(|linear| linear.pack(dtype))
             }
-            FeedForward::Mixture(_) => Ok(()),
+            FeedForward::Mixture(mixture) => mixture.pack(dtype),
         }
     }
 
@@ -199,11 +206,19 @@ impl Mixture {
         Ok(Mixture { router: Linear::load(hidden, count, true, &vb.pp("router"))?, experts, settings })
     }
 
+    /// Packs the weights of the experts as numbers of type `dtype`, and those of the router as `f32`, because rounding
+    /// could change which experts are chosen.
+    fn pack(&mut self, dtype: Dtype) -> Result<()> {
+        self.router.pack(Dtype::F32)?;
+        self.experts.iter_mut().flatten().try_for_each(|linear| linear.pack(dtype))
+    }
+
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let shape = x.shape().clone();
         let x = x.reshape(((), x.dim(D::Minus1)?))?;
         let logits = self.router.forward(&x)?;
         let chosen = self.choose(&logits)?;
+        let weights = self.weights(&logits, &chosen)?;
         let mut sum = x.zeros_like()?;
         // Experts are added in the order of their indices, so that a token's sum does not depend on other tokens.
         for (i, [gate_up, down]) in self.experts.iter().enumerate() {
@@ -213,7 +228,7 @@ impl Mixture {
                 continue;
             }
             let rows = Tensor::new(rows, x.device())?;
-            let weight = self.weights(&logits, &chosen)?.index_select(&rows, 0)?.narrow(1, i, 1)?;
+            let weight = weights.index_select(&rows, 0)?.narrow(1, i, 1)?;
             let out = down.forward(&self.gate(&gate_up.forward(&x.index_select(&rows, 0)?)?)?)?;
             sum = sum.index_add(&rows, &out.broadcast_mul(&weight)?, 0)?;
         }

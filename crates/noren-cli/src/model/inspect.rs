@@ -1,6 +1,6 @@
 //! `noren inspect`: draws the masks of a model, layer by layer.
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::verdict::Verdict;
 use clap::Args;
@@ -30,8 +30,7 @@ Examples:
 
 pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     let hint = "--model takes a folder with config.json, as save_pretrained writes it";
-    let config =
-        Config::load(&super::hub::folder(&args.model, &[])?).map_err(|error| Failure::from(error).hint(hint))?;
+    let config = Config::load(&super::hub::folder(&args.model, &[])?).map_err(|error| super::failure(error, hint))?;
     let masks = config.masks();
     if args.json {
         let one = |declared: &Declared| {

@@ -49,9 +49,16 @@ pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
     config.stop().iter().copied().chain(tokenizer.special(Role::End)).collect()
 }
 
-/// Loads a model and packs the weights of its linear layers. `given` is a folder or a name on the Hugging Face hub. An
-/// error has a hint about the expected files.
+/// Returns the failure for an error in the folder of a model. If a file is missing, it has the hint `hint`, which names the
+/// expected files.
+pub(crate) fn failure(error: noren_candle::Error, hint: &str) -> Failure {
+    let missing = matches!(&error, noren_candle::Error::File { path, .. } if !path.exists());
+    let failure = Failure::from(error);
+    if missing { failure.hint(hint) } else { failure }
+}
+
+/// Loads a model and packs the weights of its linear layers. `given` is a folder or a name on the Hugging Face hub.
 pub(crate) fn load_packed(given: &Path, dtype: WeightType) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| Failure::from(error).hint(hint))
+    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| failure(error, hint))
 }
