@@ -120,8 +120,7 @@ fn outputs_agree_with_transformers_and_have_the_same_bits_in_every_batch() {
     }
 }
 
-/// A checkpoint with the names of a model without a head and those of a model with one: the latter are read, as
-/// transformers reads them.
+/// In a checkpoint with the names of a model without a head and those of a model with one, the latter are read.
 #[test]
 fn names_with_the_prefix_of_the_model_are_preferred() {
     let temporary = std::env::temp_dir().join(format!("noren-prefix-{}", std::process::id()));

@@ -360,6 +360,12 @@ pub(crate) struct Stretch<'a, T> {
     pub(crate) next: &'a [T],
 }
 
+/// Prefetches a vector of numbers of a cache.
+#[inline(always)]
+fn prefetch<S: Simd, T: Number>(s: S, numbers: &S::Array<T>) {
+    if size_of::<T>() < size_of::<f32>() { s.prefetch_narrow(numbers) } else { s.prefetch(numbers) }
+}
+
 impl Far<'_> {
     /// Computes the same results as [`scores`], for one register tile. The first `skip` vectors of keys are left out.
     /// During the computation, keys that follow at a distance are prefetched: those of a later register tile, or those
@@ -475,7 +481,7 @@ fn far_score_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize
     let mut acc = [[s.splat(0.0); N]; R];
     for w in 0..words {
         for line in &ahead[w] {
-            s.prefetch(line);
+            prefetch::<S, T>(s, line);
         }
         let key: [S::V; N] = std::array::from_fn(|n| T::widen(s, &now[n][w]));
         for r in 0..R {
@@ -547,7 +553,7 @@ fn far_value_tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize
     let mut sum: [[S::V; N]; R] = std::array::from_fn(|r| std::array::from_fn(|n| acc[r * width + n]));
     for word in words.clone() {
         for line in &ahead[(word - words.start) * step..][..N] {
-            s.prefetch(line);
+            prefetch::<S, T>(s, line);
         }
         let row = &values[word * width..][..N];
         let value: [S::V; N] = std::array::from_fn(|n| T::widen(s, &row[n]));

@@ -166,6 +166,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(self, address: *const T) {
         let _ = address;
     }
+    /// Prefetches the cache line at `address`, which has 16-bit numbers that are read once and soon. The address may be
+    /// outside any memory.
+    #[inline(always)]
+    fn prefetch_narrow<T>(self, address: *const T) {
+        self.prefetch(address);
+    }
     /// Returns the `LANES` numbers of `from` as `f32`.
     #[inline(always)]
     fn load_f16(self, from: &Self::Array<f16>) -> Self::V {
