@@ -194,6 +194,13 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     }
 }
 
+/// Runs `work`, which computes one step, on a thread of the current rayon pool. When a computation in the step is divided
+/// among threads, its first part then starts at once. From a thread outside the pool, each of the many small computations of
+/// a step would first wake a thread of the pool, and its result would wake the thread outside.
+fn on_pool<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    rayon::scope(|_| work())
+}
+
 /// Generates text with a causal language model. Returns the size of the model's caches in bytes.
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -226,17 +233,18 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
                 ready.push((row, packed.ids.len() - 1));
             }
         }
-        cache.begin(CacheStep::Ragged(packed.starts.clone()));
-        let (mut pass, _) = Pass::new(Call::default());
-        pass.cached(Stack::Decoder, &mut cache);
-        let ids = Tensor::new(&packed.ids[..], model.device())?.unsqueeze(0)?;
-        let hidden = model.hidden(&ids, &[packed.positions], &mut pass)?;
-        if ready.is_empty() {
-            continue;
+        let (rows, at): (Vec<usize>, Vec<(usize, usize)>) = ready.into_iter().map(|(row, at)| (row, (0, at))).unzip();
+        let logits = on_pool(|| {
+            cache.begin(CacheStep::Ragged(packed.starts));
+            let (mut pass, _) = Pass::new(Call::default());
+            pass.cached(Stack::Decoder, &mut cache);
+            let ids = Tensor::new(&packed.ids[..], model.device())?.unsqueeze(0)?;
+            let hidden = model.hidden(&ids, &[packed.positions], &mut pass)?;
+            if at.is_empty() { Ok(None) } else { model.logits(&rows_at(&hidden, &at)?).map(Some) }
+        })?;
+        if let Some(logits) = logits {
+            loops.choose(&rows, &logits)?;
         }
-        let at: Vec<(usize, usize)> = ready.iter().map(|(_, at)| (0, *at)).collect();
-        let rows: Vec<usize> = ready.iter().map(|(row, _)| *row).collect();
-        loops.choose(&rows, &model.logits(&rows_at(&hidden, &at)?)?)?;
     }
     Ok(cache.bytes())
 }
@@ -308,16 +316,19 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Lo
         // All sequences advance by one token. Those that have read their first tokens read the chosen token.
         let next = |row: usize| begins[row].get(step).or(loops.tokens[row].last()).copied().unwrap_or(config.start);
         let ids = Tensor::from_iter((0..rows).map(next), encoded.device())?.unsqueeze(1)?;
-        cache.begin(CacheStep::Each(1));
-        let (mut pass, _) = Pass::new(Call::default());
-        pass.cached(Stack::Decoder, &mut cache);
-        let across = Shape::cross(1, batch.len()).batch(rows).heads(heads);
-        pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
-        let hidden = model.decode(&ids, &keys, &mut pass)?;
         let ready: Vec<usize> = (0..rows).filter(|row| !loops.done[*row] && step + 1 >= begins[*row].len()).collect();
-        if !ready.is_empty() {
+        let logits = on_pool(|| {
+            cache.begin(CacheStep::Each(1));
+            let (mut pass, _) = Pass::new(Call::default());
+            pass.cached(Stack::Decoder, &mut cache);
+            let across = Shape::cross(1, batch.len()).batch(rows).heads(heads);
+            pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
+            let hidden = model.decode(&ids, &keys, &mut pass)?;
             let at: Vec<(usize, usize)> = ready.iter().map(|row| (*row, 0)).collect();
-            loops.choose(&ready, &model.logits(&rows_at(&hidden, &at)?)?)?;
+            if at.is_empty() { Ok(None) } else { model.logits(&rows_at(&hidden, &at)?).map(Some) }
+        })?;
+        if let Some(logits) = logits {
+            loops.choose(&ready, &logits)?;
         }
     }
     Ok(cache.bytes())
