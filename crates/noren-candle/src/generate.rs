@@ -6,7 +6,7 @@ pub use sample::Sampling;
 
 use crate::error::{Error, Result};
 use crate::model::cache::{StackCache, StackShape, Step as CacheStep};
-use crate::model::{Batch, Call, Decoder, Model, Pass, Planner, Stack, T5, rows_at};
+use crate::model::{Batch, Call, Decoder, Model, Pass, Planner, Stack, T5, on_pool, rows_at};
 use candle_core::Tensor;
 use noren::{Facts, Shape};
 use sample::Sampler;
@@ -192,13 +192,6 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
             Err(Error::input(&name, logits.get(token).copied().unwrap_or(f32::NAN), expected))
         }
     }
-}
-
-/// Runs `work`, which computes one step, on a thread of the current rayon pool. When a computation in the step is divided
-/// among threads, its first part then starts at once. From a thread outside the pool, each of the many small computations of
-/// a step would first wake a thread of the pool, and its result would wake the thread outside.
-fn on_pool<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
-    rayon::scope(|_| work())
 }
 
 /// Generates text with a causal language model. Returns the size of the model's caches in bytes.

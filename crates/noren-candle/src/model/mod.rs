@@ -55,7 +55,7 @@ pub use t5::{T5, T5Config};
 
 pub(crate) use decoder::rows_at;
 pub(crate) use parts::Packing;
-pub(crate) use pass::{Pass, Planner};
+pub(crate) use pass::{Pass, Planner, on_pool};
 
 use crate::error::{Error, Result};
 use candle_core::Tensor;
@@ -288,6 +288,10 @@ impl Model {
     /// Returns the errors of [`forward`](Self::forward), and an error if `decoder` is given for a model other than a
     /// T5.
     pub fn forward_with(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
+        call.on_pool(|call| self.forward_here(batch, decoder, call))
+    }
+
+    fn forward_here(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
         self.check(batch)?;
         match self {
             Model::T5(model) => {
@@ -329,6 +333,10 @@ impl Model {
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
     pub fn encode(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
+        call.on_pool(|call| self.encode_here(batch, call))
+    }
+
+    fn encode_here(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
         self.check(batch)?;
         match self {
             Model::Decoder(model) => run_decoder(model, batch, call),

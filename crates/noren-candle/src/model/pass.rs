@@ -22,6 +22,25 @@ pub struct Call<'a> {
     pub generator: Option<&'a dyn MaskGenerator>,
 }
 
+/// Runs `work`, a call of a model or one step of a generation, on a thread of the current rayon pool. When a computation is
+/// divided among threads, its first part then starts at once. From a thread outside the pool, each of the many computations
+/// would first wake a thread of the pool, whose result would wake the thread outside.
+pub(crate) fn on_pool<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    rayon::scope(|_| work())
+}
+
+impl<'a> Call<'a> {
+    /// Runs `work` with these options by [`on_pool`], or on this thread if there is a generator, which other threads may not
+    /// be able to use.
+    pub(crate) fn on_pool<R: Send>(self, work: impl FnOnce(Call<'a>) -> Result<R> + Send) -> Result<R> {
+        let Call { mode, trace, generator } = self;
+        match generator {
+            None => on_pool(|| work(Call { mode, trace, generator: None })),
+            generator => work(Call { mode, trace, generator }),
+        }
+    }
+}
+
 /// A record of the queries, keys and values in some or all layers of one call of a model. Attention weights can be
 /// computed from the record after the call.
 ///
