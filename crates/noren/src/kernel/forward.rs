@@ -17,9 +17,9 @@ use super::rows::Rows;
 use super::scores::Place;
 use super::simd::{Product, Simd};
 use super::store::StoredHead;
+use super::threads::{on_threads, worth_threads};
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use super::worth_threads;
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
 use noren_mask::{Kind, PatternPlan, Plan, Tile};
@@ -313,10 +313,7 @@ impl<'a> Forward<'a> {
             .collect();
         let queue = Queue { steps, next: AtomicUsize::new(0), shared, spare: Mutex::new(Vec::new()) };
         let work = || self.work(s, &queue);
-        if threads <= 1 {
-            return work();
-        }
-        rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
+        on_threads(threads, work);
     }
 
     /// Returns the list of work: the jobs of one group after another. The entry that packs the keys of a group is
@@ -575,7 +572,7 @@ fn share<T: Send, M>(threads: usize, items: Vec<T>, memory: impl Fn() -> M + Syn
             run(item, own.get_or_insert_with(&memory));
         }
     };
-    rayon::scope(|scope| (0..threads).for_each(|_| scope.spawn(|_| work())));
+    on_threads(threads, work);
 }
 
 /// Locks a mutex, even if another thread panicked while it held the lock. The caller of the crate gets the panic of the

@@ -17,12 +17,5 @@ pub(crate) mod rows;
 pub(crate) mod scores;
 pub(crate) mod simd;
 pub(crate) mod store;
+pub(crate) mod threads;
 pub(crate) mod tile;
-
-/// Returns the number of threads for work of `multiplications` multiplications: one thread, and one more for each 2^20
-/// multiplications, but at most `threads`. For less work, the start of another thread takes more time than the thread
-/// saves.
-pub(crate) fn worth_threads(threads: usize, multiplications: u64) -> usize {
-    const WORTH_A_THREAD: u64 = 1 << 20;
-    threads.min((multiplications / WORTH_A_THREAD) as usize + 1)
-}

@@ -6,7 +6,8 @@ use super::sequences::SequenceRows;
 use crate::attention::{Run, check_outputs, thread_count};
 use crate::backward::{SavedRows, check_gradients, check_saved_shapes};
 use crate::kernel::backward::Wanted;
-use crate::kernel::{rows::SharedRows, worth_threads};
+use crate::kernel::rows::SharedRows;
+use crate::kernel::threads::{on_threads, worth_threads};
 use crate::options::Cancel;
 use crate::{Element, Error, GradientsMut, Inputs, Isa, Outputs, Saved, View, ViewMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -230,8 +231,5 @@ fn each(threads: usize, costs: &[u64], run: impl Fn(usize, usize) + Sync) {
             run(*i, 1);
         }
     };
-    match threads.min(short.len()) {
-        0 | 1 => work(),
-        workers => rayon::scope(|scope| (0..workers).for_each(|_| scope.spawn(|_| work()))),
-    }
+    on_threads(threads.min(short.len()), work);
 }

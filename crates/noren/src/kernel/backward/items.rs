@@ -11,12 +11,12 @@ use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
 use super::keys::{Keys, item_keys};
 use super::micro::{add_allowed_word, gather};
 use super::queries::{Queries, ROWS};
-use super::threads::on_threads;
 use crate::kernel::ahead::{Ahead, Upcoming};
 use crate::kernel::blocks::KeyBlocks;
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::rows::SharedRows;
 use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
+use crate::kernel::threads::on_waiting_threads;
 use crate::options::Cancel;
 use noren_mask::{PatternPlan, TileSpan};
 use std::ops::Range;
@@ -151,7 +151,7 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
         given_up: AtomicBool::new(false),
         keys,
     };
-    on_threads(threads.min(queue.items.len()), || {
+    on_waiting_threads(threads.min(queue.items.len()), || {
         let _give_up = GiveUp(&queue.given_up);
         let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {

@@ -32,7 +32,6 @@ mod items;
 mod keys;
 mod micro;
 mod queries;
-mod threads;
 mod walk;
 
 pub(crate) use context::Context;
@@ -41,7 +40,7 @@ pub(crate) use walk::{Gradient, Wanted};
 
 use super::dispatch::Task;
 use super::simd::Simd;
-use super::worth_threads;
+use super::threads::worth_threads;
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
 
