@@ -4,11 +4,11 @@ use super::batch::{Batch, rows_tensor};
 use super::bert_config::{BertConfig, BertFamily};
 use super::bert_head::BertHead;
 use super::decoder::rows_at;
-use super::parts::{Packing, embed, inside};
+use super::parts::{Packing, embed, inside, project};
 use super::pass::Pass;
 use crate::attention::Options;
 use crate::error::Result;
-use crate::layers::{join_heads, split_heads};
+use crate::layers::join_heads;
 use crate::nn::{Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
@@ -194,9 +194,7 @@ impl Bert {
         let mut x = mode.at(0).dropout(&x, dropout)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let mode = mode.at(1 + layer as u64);
-            let part = |linear: &Linear| split_heads(&linear.forward(&x)?, self.config.heads);
-            let [q, k, v] = &block.projections;
-            let (q, k, v) = (part(q)?, part(k)?, part(v)?);
+            let [q, k, v] = project(&x, &block.projections, [self.config.heads; 2])?;
             let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
             let read = join_heads(&read)?;
             let Block { out, up, down, norms: [first, second], .. } = block;

@@ -5,12 +5,12 @@ use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder::{mean_at, rows_at};
 use super::modernbert_config::{ClassifierPooling, ModernBertConfig};
-use super::parts::{Packing, embed, inside};
+use super::parts::{Packing, embed, inside, project};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::attention::Options;
 use crate::error::Result;
-use crate::layers::{join_heads, split_heads};
+use crate::layers::join_heads;
 use crate::nn::{Activation, Linear, Mode, Norm, NormKind};
 use crate::stack::Stack;
 use candle_core::Tensor;
@@ -181,14 +181,14 @@ impl Block {
         let mode = pass.mode.at(1 + layer as u64);
         let inner = self.attention_norm.as_ref().map(|norm| norm.forward(x)).transpose()?;
         let inner = inner.as_ref().unwrap_or(x);
-        let part = |linear: &Linear| split_heads(&linear.forward(inner)?, config.heads);
-        let [q, k, v] = &self.projections;
-        let (q, k, v) = (rotary.turn(&part(q)?)?, rotary.turn(&part(k)?)?, part(v)?);
+        let [q, k, v] = project(inner, &self.projections, [config.heads; 2])?;
+        let (q, k) = (rotary.turn(&q)?, rotary.turn(&k)?);
         let read = pass.attend((Stack::Encoder, layer), [&q, &k, &v], Options::default(), attention_dropout)?;
         let x = add(&self.out, &join_heads(&read)?, x, (mode.at(0), attention_dropout))?;
         let inner = self.mlp_norm.forward(&x)?;
         let [up, gate, down] = &self.mlp;
-        let inner = (up.forward_then(&inner, config.activation)? * gate.forward(&inner)?)?;
+        let [up, gate] = Linear::forward_each(&inner, [(up, Some(config.activation)), (gate, None)])?;
+        let inner = (up * gate)?;
         down.forward_add(&mode.at(1).dropout(&inner, mlp_dropout)?, &x)
     }
 }

@@ -36,6 +36,13 @@ pub(crate) fn inside<'a>(vb: &VarBuilder<'a>, root: &str, first: &str) -> VarBui
     if bare { vb.clone() } else { vb.pp(root) }
 }
 
+/// Returns queries, keys and values, `[batch, heads, length, head_dim]` each, for the states `x` `[batch, length, width]`.
+/// `heads` has the numbers of query heads and of key-value heads.
+pub(crate) fn project(x: &Tensor, projections: &[Linear; 3], heads: [usize; 2]) -> Result<[Tensor; 3]> {
+    let [q, k, v] = Linear::forward_each(x, projections.each_ref().map(|linear| (linear, None)))?;
+    Ok([split_heads(&q, heads[0])?, split_heads(&k, heads[1])?, split_heads(&v, heads[1])?])
+}
+
 /// Self-attention with linear projections before and after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
@@ -97,9 +104,7 @@ impl Attention {
         dropout: f32,
         pass: &mut Pass<'_>,
     ) -> Result<Tensor> {
-        let [q, k, v] = &self.projections;
-        let part = |linear: &Linear, heads| split_heads(&linear.forward(x)?, heads);
-        let (mut q, mut k, v) = (part(q, self.heads)?, part(k, self.kv_heads)?, part(v, self.kv_heads)?);
+        let [mut q, mut k, v] = project(x, &self.projections, [self.heads, self.kv_heads])?;
         if let Some([q_norm, k_norm]) = &self.qk_norms {
             (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
         }
@@ -169,7 +174,8 @@ impl FeedForward {
         match self {
             FeedForward::Plain { up, down, activation } => down.forward(&up.forward_then(x, *activation)?),
             FeedForward::Gated { gate, up, down, activation } => {
-                down.forward(&(gate.forward_then(x, *activation)? * up.forward(x)?)?)
+                let [gate, up] = Linear::forward_each(x, [(gate, Some(*activation)), (up, None)])?;
+                down.forward(&(gate * up)?)
             }
             FeedForward::Mixture(mixture) => mixture.forward(x),
         }

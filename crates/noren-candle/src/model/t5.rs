@@ -1,7 +1,7 @@
 //! [`T5`]: an encoder and a decoder with relative position biases.
 
 use super::batch::Batch;
-use super::parts::{FeedForward, Packing, embed};
+use super::parts::{FeedForward, Packing, embed, project};
 use super::pass::Pass;
 use super::raw::Raw;
 use crate::attention::{Bias, Options};
@@ -312,10 +312,8 @@ impl T5Stack {
         let mut x = mode.at(0).dropout(x, dropout)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let mode = mode.at(1 + layer as u64);
-            let Part { norm, projections: [q, k, v], out } = &block.attention;
-            let normed = norm.forward(&x)?;
-            let part = |linear: &Linear| split_heads(&linear.forward(&normed)?, heads);
-            let (q, k, v) = (part(q)?, part(k)?, part(v)?);
+            let Part { norm, projections, out } = &block.attention;
+            let [q, k, v] = project(&norm.forward(&x)?, projections, [heads; 2])?;
             let read = pass.attend((stack, layer), [&q, &k, &v], relative.clone(), dropout)?;
             x = add(&x, out.forward(&join_heads(&read)?)?, mode.at(0))?;
             if let (Some(Part { norm, projections: [q, ..], out }), Some(cross)) = (&block.cross, cross) {

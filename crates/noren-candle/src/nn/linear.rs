@@ -199,6 +199,51 @@ impl Linear {
         Ok(result.reshape(x.shape())?)
     }
 
+    /// Applies several layers to the same `x`, each with its activation, if it is not `None`. If all weights are packed and no
+    /// gradient is needed, the threads compute the outputs of all layers together, which is faster for few rows.
+    ///
+    /// # Errors
+    /// Returns the errors of [`forward`](Self::forward).
+    pub fn forward_each<const N: usize>(x: &Tensor, layers: [(&Linear, Option<Activation>); N]) -> Result<[Tensor; N]> {
+        let width = x.dims().last().copied();
+        let fits = |layer: &Linear| layer.packed_weight().is_some_and(|weight| width == Some(weight.inputs()));
+        let results = if takes(&[x]) && layers.iter().all(|(layer, _)| fits(layer)) {
+            Self::packed_each(x, &layers)?
+        } else {
+            let one = |(layer, activation): (&Linear, _)| layer.apply(x, Then { activation, ..Then::default() });
+            layers.into_iter().map(one).collect::<Result<Vec<_>>>()?
+        };
+        Ok(results.try_into().expect("there is one result for each of the `N` layers"))
+    }
+
+    /// The computation of [`forward_each`](Self::forward_each) for packed weights that fit `x`.
+    fn packed_each(x: &Tensor, layers: &[(&Linear, Option<Activation>)]) -> Result<Vec<Tensor>> {
+        let x = x.contiguous()?;
+        let weights: Vec<&Weight> = layers.iter().filter_map(|(layer, _)| layer.packed_weight()).collect();
+        let biases = layers.iter().map(|(layer, _)| layer.bias.as_ref().map(Values::of).transpose());
+        let biases = biases.collect::<Result<Vec<_>>>()?;
+        let finish: Vec<Finish<'_>> = (layers.iter().zip(&biases))
+            .map(|((_, activation), bias)| Finish {
+                bias: bias.as_deref(),
+                activation: *activation,
+                ..Finish::default()
+            })
+            .collect();
+        let after: Vec<_> = finish.iter().zip(&weights).map(|(finish, weight)| finish.after(weight)).collect();
+        let linears: Vec<_> = (weights.iter().zip(&finish).zip(&after))
+            .map(|((weight, finish), after)| noren::linear::Linear::new(weight).bias(finish.bias).epilogue(after))
+            .collect();
+        let mut shape = x.dims().to_vec();
+        let results = noren::linear::forward_all(&Values::of(&x)?, &linears)?;
+        let tensors = weights.iter().zip(results).map(|(weight, result)| {
+            if let Some(last) = shape.last_mut() {
+                *last = weight.outputs();
+            }
+            Ok(Tensor::from_vec(result, &shape[..], x.device())?)
+        });
+        tensors.collect()
+    }
+
     fn apply(&self, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
         let (outputs, inputs) = self.dims()?;
         if x.dims().last() != Some(&inputs) {
@@ -346,6 +391,33 @@ mod tests {
             assert!(up.weight().is_none() && loaded[0].weight().is_some());
             let refused = Linear::feed_forward(with_gradients, [&up, &down], Activation::Gelu, &norm).unwrap_err();
             assert!(refused.to_string().contains("packed") && up.part(0, 1).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn layers_together_have_the_bits_of_each_alone() {
+        let random = |shape: &[usize]| Tensor::randn(0f32, 1.0, shape, &Device::Cpu).unwrap();
+        for (rows, dtype) in [(1, Dtype::F32), (1, Dtype::Bf16), (37, Dtype::F32), (300, Dtype::Bf16)] {
+            let mut layers = [(96, true), (300, false), (5, true)]
+                .map(|(outputs, bias)| Linear::new(random(&[outputs, 48]), bias.then(|| random(&[outputs]))));
+            let activations = [None, Some(Activation::Gelu), Some(Activation::Tanh)];
+            let x = random(&[48, 2, rows]).transpose(0, 2).unwrap();
+            for packed in [false, true] {
+                if packed {
+                    layers.iter_mut().for_each(|layer| layer.pack(dtype).unwrap());
+                }
+                let pairs = [0, 1, 2].map(|i| (&layers[i], activations[i]));
+                let together = Linear::forward_each(&x, pairs).unwrap();
+                for ((layer, activation), together) in pairs.into_iter().zip(&together) {
+                    let alone = match activation {
+                        Some(activation) => layer.forward_then(&x, activation).unwrap(),
+                        None => layer.forward(&x).unwrap(),
+                    };
+                    assert_eq!((together.dims(), bits(together)), (alone.dims(), bits(&alone)), "{rows} rows");
+                }
+                let wrong = Linear::forward_each(&random(&[2, 47]), pairs).unwrap_err().to_string();
+                assert!(wrong.contains("the last dimension must be 48"), "{wrong}");
+            }
         }
     }
 

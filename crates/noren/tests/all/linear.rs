@@ -1,7 +1,7 @@
 //! Products with packed weights, against sums in `f64`, on every processor path: shapes, biases, operations on the result,
 //! and the bits of rows among other rows and on any number of threads.
 
-use noren::linear::{Epilogue, Linear, Weight, feed_forward};
+use noren::linear::{Epilogue, Linear, Weight, feed_forward, forward_all};
 use noren::{Dtype, Error, Isa, bf16};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +44,32 @@ impl Epilogue for Places {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn layers_together_have_the_bits_of_each_alone(
+        (rows, inputs, threads) in (0usize..130, 1usize..200, 1usize..5),
+        outputs in prop::collection::vec(0usize..300, 1..5),
+        (seed, index) in (0usize..1000, any::<prop::sample::Index>()),
+    ) {
+        let isa = *index.get(Isa::available());
+        let x = numbers(rows * inputs, seed);
+        let weights: Vec<Weight> = (outputs.iter().enumerate())
+            .map(|(i, outputs)| {
+                let dtype = if (seed + i).is_multiple_of(2) { Dtype::Bf16 } else { Dtype::F32 };
+                Weight::on(isa, &numbers(outputs * inputs, seed + i), inputs, dtype).unwrap()
+            })
+            .collect();
+        let biases: Vec<Vec<f32>> = outputs.iter().map(|outputs| numbers(*outputs, seed + 9)).collect();
+        let places: Vec<Places> = outputs.iter().map(|outputs| Places { outputs: *outputs }).collect();
+        let layers: Vec<Linear<'_>> = (weights.iter().zip(&biases).zip(&places))
+            .map(|((weight, bias), places)| Linear::new(weight).bias(&bias[..]).epilogue(places))
+            .collect();
+        let together = on(threads, || forward_all(&x, &layers)).unwrap();
+        prop_assert_eq!(together.len(), layers.len());
+        for (layer, together) in layers.iter().zip(&together) {
+            prop_assert_eq!(bits(&on(1, || layer.forward(&x)).unwrap()), bits(together));
+        }
+    }
 
     #[test]
     fn products_are_sums(
@@ -213,4 +239,15 @@ fn the_first_of_two_layers_is_computed_if_the_second_has_no_outputs() {
         assert!(feed_forward(&vec![1.0; 3 * rows], up, down).unwrap().is_empty());
         assert_eq!(counted.0.into_inner(), 5 * rows);
     }
+}
+
+#[test]
+fn layers_together_need_the_same_inputs() {
+    let [first, second] = [3, 4].map(|inputs| Weight::new(&numbers(12, 1), inputs, Dtype::F32).unwrap());
+    let error = forward_all(&numbers(12, 2), [&Linear::new(&first), &Linear::new(&second)]).unwrap_err().to_string();
+    assert!(error.contains("[3, 4]") && error.contains("the first layer has 3 inputs"), "{error}");
+    assert!(forward_all(&numbers(12, 2), []).unwrap().is_empty());
+    let short = numbers(5, 3);
+    let wrong = [&Linear::new(&first), &Linear::new(&first).bias(&short[..])];
+    assert!(forward_all(&numbers(3, 2), wrong).unwrap_err().to_string().contains("bias"));
 }
