@@ -32,17 +32,12 @@ use noren_mask::Plan;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
-use weights::Weigh;
+use weights::{PHASE, Weigh};
 
 /// The maximum number of query rows in a job (the unit of work of one thread): a multiple of the rows of a register
 /// tile on every processor path. With so many rows, a block of keys is used many times after it is loaded from a
 /// distant cache.
 pub(crate) const ROWS: usize = 96;
-
-/// The number of query rows in a phase, a multiple of the rows of a register tile on every processor path. A phase computes
-/// the scores of its rows and a block of keys, then the weights, then the sums of weighted values. The scores fit in the
-/// first-level cache.
-const PHASE: usize = 24;
 
 /// The data that all jobs (units of work, each for one thread) of a forward pass share.
 pub(crate) struct Context<'a> {

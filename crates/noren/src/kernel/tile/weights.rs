@@ -3,11 +3,15 @@
 //! Each step is done for all rows of a part before the next step. While the processor waits for one row, for example for
 //! the largest lane of a vector, it computes the other rows.
 
-use super::PHASE;
 use crate::kernel::exp::{NOTHING, exp2_minus_each};
 use crate::kernel::micro::WIDE;
 use crate::kernel::simd::{Kernel, Product, Simd, group};
 use std::marker::PhantomData;
+
+/// The number of query rows in a phase, a multiple of the rows of a register tile on every processor path. A phase computes
+/// the scores of its rows and a block of keys, then the weights, then the sums of weighted values. The scores fit in the
+/// first-level cache.
+pub(super) const PHASE: usize = 24;
 
 /// Raises the running maxima of rows to the scores of a block, and turns the scores into weights. This is a kernel, which
 /// is compiled once for each processor path and kind of product (`f32` or pairs of `bf16`).
