@@ -212,7 +212,7 @@ impl Model {
     }
 
     /// Returns a packed weight of the first layer, or `None` if the weights are not packed ([`pack`](Self::pack)). All packed
-    /// weights of a model have its type and are stored for its processor path.
+    /// weights of a model are stored for its processor path and have its type, except those of routers of experts.
     pub fn packed_weight(&self) -> Option<&Weight> {
         match self {
             Model::Decoder(model) => model.packed_weight(),
