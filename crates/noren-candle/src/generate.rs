@@ -194,6 +194,15 @@ fn check_logits(row: usize, logits: &[f32]) -> Result<()> {
     }
 }
 
+/// Returns the logits of the hidden states at the places `at`, (row, index in the row), or `None` if there is no place.
+fn logits_at(
+    hidden: &Tensor,
+    at: &[(usize, usize)],
+    logits: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Option<Tensor>> {
+    if at.is_empty() { Ok(None) } else { logits(&rows_at(hidden, at)?).map(Some) }
+}
+
 /// Generates text with a causal language model. Returns the size of the model's caches in bytes.
 fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> Result<usize> {
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -233,7 +242,7 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
             pass.cached(Stack::Decoder, &mut cache);
             let ids = Tensor::new(&packed.ids[..], model.device())?.unsqueeze(0)?;
             let hidden = model.hidden(&ids, &[packed.positions], &mut pass)?;
-            if at.is_empty() { Ok(None) } else { model.logits(&rows_at(&hidden, &at)?).map(Some) }
+            logits_at(&hidden, &at, |states| model.logits(states))
         })?;
         if let Some(logits) = logits {
             loops.choose(&rows, &logits)?;
@@ -287,10 +296,13 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Lo
     let batch = Batch::padded(prompts, 0, noren::Side::Right)?.facts(loops.options.facts.clone());
     let [of_encoder, of_decoder, of_cross] = &model.declared;
     let square = Shape::square(batch.len()).batch(rows).heads(heads);
-    let (mut pass, _) = Pass::new(Call::default());
-    pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &of_encoder.mask, &batch, square, None)?);
-    let encoded = model.encode(&batch, &mut pass)?;
-    let keys = model.cross_keys(&encoded)?;
+    let (encoded, keys) = on_pool(|| {
+        let (mut pass, _) = Pass::new(Call::default());
+        pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &of_encoder.mask, &batch, square, None)?);
+        let encoded = model.encode(&batch, &mut pass)?;
+        let keys = model.cross_keys(&encoded)?;
+        Ok((encoded, keys))
+    })?;
     let shape = StackShape {
         sequences: rows,
         layers: config.layers[1],
@@ -318,7 +330,7 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Lo
             pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
             let hidden = model.decode(&ids, &keys, &mut pass)?;
             let at: Vec<(usize, usize)> = ready.iter().map(|row| (*row, 0)).collect();
-            if at.is_empty() { Ok(None) } else { model.logits(&rows_at(&hidden, &at)?).map(Some) }
+            logits_at(&hidden, &at, |states| model.logits(states))
         })?;
         if let Some(logits) = logits {
             loops.choose(&ready, &logits)?;

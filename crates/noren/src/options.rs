@@ -47,8 +47,9 @@ pub struct Options<'a> {
     /// and log-sum-exps for every row, and a row with a single key in the plan can have a gradient other than 0. If
     /// false, the backward pass computes these values again for some rows, with higher precision.
     pub partial: bool,
-    /// The maximum number of threads, at least 1 (default: all threads of the current rayon pool). The call uses no
-    /// more threads than the pool has. No result depends on the number of threads.
+    /// The maximum number of threads, at least 1 (default: the number of threads of the current rayon pool). The call uses no
+    /// more threads than the pool has: the calling thread, and threads of the pool. No result depends on the number of
+    /// threads.
     pub threads: Option<usize>,
     /// The processor path (default: see [`Isa::choose`]).
     pub isa: Option<Isa>,

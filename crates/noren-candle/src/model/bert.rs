@@ -4,7 +4,7 @@ use super::batch::{Batch, rows_tensor};
 use super::bert_config::{BertConfig, BertFamily};
 use super::bert_head::BertHead;
 use super::decoder::rows_at;
-use super::parts::{Packing, embed, inside, project};
+use super::parts::{Packing, embed, project, without_head};
 use super::pass::Pass;
 use crate::attention::Options;
 use crate::error::Result;
@@ -105,7 +105,7 @@ impl Bert {
     pub(crate) fn build(config: &BertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let BertConfig { hidden, intermediate, eps, .. } = *config;
         let names = config.family.outer();
-        let inner = inside(vb, names.root, "embeddings.word_embeddings.weight");
+        let inner = without_head(vb, names.root, "embeddings.word_embeddings.weight");
         let linear = |inputs, outputs, vb: VarBuilder<'_>| Linear::load(inputs, outputs, true, &vb);
         let norm = |vb: VarBuilder<'_>| Norm::load(NormKind::Layer, hidden, eps, &vb);
         let table = |rows, name: &str| {

@@ -3,7 +3,7 @@
 use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder_config::{DecoderConfig, Names};
-use super::parts::{Attention, FeedForward, Packing, embed, inside};
+use super::parts::{Attention, FeedForward, Packing, embed, without_head};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::error::{Error, Result};
@@ -102,7 +102,7 @@ impl Decoder {
     pub(crate) fn build(config: &DecoderConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         config.check()?;
         let names = config.names.outer(config.post_norms);
-        let inner = inside(vb, names.root, &format!("{}.weight", names.embeddings));
+        let inner = without_head(vb, names.root, &format!("{}.weight", names.embeddings));
         let normal = Init::Randn { mean: 0.0, stdev: 0.02 };
         let table = |rows, name: &str| inner.pp(name).get_with_hints((rows, config.hidden), "weight", normal);
         let norm = |vb: VarBuilder<'_>| Norm::load(config.norm, config.hidden, config.eps, &vb);

@@ -244,8 +244,8 @@ fn names(folder: &Path) -> Result<Vec<(PathBuf, Option<Vec<String>>)>> {
     let index = folder.join("model.safetensors.index.json");
     if !index.exists() {
         let problem =
-            "there is neither model.safetensors nor model.safetensors.index.json: save the model as safetensors";
-        return Err(Error::file(folder, problem));
+            "the file does not exist, and neither does model.safetensors.index.json: save the model as safetensors";
+        return Err(Error::file(single, problem));
     }
     let object = read_object(&index)?;
     let Some(map) = object.get("weight_map").and_then(|map| map.as_object()) else {

@@ -288,10 +288,11 @@ impl Model {
     /// Returns the errors of [`forward`](Self::forward), and an error if `decoder` is given for a model other than a
     /// T5.
     pub fn forward_with(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
-        call.on_pool(|call| self.forward_here(batch, decoder, call))
+        call.on_pool(|call| self.forward_on_this_thread(batch, decoder, call))
     }
 
-    fn forward_here(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
+    /// The computation of [`forward_with`](Self::forward_with), on the current thread.
+    fn forward_on_this_thread(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
         self.check(batch)?;
         match self {
             Model::T5(model) => {
@@ -333,10 +334,11 @@ impl Model {
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
     pub fn encode(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
-        call.on_pool(|call| self.encode_here(batch, call))
+        call.on_pool(|call| self.encode_on_this_thread(batch, call))
     }
 
-    fn encode_here(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
+    /// The computation of [`encode`](Self::encode), on the current thread.
+    fn encode_on_this_thread(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
         self.check(batch)?;
         match self {
             Model::Decoder(model) => run_decoder(model, batch, call),

@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::classes::{Classes, Head};
 use super::decoder::{mean_at, rows_at};
 use super::modernbert_config::{ClassifierPooling, ModernBertConfig};
-use super::parts::{Packing, embed, inside, project};
+use super::parts::{Packing, embed, project, without_head};
 use super::pass::Pass;
 use super::rope::Rotary;
 use crate::attention::Options;
@@ -64,7 +64,7 @@ impl ModernBert {
     /// Makes the model as [`new`](Self::new) does, and packs weights as `packing` defines; `None`: packs nothing.
     pub(crate) fn build(config: &ModernBertConfig, vb: &VarBuilder<'_>, packing: Option<Packing>) -> Result<Self> {
         let (hidden, vocab) = (config.hidden, config.vocab);
-        let inner = inside(vb, "model", "embeddings.tok_embeddings.weight");
+        let inner = without_head(vb, "model", "embeddings.tok_embeddings.weight");
         let block = |layer: usize| -> Result<Block> {
             let mut block = Block::new(config, layer, &inner.pp("layers").pp(layer))?;
             if let Some(Packing { dtype, .. }) = packing {
@@ -187,7 +187,7 @@ impl Block {
         let x = add(&self.out, &join_heads(&read)?, x, (mode.at(0), attention_dropout))?;
         let inner = self.mlp_norm.forward(&x)?;
         let [up, gate, down] = &self.mlp;
-        let [up, gate] = Linear::forward_each(&inner, [(up, Some(config.activation)), (gate, None)])?;
+        let [up, gate] = Linear::forward_all(&inner, [(up, Some(config.activation)), (gate, None)])?;
         let inner = (up * gate)?;
         down.forward_add(&mode.at(1).dropout(&inner, mlp_dropout)?, &x)
     }

@@ -31,7 +31,7 @@ pub(crate) fn embed(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
 
 /// Returns the parameters of a model without its head. Their names in a checkpoint begin with `root`, unless the checkpoint
 /// holds the model without its head: then only the name without `root` of the parameter `first` exists.
-pub(crate) fn inside<'a>(vb: &VarBuilder<'a>, root: &str, first: &str) -> VarBuilder<'a> {
+pub(crate) fn without_head<'a>(vb: &VarBuilder<'a>, root: &str, first: &str) -> VarBuilder<'a> {
     let bare = vb.contains_tensor(first) && !vb.contains_tensor(&format!("{root}.{first}"));
     if bare { vb.clone() } else { vb.pp(root) }
 }
@@ -39,7 +39,7 @@ pub(crate) fn inside<'a>(vb: &VarBuilder<'a>, root: &str, first: &str) -> VarBui
 /// Returns queries, keys and values, `[batch, heads, length, head_dim]` each, for the states `x` `[batch, length, width]`.
 /// `heads` has the numbers of query heads and of key-value heads.
 pub(crate) fn project(x: &Tensor, projections: &[Linear; 3], heads: [usize; 2]) -> Result<[Tensor; 3]> {
-    let [q, k, v] = Linear::forward_each(x, projections.each_ref().map(|linear| (linear, None)))?;
+    let [q, k, v] = Linear::forward_all(x, projections.each_ref().map(|linear| (linear, None)))?;
     Ok([split_heads(&q, heads[0])?, split_heads(&k, heads[1])?, split_heads(&v, heads[1])?])
 }
 
@@ -174,7 +174,7 @@ impl FeedForward {
         match self {
             FeedForward::Plain { up, down, activation } => down.forward(&up.forward_then(x, *activation)?),
             FeedForward::Gated { gate, up, down, activation } => {
-                let [gate, up] = Linear::forward_each(x, [(gate, Some(*activation)), (up, None)])?;
+                let [gate, up] = Linear::forward_all(x, [(gate, Some(*activation)), (up, None)])?;
                 down.forward(&(gate * up)?)
             }
             FeedForward::Mixture(mixture) => mixture.forward(x),

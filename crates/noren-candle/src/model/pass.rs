@@ -10,8 +10,12 @@ use crate::stack::Stack;
 use candle_core::{DType, Tensor};
 use noren::{Facts, Mask, Plan, Shape};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The options of one call of a model: the mode, a record of queries, keys and values for inspection, and a generator of masks.
+///
+/// A call may run on a thread of the current rayon pool instead of the calling thread, which waits. With a generator, it runs
+/// on the calling thread.
 #[derive(Default)]
 pub struct Call<'a> {
     /// The mode of the call: inference, or training with dropout.
@@ -23,15 +27,30 @@ pub struct Call<'a> {
 }
 
 /// Runs `work`, a call of a model or one step of a generation, on a thread of the current rayon pool. When a computation is
-/// divided among threads, its first part then starts at once. From a thread outside the pool, each of the many computations
-/// would first wake a thread of the pool, whose result would wake the thread outside.
+/// divided among threads, the first part then starts at once. On a thread outside the pool, for each of the many
+/// computations, the thread would first wake a thread of the pool, and then sleep until the computation is finished.
+///
+/// If several threads outside the pool make calls at the same time, `work` of only one of them runs in the pool. The others
+/// stay on their threads, because a thread of the pool that waits for a part of one call could otherwise begin another call,
+/// which would delay the first one.
 pub(crate) fn on_pool<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    struct Release;
+    impl Drop for Release {
+        fn drop(&mut self) {
+            TAKEN.store(false, Ordering::Release);
+        }
+    }
+    if rayon::current_thread_index().is_some() || TAKEN.swap(true, Ordering::Acquire) {
+        return work();
+    }
+    let _release = Release;
     rayon::scope(|_| work())
 }
 
 impl<'a> Call<'a> {
-    /// Runs `work` with these options by [`on_pool`], or on this thread if there is a generator, which other threads may not
-    /// be able to use.
+    /// Runs `work` with these options as [`on_pool`] does, but on this thread if there is a generator, because a generator may
+    /// not be usable on other threads.
     pub(crate) fn on_pool<R: Send>(self, work: impl FnOnce(Call<'a>) -> Result<R> + Send) -> Result<R> {
         let Call { mode, trace, generator } = self;
         match generator {

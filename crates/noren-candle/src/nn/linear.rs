@@ -199,16 +199,18 @@ impl Linear {
         Ok(result.reshape(x.shape())?)
     }
 
-    /// Applies several layers to the same `x`, each with its activation, if it is not `None`. If all weights are packed and no
-    /// gradient is needed, the threads compute the outputs of all layers together, which is faster for few rows.
+    /// Applies several layers to the same `x`. A layer that is given with an activation also applies the activation. If all
+    /// weights are packed and no gradient is needed, the threads compute the outputs of all layers together, as
+    /// [`noren::linear::forward_all`] does.
     ///
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
-    pub fn forward_each<const N: usize>(x: &Tensor, layers: [(&Linear, Option<Activation>); N]) -> Result<[Tensor; N]> {
+    pub fn forward_all<const N: usize>(x: &Tensor, layers: [(&Linear, Option<Activation>); N]) -> Result<[Tensor; N]> {
         let width = x.dims().last().copied();
-        let fits = |layer: &Linear| layer.packed_weight().is_some_and(|weight| width == Some(weight.inputs()));
-        let results = if takes(&[x]) && layers.iter().all(|(layer, _)| fits(layer)) {
-            Self::packed_each(x, &layers)?
+        let weights = layers.map(|(layer, _)| layer.packed_weight().filter(|weight| width == Some(weight.inputs())));
+        let weights: Vec<&Weight> = weights.into_iter().flatten().collect();
+        let results = if takes(&[x]) && weights.len() == N {
+            Self::packed_all(x, &layers, &weights)?
         } else {
             let one = |(layer, activation): (&Linear, _)| layer.apply(x, Then { activation, ..Then::default() });
             layers.into_iter().map(one).collect::<Result<Vec<_>>>()?
@@ -216,10 +218,10 @@ impl Linear {
         Ok(results.try_into().expect("there is one result for each of the `N` layers"))
     }
 
-    /// The computation of [`forward_each`](Self::forward_each) for packed weights that fit `x`.
-    fn packed_each(x: &Tensor, layers: &[(&Linear, Option<Activation>)]) -> Result<Vec<Tensor>> {
+    /// Computes the results of [`forward_all`](Self::forward_all). `weights` has the packed weights of `layers`, which fit
+    /// `x`.
+    fn packed_all(x: &Tensor, layers: &[(&Linear, Option<Activation>)], weights: &[&Weight]) -> Result<Vec<Tensor>> {
         let x = x.contiguous()?;
-        let weights: Vec<&Weight> = layers.iter().filter_map(|(layer, _)| layer.packed_weight()).collect();
         let biases = layers.iter().map(|(layer, _)| layer.bias.as_ref().map(Values::of).transpose());
         let biases = biases.collect::<Result<Vec<_>>>()?;
         let finish: Vec<Finish<'_>> = (layers.iter().zip(&biases))
@@ -229,19 +231,16 @@ impl Linear {
                 ..Finish::default()
             })
             .collect();
-        let after: Vec<_> = finish.iter().zip(&weights).map(|(finish, weight)| finish.after(weight)).collect();
+        let after: Vec<_> = finish.iter().zip(weights).map(|(finish, weight)| finish.after(weight)).collect();
         let linears: Vec<_> = (weights.iter().zip(&finish).zip(&after))
             .map(|((weight, finish), after)| noren::linear::Linear::new(weight).bias(finish.bias).epilogue(after))
             .collect();
-        let mut shape = x.dims().to_vec();
         let results = noren::linear::forward_all(&Values::of(&x)?, &linears)?;
-        let tensors = weights.iter().zip(results).map(|(weight, result)| {
-            if let Some(last) = shape.last_mut() {
-                *last = weight.outputs();
-            }
-            Ok(Tensor::from_vec(result, &shape[..], x.device())?)
-        });
-        tensors.collect()
+        let rows = &x.dims()[..x.rank() - 1];
+        let tensor = |(weight, result): (&&Weight, Vec<f32>)| {
+            Ok(Tensor::from_vec(result, [rows, &[weight.outputs()]].concat(), x.device())?)
+        };
+        weights.iter().zip(results).map(tensor).collect()
     }
 
     fn apply(&self, x: &Tensor, then: Then<'_>) -> Result<Tensor> {
@@ -407,7 +406,7 @@ mod tests {
                     layers.iter_mut().for_each(|layer| layer.pack(dtype).unwrap());
                 }
                 let pairs = [0, 1, 2].map(|i| (&layers[i], activations[i]));
-                let together = Linear::forward_each(&x, pairs).unwrap();
+                let together = Linear::forward_all(&x, pairs).unwrap();
                 for ((layer, activation), together) in pairs.into_iter().zip(&together) {
                     let alone = match activation {
                         Some(activation) => layer.forward_then(&x, activation).unwrap(),
@@ -415,7 +414,7 @@ mod tests {
                     };
                     assert_eq!((together.dims(), bits(together)), (alone.dims(), bits(&alone)), "{rows} rows");
                 }
-                let wrong = Linear::forward_each(&random(&[2, 47]), pairs).unwrap_err().to_string();
+                let wrong = Linear::forward_all(&random(&[2, 47]), pairs).unwrap_err().to_string();
                 assert!(wrong.contains("the last dimension must be 48"), "{wrong}");
             }
         }

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
     let folder = hub::folder(&args.model, &["tokenizer.json", "modules.json", "1_Pooling/config.json"])?;
     let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype.into()));
-    let embedder = embedder.map_err(|error| super::failure(error, hint))?;
+    let embedder = embedder.map_err(|error| super::failure_with_hint(error, hint))?;
     if !folder.join("modules.json").exists() {
         let assumed =
             "there is no modules.json, which defines the pooling: the mean of all tokens is used, scaled to length 1";

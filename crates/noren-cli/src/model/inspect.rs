@@ -30,7 +30,8 @@ Examples:
 
 pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     let hint = "--model takes a folder with config.json, as save_pretrained writes it";
-    let config = Config::load(&super::hub::folder(&args.model, &[])?).map_err(|error| super::failure(error, hint))?;
+    let config =
+        Config::load(&super::hub::folder(&args.model, &[])?).map_err(|error| super::failure_with_hint(error, hint))?;
     let masks = config.masks();
     if args.json {
         let one = |declared: &Declared| {

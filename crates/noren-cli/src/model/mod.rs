@@ -51,7 +51,7 @@ pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
 
 /// Returns the failure for an error in the folder of a model. If a file is missing, it has the hint `hint`, which names the
 /// expected files.
-pub(crate) fn failure(error: noren_candle::Error, hint: &str) -> Failure {
+pub(crate) fn failure_with_hint(error: noren_candle::Error, hint: &str) -> Failure {
     let missing = matches!(&error, noren_candle::Error::File { path, .. } if !path.exists());
     let failure = Failure::from(error);
     if missing { failure.hint(hint) } else { failure }
@@ -60,5 +60,5 @@ pub(crate) fn failure(error: noren_candle::Error, hint: &str) -> Failure {
 /// Loads a model and packs the weights of its linear layers. `given` is a folder or a name on the Hugging Face hub.
 pub(crate) fn load_packed(given: &Path, dtype: WeightType) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| failure(error, hint))
+    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| failure_with_hint(error, hint))
 }

@@ -13,7 +13,7 @@ mod units;
 mod view;
 
 use crate::failure::{Failure, Result};
-use crate::model::{failure, hub};
+use crate::model::{failure_with_hint, hub};
 use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
@@ -221,7 +221,7 @@ impl TextArgs {
         let model = with_note("loading the detector ...", || EntityRecognizer::load(&folder));
         let hint = "--detector-model takes a folder with config.json, model.safetensors and tokenizer.json of a model \
                     whose architecture ends in ForTokenClassification";
-        let model = Arc::new(model.map_err(|error| failure(error, hint))?);
+        let model = Arc::new(model.map_err(|error| failure_with_hint(error, hint))?);
         Ok((hide.with_recognizer(model.clone())?, known.with_recognizer(model)?))
     }
 }

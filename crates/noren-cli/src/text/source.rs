@@ -1,7 +1,7 @@
 //! [`Source`]: a model with its tokenizer, from a folder, from the hub, or embedded in the program.
 
 use crate::failure::{Failure, Result};
-use crate::model::{failure, hub};
+use crate::model::{failure_with_hint, hub};
 use crate::output::with_note;
 use noren::Dtype;
 use noren_candle::candle_core::{DType, Device};
@@ -32,9 +32,9 @@ pub(crate) fn load(given: Option<&Path>) -> Result<Source> {
     let hint =
         "--model takes a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes them";
     let model = with_note("loading the model ...", || Model::load_packed(folder, Dtype::F32));
-    let model = model.map_err(|error| failure(error, hint))?;
+    let model = model.map_err(|error| failure_with_hint(error, hint))?;
     let tokenizer = load_tokenizer(folder);
-    let tokenizer = tokenizer.map_err(|error| failure(error, hint))?;
+    let tokenizer = tokenizer.map_err(|error| failure_with_hint(error, hint))?;
     if tokenizer.vocab_size() > model.vocab() {
         let (tokens, known) = (tokenizer.vocab_size(), model.vocab());
         let problem = format!("tokenizer.json has {tokens} tokens, the vocabulary of the model has {known}");

@@ -360,7 +360,7 @@ pub(crate) struct Stretch<'a, T> {
     pub(crate) next: &'a [T],
 }
 
-/// Prefetches a vector of numbers of a cache.
+/// Prefetches a vector of numbers of a key-value cache.
 #[inline(always)]
 fn prefetch<S: Simd, T: Number>(s: S, numbers: &S::Array<T>) {
     if size_of::<T>() < size_of::<f32>() { s.prefetch_narrow(numbers) } else { s.prefetch(numbers) }

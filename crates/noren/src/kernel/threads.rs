@@ -11,8 +11,9 @@ pub(crate) fn worth_threads(threads: usize, multiplications: u64) -> usize {
     threads.min((multiplications / WORTH_A_THREAD) as usize + 1)
 }
 
-/// Calls `work` on up to `threads` threads, including the current one, which therefore begins at once, also if it does not
-/// belong to the pool. A call of `work` must not wait for another one.
+/// Calls `work` on up to `threads` threads, including the current one. The current thread begins at once, even if it does not
+/// belong to the pool. A call of `work` may wait for another call only while the other call runs no closure of the user and
+/// no task of the pool.
 pub(crate) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     if threads <= 1 {
         return work();
@@ -23,7 +24,7 @@ pub(crate) fn on_threads(threads: usize, work: impl Fn() + Sync) {
     });
 }
 
-/// Calls `work` as [`on_threads`] does.
+/// Calls `work` as [`on_threads`] does, but not on a thread that is already inside a call of `work`.
 ///
 /// A call of `work` may wait for another thread that has begun `work` earlier. Therefore a thread that is in a call of
 /// `work` must not begin a second call of `work`. This could happen if a closure of the user waits for the thread pool,

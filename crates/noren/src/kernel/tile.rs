@@ -16,8 +16,8 @@
 //!   If a hidden value may be infinite or NaN, the product of weight and value is left out.
 
 mod ends;
+mod softmax;
 pub(crate) mod split;
-mod weights;
 
 use super::ahead::{Ahead, Upcoming};
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
@@ -29,10 +29,10 @@ use super::scores::{Modifiers, Place};
 use super::simd::{Kernel, Product, Simd, group, zeroed};
 use super::store::Reads;
 use noren_mask::Plan;
+use softmax::{PHASE, Weigh};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
-use weights::{PHASE, Weigh};
 
 /// The maximum number of query rows in a job (the unit of work of one thread): a multiple of the rows of a register
 /// tile on every processor path. With so many rows, a block of keys is used many times after it is loaded from a
@@ -407,53 +407,41 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     fn weigh(&mut self, s: S, part: Range<usize>, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
         let modifiers = &self.context.modifiers;
-        let factor = (P::TERMS == 2).then(|| s.splat(modifiers.query_factor));
         if modifiers.soften() || modifiers.dropout.is_some() {
             for (i, r) in part.enumerate() {
                 self.weigh_modified(s, r, at + i * per_row, key, groups.clone(), masked);
             }
             return;
         }
-        let scale = match modifiers.change_scores() {
-            true => {
-                for (i, r) in part.clone().enumerate() {
-                    self.modify(s, r, at + i * per_row, key, groups.clone());
-                }
-                None
+        let scale = if modifiers.change_scores() {
+            for (i, r) in part.clone().enumerate() {
+                self.modify(s, r, at + i * per_row, key, groups.clone());
             }
-            false => factor,
+            None
+        } else {
+            (P::TERMS == 2).then(|| s.splat(modifiers.query_factor))
         };
-        self.softmax(s, part, at, groups, masked, scale, false);
+        s.run(Weigh { scale, ..self.softmax(part, at, groups, masked) });
     }
 
-    /// Calls [`Weigh`] for the rows `part`. For the arguments, see [`weigh`](Self::weigh) and the fields of `Weigh`.
+    /// Returns the softmax of the rows `part`, for complete scores. For the arguments, see [`weigh`](Self::weigh).
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // the rows, the place of their scores, and two options
-    fn softmax(
-        &mut self,
-        s: S,
-        part: Range<usize>,
-        at: usize,
-        groups: Range<usize>,
-        masked: bool,
-        scale: Option<S::V>,
-        only_rise: bool,
-    ) {
+    fn softmax(&mut self, part: Range<usize>, at: usize, groups: Range<usize>, masked: bool) -> Weigh<'_, S, P> {
         let width = self.source.v_width() / S::LANES;
         let scratch = &mut *self.scratch;
-        s.run(Weigh::<S, P> {
+        Weigh {
             scores: &mut scratch.scores[at..],
             first: groups.start,
             vectors: groups.len() * P::TERMS,
             words: masked.then(|| &scratch.words[part.clone()]),
-            scale,
+            scale: None,
             maxima: &mut scratch.maxima[part.clone()],
             sums: &mut scratch.sums[part.clone()],
             rounded: &mut scratch.rounded[part.clone()],
             acc: &mut scratch.acc[part.start * width..part.end * width],
-            only_rise,
+            only_maxima: false,
             product: PhantomData,
-        });
+        }
     }
 
     /// The computation of [`weigh`](Self::weigh) for row `r`, with soft weights or dropout.
@@ -461,7 +449,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     fn weigh_modified(&mut self, s: S, r: usize, at: usize, key: usize, groups: Range<usize>, masked: bool) {
         let per_row = WIDE / S::LANES;
         let keys = self.modify(s, r, at, key, groups.clone());
-        self.softmax(s, r..r + 1, at, groups.clone(), masked, None, true);
+        s.run(Weigh { only_maxima: true, ..self.softmax(r..r + 1, at, groups.clone(), masked) });
         let place = self.place(r, key);
         let modifiers = &self.context.modifiers;
         let scratch = &mut *self.scratch;
