@@ -279,3 +279,26 @@ impl Mixture {
         Ok(((up + 1.0)? * turned)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Config;
+    use candle_core::Device;
+    use std::path::Path;
+
+    #[test]
+    fn the_router_of_packed_experts_is_not_rounded() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models/gpt_oss");
+        let Config::Decoder(config) = Config::load(&folder).unwrap() else { panic!("gpt_oss is a decoder") };
+        let vb = VarBuilder::zeros(DType::F32, &Device::Cpu);
+        let mut part = FeedForward::new(&config, &vb).unwrap();
+        part.pack(Dtype::Bf16).unwrap();
+        let FeedForward::Mixture(mixture) = &part else { panic!("gpt_oss has experts") };
+        let dtype = |linear: &Linear| linear.packed_weight().map(Weight::dtype);
+        assert_eq!(dtype(&mixture.router), Some(Dtype::F32));
+        assert!(mixture.experts.iter().flatten().all(|linear| dtype(linear) == Some(Dtype::Bf16)));
+        let x = Tensor::zeros((1, 3, config.hidden), DType::F32, &Device::Cpu).unwrap();
+        assert_eq!(part.forward(&x).unwrap().dims(), x.dims());
+    }
+}

@@ -3,6 +3,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use noren::Dtype;
+use noren_candle::dynamic::{DynamicCall, DynamicMask, MaskGenerator};
 use noren_candle::generate::{GenerateOptions, generate};
 use noren_candle::model::{Batch, Call, Model, Output};
 use std::collections::HashMap;
@@ -281,4 +282,36 @@ fn what_cannot_be_packed_is_refused() {
     let vars = candle_nn::VarMap::new();
     let trained = candle_nn::VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
     assert!(message(Model::new(&config, &trained).unwrap(), Dtype::F32).contains("variables"));
+}
+
+/// Calls from many threads at the same time finish, with the bits of one call. A generator of masks, which may not be usable on
+/// other threads, is called on the thread of the call.
+#[test]
+fn calls_from_many_threads() {
+    struct Here(std::thread::ThreadId);
+    impl MaskGenerator for Here {
+        fn mask(&self, call: &DynamicCall<'_>) -> noren_candle::Result<DynamicMask> {
+            assert_eq!(std::thread::current().id(), self.0);
+            Ok(DynamicMask { mask: noren::atoms::full(), facts: call.facts.clone() })
+        }
+    }
+    for name in ["bert", "llama"] {
+        let case = case(name, Some(Dtype::F32));
+        let batch = case.batch();
+        let call = |generator: bool| {
+            let here = Here(std::thread::current().id());
+            let generator: Option<&dyn MaskGenerator> = if generator { Some(&here) } else { None };
+            let output = case.model.forward_with(&batch, None, Call { generator, ..Call::default() }).unwrap();
+            let states = output.last_hidden_state.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            states.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let expected = call(false);
+        std::thread::scope(|scope| {
+            let call = &call;
+            let calls: Vec<_> = (0..12).map(|i| scope.spawn(move || call(i % 3 == 0))).collect();
+            for call in calls {
+                assert!(call.join().unwrap() == expected, "{name}");
+            }
+        });
+    }
 }

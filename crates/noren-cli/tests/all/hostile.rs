@@ -74,9 +74,16 @@ impl Copy {
 fn files_that_are_missing() {
     let copy = Copy::of("llama");
     std::fs::remove_file(copy.folder.file("model.safetensors")).unwrap();
-    refused(&copy.run(), "there is neither model.safetensors nor model.safetensors.index.json");
+    let hint = "hint: --model takes a folder with config.json and model.safetensors";
+    refused(&copy.run(), "model.safetensors: the file does not exist, and neither does model.safetensors.index.json");
+    refused(&copy.run(), hint);
     std::fs::remove_file(copy.folder.file("config.json")).unwrap();
     refused(&copy.run(), "config.json: the file cannot be read");
+    refused(&copy.run(), hint);
+    // No file is missing in a folder with damaged files.
+    let damaged = Copy::of("bert").weights(b"no weights");
+    refused(&damaged, "truncated or not a safetensors file");
+    assert!(!String::from_utf8_lossy(&damaged.stderr).contains("hint"), "{damaged:?}");
     for bad in ["", "[1, 2]", "{\"model_type\": \"llama\"", "\u{0}"] {
         std::fs::write(copy.folder.file("config.json"), bad).unwrap();
         refused(&copy.run(), "config.json: the file is ");

@@ -242,6 +242,19 @@ fn the_first_of_two_layers_is_computed_if_the_second_has_no_outputs() {
 }
 
 #[test]
+fn layers_together_at_the_edge_of_few_rows() {
+    for (isa, rows) in Isa::available().iter().flat_map(|isa| [95, 96, 97].map(|rows| (*isa, rows))) {
+        let weights = [5, 64, 130].map(|outputs| Weight::on(isa, &numbers(outputs * 40, 7), 40, Dtype::F32).unwrap());
+        let (layers, x) = (weights.each_ref().map(Linear::new), numbers(rows * 40, 8));
+        for threads in [1, 2, 5] {
+            for (layer, together) in layers.iter().zip(on(threads, || forward_all(&x, &layers)).unwrap()) {
+                assert_eq!(bits(&layer.forward(&x).unwrap()), bits(&together), "{rows} rows on {isa}");
+            }
+        }
+    }
+}
+
+#[test]
 fn layers_together_need_the_same_inputs() {
     let [first, second] = [3, 4].map(|inputs| Weight::new(&numbers(12, 1), inputs, Dtype::F32).unwrap());
     let error = forward_all(&numbers(12, 2), [&Linear::new(&first), &Linear::new(&second)]).unwrap_err().to_string();

@@ -229,3 +229,28 @@ fn a_program_needs_one_error_type() {
     }
     assert_eq!(whole(), Ok(1.0));
 }
+
+/// A call from a thread outside the pool computes on this thread too. Closures of a mask may use the pool themselves.
+#[test]
+fn calls_from_outside_the_pool_have_the_same_bits() {
+    let shape = Shape::square(700).heads(4);
+    let [q, k, v] = [1, 2, 3].map(|seed| Array::random([1, 4, 700, 16], seed));
+    let facts = Facts::new().closure("even", |_, h, q, k| {
+        let (left, right) = rayon::join(|| q + h, || k);
+        (left + right) % 2 == 0
+    });
+    for mask in ["causal & documents([100, 600])", "closure(even)"] {
+        let plan = plan(mask, &shape, &facts);
+        let forward = || attention(&inputs(&q, &k, &v), &plan, &Options::default()).unwrap().out;
+        let outside = forward();
+        for threads in [1, 2, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_same_bits(&pool.install(forward), &outside, &format!("{mask} on {threads} threads of a pool"));
+        }
+        let together: Vec<Vec<f32>> = std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..6).map(|_| scope.spawn(forward)).collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        together.iter().for_each(|out| assert_same_bits(out, &outside, mask));
+    }
+}
