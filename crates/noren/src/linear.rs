@@ -235,6 +235,13 @@ impl<'a> Linear<'a> {
     }
 }
 
+/// The outputs `columns` of the layer with the index `layer`, `[rows, columns]`, which one thread has computed.
+struct Part {
+    layer: usize,
+    columns: Range<usize>,
+    numbers: Vec<f32>,
+}
+
 /// Returns the results of several layers for the same `x` `[rows, inputs]`: for each layer `[rows, outputs]`. With few rows,
 /// this takes less time than one call of [`Linear::forward`] after another, because the threads divide the outputs of all
 /// layers among them at once.
@@ -274,7 +281,7 @@ pub fn forward_all<'l, 'a: 'l>(
     }
     // With few rows, each thread computes some of the outputs, so that each weight is read once.
     let each = total.div_ceil(threads);
-    let parts: Vec<Vec<(usize, Range<usize>, Vec<f32>)>> = (0..total)
+    let parts: Vec<Vec<Part>> = (0..total)
         .into_par_iter()
         .step_by(each)
         .map(|from| {
@@ -286,16 +293,16 @@ pub fn forward_all<'l, 'a: 'l>(
                 if !part.is_empty() {
                     let columns = part.start * GROUP..layer.weight.outputs.min(part.end * GROUP);
                     let numbers = filled(rows * columns.len(), |out| layer.groups(0, x, part, out));
-                    found.push((index, columns, numbers));
+                    found.push(Part { layer: index, columns, numbers });
                 }
             }
             found
         })
         .collect();
     let mut results: Vec<Vec<f32>> = layers.iter().map(|layer| vec![0.0; rows * layer.weight.outputs]).collect();
-    for (index, columns, part) in parts.into_iter().flatten() {
-        let rows = results[index].chunks_exact_mut(layers[index].weight.outputs);
-        for (out, part) in rows.zip(part.chunks_exact(columns.len())) {
+    for Part { layer, columns, numbers } in parts.into_iter().flatten() {
+        let rows = results[layer].chunks_exact_mut(layers[layer].weight.outputs);
+        for (out, part) in rows.zip(numbers.chunks_exact(columns.len())) {
             out[columns.clone()].copy_from_slice(part);
         }
     }

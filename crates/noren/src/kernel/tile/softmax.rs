@@ -92,10 +92,10 @@ impl<S: Simd, P: Product> Weigh<'_, S, P> {
     fn find_maxima<const N: usize>(&mut self, s: S, from: usize, tops: &mut [S::V; PHASE]) -> usize {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
         let first = self.first * group::<S, P>() + from * S::LANES;
-        for r in 0..self.maxima.len() {
+        for (r, highest) in tops[..self.maxima.len()].iter_mut().enumerate() {
             let at = self.at(r, from);
             let scores = &mut self.scores[at..at + N];
-            let mut top = tops[r];
+            let mut top = *highest;
             let word = self.words.map(|words| words[r] >> first);
             for (i, score) in scores.iter_mut().enumerate() {
                 let mut x = *score;
@@ -108,7 +108,7 @@ impl<S: Simd, P: Product> Weigh<'_, S, P> {
                 }
                 top = s.max(x, top);
             }
-            tops[r] = top;
+            *highest = top;
         }
         N
     }
