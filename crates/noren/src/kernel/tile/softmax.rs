@@ -118,11 +118,11 @@ impl<S: Simd, P: Product> Weigh<'_, S, P> {
     #[inline(always)]
     fn raise_maxima(&mut self, s: S, tops: &[S::V; PHASE]) {
         let width = self.acc.len() / self.maxima.len();
-        for r in 0..self.maxima.len() {
+        for (r, top) in tops[..self.maxima.len()].iter().enumerate() {
             let maximum = self.maxima[r];
             // The maximum is an integer, so only a score above the old maximum can change it.
-            if s.any_above(tops[r], s.splat(maximum)) {
-                let top = s.reduce_max(tops[r]).ceil();
+            if s.any_above(*top, s.splat(maximum)) {
+                let top = s.reduce_max(*top).ceil();
                 self.maxima[r] = top;
                 // Before the first score, the sums are zero and need no change.
                 if maximum > NOTHING {
