@@ -402,3 +402,35 @@ def test_masks_that_allow_later_tokens_in_a_rotating_cache() -> None:
         weights = np.exp(scores - scores.max(1, keepdims=True))
         expected = weights / weights.sum(1, keepdims=True) @ v[0, 0, :stop]
         assert np.allclose(cache.attend(q[:, :, start:stop], "full")[0, 0], expected, atol=1e-5)
+
+
+def test_a_tree_at_the_sink_tokens_of_a_rotating_cache() -> None:
+    # Guess 1 is at the position of the sink token, but stored at index 1: a window of 1 token does not reach it from guess 3.
+    x = np.random.default_rng(0).standard_normal((1, 1, 4, 8), np.float32)
+    cache = nr.KvCache.rotating(1, 8, window=1, sink_tokens=1, ahead=4)
+    cache.append(x, x)
+    with pytest.raises(nr.Error, match="need 3"):
+        cache.tree([-1, -1, 1, 2])
+    for seed in range(600):
+        rng = np.random.default_rng(seed)
+        count, past, window, sinks = (int(rng.integers(low, 9)) for low in (1, 0, 1, 0))
+        parents = [int(rng.integers(-1, i)) if i and rng.random() < 0.7 else i - 1 for i in range(count)]
+        stored_window, stored_sinks = window + int(rng.integers(0, 6)), sinks + int(rng.integers(0, 3))
+        x = rng.standard_normal((1, 1, past + count, 4), np.float32)
+        rotating = nr.KvCache.rotating(1, 4, stored_window, sink_tokens=stored_sinks, ahead=24)
+        whole = nr.KvCache(1, 4, 40)
+        for part in (x[:, :, :past], x[:, :, past:]):
+            if part.size:
+                rotating.append(part, part)
+                whole.append(part, part)
+        q = x[:, :, past:]
+        mask = whole.tree(parents, window=window, sink_tokens=sinks)
+        cells = mask.dense(nr.Shape(count, past + count, query_offset=past))[0, 0]
+        index, place = np.ogrid[past : past + count, : past + count]
+        held = (place < stored_sinks) | (index - place < stored_window)
+        if (cells & ~held).any():
+            with pytest.raises(nr.Error, match="stored one after another"):
+                rotating.tree(parents, window=window, sink_tokens=sinks)
+        else:
+            out = rotating.attend(q, rotating.tree(parents, window=window, sink_tokens=sinks))
+            assert out.tobytes() == whole.attend(q, mask).tobytes(), seed

@@ -204,7 +204,8 @@ class KvCache:
         caches of other layers, until tokens are appended or removed. With `cu_seqlens`, which has the meaning of `append`, the
         argument `new` has no effect.
         """
-        return self._plan(mask, whole("heads", heads, 1), whole("new", new, 1), _starts(cu_seqlens), facts, {})[0]
+        count = whole("new", new, 1) if cu_seqlens is None else 1
+        return self._plan(mask, whole("heads", heads, 1), count, _starts(cu_seqlens), facts, {})[0]
 
     def _plan(
         self, mask: Any, heads: Any, new: Any, cu_seqlens: Any, facts: Any, given: Mapping[str, Array]
@@ -277,7 +278,7 @@ class KvCache:
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes the last tokens of a sequence until `length` are left.
 
-        `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step. Raises
+        `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step, and older ones that are not overwritten. Raises
         `noren.Error` if the sequence has fewer than `length` tokens, or if a rotating cache would have to remove older tokens;
         the cache is then unchanged.
         """

@@ -64,7 +64,7 @@ def _of_sequence(b: int, length: int, parents: list[int], shown: tuple[int, int]
     if past + max(depths) < window:
         window, sinks = length, 0  # the window hides no token
     if rotating is not None:
-        _check_stored(b, past, parents, depths, window, rotating)
+        _check_stored(b, past, parents, depths, (window, sinks), rotating)
     mask = tree(parents, past)
     if past > 0:
         mask = keys(range(past)) | mask
@@ -101,18 +101,25 @@ def _depths(parents: list[int]) -> list[int]:
     return depths
 
 
-def _check_stored(b: int, past: int, parents: list[int], depths: list[int], window: int, rotating: Mapping[str, int]) -> None:
+def _check_stored(b: int, past: int, parents: list[int], depths: list[int], shown: tuple[int, int], rotating: Mapping[str, int]) -> None:
     """Raises `Error` if the window of a rotating cache is too small, so that a guess (a proposed token of speculative decoding)
-    cannot read all keys that it must read.
+    cannot read all keys that it must read. `shown` is (window in tokens, number of sink tokens) of the guesses.
 
-    Guess `i` is stored at the index `past + i`, and can read only the window of keys that ends at this index. This index can be
-    larger than the position of the guess, which is `past` plus its number of ancestors.
+    Guess `i` is stored at the index `past + i`, and can read only the window of keys that ends at this index, and the keys whose
+    index is below the number of sink tokens of the cache. This index can be larger than the position of the guess, which is
+    `past` plus its number of ancestors: a guess at the position of a sink token may be stored elsewhere.
     """
+    (window, sinks), kept = shown, rotating["sink_tokens"]
     needed = 0
     for i, depth in enumerate(depths):
-        lowest = min(max(past + depth - window + 1, rotating["sink_tokens"]), past + i)
-        if lowest >= past and past + i + 1 - lowest > rotating["window"]:
-            lowest = past + min(place for place in _path(parents, i, window) if past + place >= rotating["sink_tokens"])
+        if past + i + 1 - kept <= max(needed, rotating["window"]):
+            continue  # every key after the sink tokens is in the window
+        first = past + depth - window + 1  # the first position in the window of the guess
+        ancestors = _path(parents, i, depth + 1 if past < sinks else window)
+        read = [past + place for place in ancestors if past + depths[place] >= first or past + depths[place] < sinks]
+        if max(first, kept) < past:
+            read.append(max(first, kept))
+        lowest = min((index for index in read if index >= kept), default=past + i)
         needed = max(needed, past + i + 1 - lowest)
     if needed > rotating["window"]:
         raise Error(
