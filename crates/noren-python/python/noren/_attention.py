@@ -50,7 +50,8 @@ def attention(
     or `float16`, with any strides; they are read in place. Batch and heads may be left out.
 
     The output `[batch, heads, q_len, v_dim]` has the library and type of `q`. `return_lse` adds the log-sum-exps `[batch, heads,
-    q_len]` in float32, `return_weights` the probabilities `[batch, heads, q_len, kv_len]`; the result is then a tuple.
+    q_len]` in float32, which include the sinks, and `return_weights` the probabilities `[batch, heads, q_len, kv_len]` by which
+    the values are multiplied, after dropout; the result is then a tuple.
 
     `mask` is a mask, its text, a mask with score modifiers, a plan, or a bound or recognised mask. `arrays` holds the arrays
     that the score modifiers name. A bound or recognised mask with one batch row is used for all batch rows, one with one head
@@ -67,8 +68,9 @@ def attention(
     1. `scale` multiplies them [default: 1 / sqrt(head_dim)]
     2. `softcap` limits them
     3. `bias` (arrays that broadcast to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]`, one number
-       for each distance) and `alibi` (one slope for each head) are added
-    4. `soft` multiplies their exponentials by weights from 0 to 1
+       for each distance; one head for all heads) and `alibi` (one slope for each head) are added; a score below -6.9e37 is
+       treated as -inf
+    4. `soft` multiplies their exponentials by weights from 0 to 1; a weight below 2^-100 hides the cell, as 0 does
     5. the mask hides keys
     6. the softmax is computed with `sinks` (one logit for each head)
 

@@ -278,9 +278,9 @@ class KvCache:
     def truncate(self, length: int, *, sequence: int | None = None) -> None:
         """Removes the last tokens of a sequence until `length` are left.
 
-        `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step, and older ones that are not overwritten. Raises
-        `noren.Error` if the sequence has fewer than `length` tokens, or if a rotating cache would have to remove older tokens;
-        the cache is then unchanged.
+        `sequence` may be left out if there is one sequence. A rotating cache can remove the tokens of the last step, and older tokens
+        as long as the window before them is not overwritten. Raises `noren.Error` if the sequence has fewer than `length` tokens,
+        or if the window is overwritten; the cache is then unchanged.
         """
         self._cache.truncate(self._sequence(sequence), whole("length", length))
 
