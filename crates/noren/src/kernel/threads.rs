@@ -15,16 +15,10 @@ pub(crate) fn worth_threads(threads: usize, multiplications: u64) -> usize {
 /// belong to the pool. A call of `work` may wait for another call only while the other call runs no closure of the user and
 /// no task of the pool.
 pub(crate) fn on_threads(threads: usize, work: impl Fn() + Sync) {
-    if threads <= 1 {
-        return work();
-    }
-    rayon::in_place_scope(|scope| {
-        (1..threads).for_each(|_| scope.spawn(|_| work()));
-        work();
-    });
+    here_and_there(threads, &work, &work);
 }
 
-/// Calls `work` as [`on_threads`] does, but not on a thread that is already inside a call of `work`.
+/// Calls `work` as [`on_threads`] does, but of the other threads only on those that are not inside a call of `work`.
 ///
 /// A call of `work` may wait for another thread that has begun `work` earlier. Therefore a thread that is in a call of
 /// `work` must not begin a second call of `work`. This could happen if a closure of the user waits for the thread pool,
@@ -41,17 +35,22 @@ pub(crate) fn on_waiting_threads(threads: usize, work: impl Fn() + Sync) {
         let _leave = Leave(INSIDE.replace(true));
         work();
     };
-    if threads <= 1 {
-        return inside();
-    }
     let unless_inside = || {
         if !INSIDE.get() {
             inside();
         }
     };
+    here_and_there(threads, inside, unless_inside);
+}
+
+/// Calls `here` on the current thread, and meanwhile `there` on up to `threads - 1` threads of the current rayon pool.
+fn here_and_there(threads: usize, here: impl FnOnce(), there: impl Fn() + Sync) {
+    if threads <= 1 {
+        return here();
+    }
     rayon::in_place_scope(|scope| {
-        (1..threads).for_each(|_| scope.spawn(|_| unless_inside()));
-        inside();
+        (1..threads).for_each(|_| scope.spawn(|_| there()));
+        here();
     });
 }
 
