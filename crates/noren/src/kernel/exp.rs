@@ -11,13 +11,6 @@ pub(crate) const NOTHING: f32 = -1e38;
 #[allow(clippy::approx_constant)] // The first coefficient is near ln 2, but not equal.
 const POWER: [f32; 5] = [0.693_147, 0.240_222_42, 0.055_507_336, 0.009_671_513, 0.001_326_472_7];
 
-/// Splits `x` into the nearest integer `n` and the fraction `f = x - n`. Returns `(n, f)`.
-#[inline(always)]
-fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
-    let n = s.round(x);
-    (n, s.sub(x, n))
-}
-
 /// Returns `2^(x - m)` for an integer-valued `m`. The result is 0 if `x` is minus infinity, and NaN if `x` is NaN.
 ///
 /// The fraction of `x` is computed before `m` is subtracted. The significand of the result therefore depends only on
@@ -25,9 +18,9 @@ fn split<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
 /// early or late.
 #[inline(always)]
 pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
-    let mut powers = [[x]];
-    exp2_minus_each(s, &mut powers, &[m]);
-    powers[0][0]
+    let mut powers = [x];
+    exp2_minus_each(s, &mut powers, m);
+    powers[0]
 }
 
 /// Replaces each vector `x` by `2^(x - m)`, as [`exp2_minus`] computes it.
@@ -35,35 +28,28 @@ pub(crate) fn exp2_minus<S: Simd>(s: S, x: S::V, m: S::V) -> S::V {
 pub(crate) fn exp2_minus_all<S: Simd>(s: S, vectors: &mut [S::V], m: S::V) {
     let (fours, rest) = vectors.as_chunks_mut::<4>();
     for four in fours {
-        exp2_minus_each(s, std::array::from_mut(four), &[m]);
+        exp2_minus_each(s, four, m);
     }
     for x in rest {
         *x = exp2_minus(s, *x, m);
     }
 }
 
-/// Replaces each vector `x` of row `r` by `2^(x - m[r])`. Each step of the computation is done for all vectors before the
-/// next step. While the processor waits for the result of one vector, it can compute the other vectors.
+/// Replaces each vector `x` by `2^(x - m)`. Each step of the computation is done for all vectors before the next step.
+/// While the processor waits for the result of one vector, it can compute the other vectors.
 #[inline(always)]
-pub(crate) fn exp2_minus_each<S: Simd, const R: usize, const N: usize>(s: S, x: &mut [[S::V; N]; R], m: &[S::V; R]) {
-    let (mut n, mut f, mut sum) = (*x, *x, *x);
-    for r in 0..R {
-        for i in 0..N {
-            (n[r][i], f[r][i]) = split(s, s.max(s.splat(f32::MIN), x[r][i]));
-            sum[r][i] = s.splat(POWER[4]);
-        }
+pub(crate) fn exp2_minus_each<S: Simd, const N: usize>(s: S, x: &mut [S::V; N], m: S::V) {
+    let (mut n, mut f, mut sum) = (*x, *x, [s.splat(POWER[4]); N]);
+    for i in 0..N {
+        (n[i], f[i]) = s.split(x[i]);
     }
     for c in POWER[..4].iter().rev() {
-        for r in 0..R {
-            for i in 0..N {
-                sum[r][i] = s.fma(sum[r][i], f[r][i], s.splat(*c));
-            }
+        for i in 0..N {
+            sum[i] = s.fma(sum[i], f[i], s.splat(*c));
         }
     }
-    for r in 0..R {
-        for i in 0..N {
-            x[r][i] = s.scale_power(s.fma(sum[r][i], f[r][i], s.splat(1.0)), s.sub(n[r][i], m[r]));
-        }
+    for i in 0..N {
+        x[i] = s.scale_power(s.fma(sum[i], f[i], s.splat(1.0)), s.sub(n[i], m));
     }
 }
 
@@ -74,7 +60,7 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
     // tanh rounds to 1 well below |x| = 20. With this order of operands, NaN stays NaN.
     let x = s.max(s.splat(-20.0), s.min(s.splat(20.0), x));
     let one = s.splat(1.0);
-    let (n, f) = split(s, s.mul(x, s.splat(2.0 * std::f32::consts::LOG2_E)));
+    let (n, f) = s.split(s.mul(x, s.splat(2.0 * std::f32::consts::LOG2_E)));
     let mut sum = s.splat(POWER[4]);
     for c in POWER[..4].iter().rev() {
         sum = s.fma(sum, f, s.splat(*c));

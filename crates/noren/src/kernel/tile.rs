@@ -154,6 +154,23 @@ pub(crate) fn needed_keys(words: &[u64]) -> Range<usize> {
     }
 }
 
+/// Divides the rows of a phase into parts that are computed together. `needed` has the keys that each register tile of rows
+/// needs; `same` is true for two of them if their register tiles may be in one part. Returns each part as `(rows, keys that
+/// its first register tile needs)`, without the parts that need no keys.
+#[inline(always)]
+fn parts<'a, S: Simd>(
+    rows: &Range<usize>,
+    needed: &'a [Range<usize>],
+    same: impl Fn(&Range<usize>, &Range<usize>) -> bool + 'a,
+) -> impl Iterator<Item = (Range<usize>, &'a Range<usize>)> {
+    let (mut from, end) = (rows.start, rows.end);
+    needed.chunk_by(same).filter_map(move |tiles| {
+        let part = from..end.min(from + tiles.len() * S::ROWS);
+        from = part.end;
+        (!tiles[0].is_empty()).then_some((part, &tiles[0]))
+    })
+}
+
 impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     #[inline(always)]
     fn run(mut self, s: S) {
@@ -282,29 +299,36 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
 
     /// Computes the scores and weights of rows `rows` for a block, and adds the weighted values to the outputs. The
     /// block begins at key `key` and has `groups` lane groups (consecutive keys that the kernels read together).
-    /// `masked` is true if some cells of the block may be hidden; the rows are then divided into register tiles.
+    /// `masked` is true if some cells of the block may be hidden.
+    ///
+    /// For each register tile of rows, keys of the block that none of its rows reads are left out. Register tiles that need
+    /// the same keys are computed together: the kernels use a register tile of keys or values for all their rows before the
+    /// next one.
     #[inline(always)]
     fn phase(&mut self, s: S, rows: Range<usize>, key: usize, block: &Block<'_, S>, groups: usize, masked: bool) {
         let words = self.source.words();
         let per_row = WIDE / S::LANES;
-        // If no cell is hidden and the keys are not in a key-value cache, the rows are not divided: the kernels use each
-        // register tile of keys for all rows of the phase, and then each register tile of values.
-        let step = if masked || block.far.is_some() { S::ROWS } else { PHASE };
-        let parts = rows.clone().step_by(step).map(|from| from..rows.end.min(from + step));
-        // The keys that at least one row of a part reads. The other keys of the block are left out.
+        // The keys that at least one row of each register tile reads.
         let mut needed = [const { 0..0 }; PHASE];
-        needed.fill(0..groups * group::<S, P>());
-        if masked {
-            for (part, needed) in parts.clone().zip(&mut needed) {
-                *needed = needed_keys(&self.scratch.words[part]);
-            }
+        let tiles = rows.len().div_ceil(S::ROWS);
+        for (tile, needed) in needed[..tiles].iter_mut().enumerate() {
+            let from = rows.start + tile * S::ROWS;
+            *needed = match masked {
+                true => needed_keys(&self.scratch.words[from..rows.end.min(from + S::ROWS)]),
+                false => 0..groups * group::<S, P>(),
+            };
         }
-        let parts = parts.zip(&needed).filter(|(_, needed)| !needed.is_empty());
-        let groups = |keys: &Range<usize>| keys.start / group::<S, P>()..keys.end.div_ceil(group::<S, P>());
+        let needed = &needed[..tiles];
+        let lane_groups = |keys: &Range<usize>| keys.start / group::<S, P>()..keys.end.div_ceil(group::<S, P>());
+        // The kernels that read the memory of a cache compute one register tile.
+        let together = block.far.is_none();
+        let same_groups = |a: &_, b: &_| together && lane_groups(a) == lane_groups(b);
+        let same_keys = |a: &_, b: &_| together && a == b;
 
         let scratch = &mut *self.scratch;
-        for (part, needed) in parts.clone() {
-            let vectors = groups(needed).start * P::TERMS..groups(needed).end * P::TERMS;
+        for (part, keys) in parts::<S>(&rows, needed, same_groups) {
+            let groups = lane_groups(keys);
+            let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
             let queries = &scratch.queries[part.start * words..];
             let scores = &mut scratch.scores[(part.start - rows.start) * per_row..];
             let scores = &mut scores[vectors.start..];
@@ -312,16 +336,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             match block.far.filter(|_| part.start == 0) {
                 Some([keys, _]) => keys.scores::<S, P>(s, part.len(), queries, skip, words, vectors.len(), scores),
                 None => {
-                    let keys = &block.keys[skip..];
-                    micro::scores::<S, P>(s, part.len(), queries, keys, words, vectors.len(), scores);
+                    micro::scores::<S, P>(s, part.len(), queries, &block.keys[skip..], words, vectors.len(), scores);
                 }
             }
         }
-        for (part, needed) in parts.clone() {
+        for (part, keys) in parts::<S>(&rows, needed, same_groups) {
             let at = (part.start - rows.start) * per_row;
-            self.weigh(s, part, at, key, groups(needed), masked);
+            self.weigh(s, part, at, key, lane_groups(keys), masked);
         }
-        for (part, keys) in parts {
+        for (part, keys) in parts::<S>(&rows, needed, same_keys) {
             let at = (part.start - rows.start) * per_row;
             self.add_values(s, part, at, keys, block, masked);
         }

@@ -159,6 +159,12 @@ impl Simd for Avx2 {
         op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }
     #[inline(always)]
+    fn split(self, a: __m256) -> (__m256, __m256) {
+        // The fraction of minus infinity is NaN. `scale_power` returns 0 for it, because `n` is minus infinity.
+        let n = self.round(a);
+        (n, self.sub(a, n))
+    }
+    #[inline(always)]
     fn scale(self, a: __m256, n: __m256) -> __m256 {
         op!(scale(a, n))
     }

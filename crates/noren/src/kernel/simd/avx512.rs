@@ -136,6 +136,11 @@ macro_rules! path {
                 op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
             }
             #[inline(always)]
+            fn split(self, a: __m512) -> (__m512, __m512) {
+                // The instruction returns 0 as the fraction of infinity.
+                (self.round(a), op!(_mm512_reduce_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)))
+            }
+            #[inline(always)]
             fn scale(self, a: __m512, n: __m512) -> __m512 {
                 op!(_mm512_scalef_ps(a, n))
             }

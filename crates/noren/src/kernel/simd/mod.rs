@@ -119,6 +119,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns the nearest integer of each lane, ties to even.
     fn round(self, a: Self::V) -> Self::V;
+    /// Splits `a` into the nearest integer `n` and the fraction `f = a - n`. Returns `(n, f)`. For minus infinity, `n` is below
+    /// every exponent, and [`scale_power`](Self::scale_power) of a polynomial of `f` and of `n` is 0.
+    #[inline(always)]
+    fn split(self, a: Self::V) -> (Self::V, Self::V) {
+        let a = self.max(self.splat(f32::MIN), a);
+        let n = self.round(a);
+        (n, self.sub(a, n))
+    }
     /// Returns `a * 2^n` for integer-valued `n`. The result is rounded once if `a * 2^(n/2)` is a normal number,
     /// otherwise at most twice. A processor path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;

@@ -40,25 +40,6 @@ pub(super) struct Weigh<'a, S: Simd, P> {
     pub(super) product: PhantomData<P>,
 }
 
-/// Calls the method `$f::<N>($s, from, ...)` of `$weigh` for all vectors of its rows: for `N` vectors from the vector `from`
-/// on, then for the next ones. The number of vectors of pairs is even.
-macro_rules! for_all_vectors {
-    ($weigh:expr, $f:ident($s:expr $(, $arg:expr)*)) => {
-        let mut from = 0;
-        while from < $weigh.vectors {
-            from += match $weigh.vectors - from {
-                16.. if const { 16 * S::LANES <= WIDE } => $weigh.$f::<16>($s, from $(, $arg)*),
-                8.. => $weigh.$f::<8>($s, from $(, $arg)*),
-                4.. => $weigh.$f::<4>($s, from $(, $arg)*),
-                3 if P::TERMS == 1 => $weigh.$f::<3>($s, from $(, $arg)*),
-                2.. => $weigh.$f::<2>($s, from $(, $arg)*),
-                _ if P::TERMS == 1 => $weigh.$f::<1>($s, from $(, $arg)*),
-                left => unreachable!("pairs have an even number of vectors, but {left} is left"),
-            };
-        }
-    };
-}
-
 impl<S: Simd, P: Product> Kernel<S> for Weigh<'_, S, P> {
     #[inline(always)]
     fn run(mut self, s: S) {
@@ -67,10 +48,14 @@ impl<S: Simd, P: Product> Kernel<S> for Weigh<'_, S, P> {
         assert!(self.sums.len() == rows && self.rounded.len() == rows);
         assert!(self.words.is_none_or(|words| words.len() == rows));
         let mut tops = [s.splat(f32::NEG_INFINITY); PHASE];
-        for_all_vectors!(self, find_maxima(s, &mut tops));
-        self.raise_maxima(s, &tops);
-        if !self.only_maxima {
-            for_all_vectors!(self, write_weights(s));
+        for r in 0..rows {
+            tops[r] = self.find_maximum(s, r);
+        }
+        for r in 0..rows {
+            self.raise_maximum(s, r, tops[r]);
+        }
+        for r in 0..if self.only_maxima { 0 } else { rows } {
+            self.write_weights(s, r);
         }
     }
 }
@@ -85,136 +70,103 @@ impl<S: Simd, P: Product> Weigh<'_, S, P> {
         r * Self::PER_ROW + self.first * P::TERMS + from
     }
 
-    /// Raises `tops`, one vector for each row, to the scores in `N` vectors of the row, from the vector `from` on. Before this,
-    /// the scores of hidden cells become minus infinity: cells whose mask bit is not set. The maximum is that of the scores
-    /// multiplied by `scale`. With mask bits, these products replace the scores. Returns `N`.
+    /// Returns a vector whose largest lane is the largest score of row `r`, multiplied by `scale`. Before this, the scores of
+    /// hidden cells become minus infinity: cells whose mask bit is not set. With mask bits, the products with `scale`
+    /// replace the scores.
     #[inline(always)]
-    fn find_maxima<const N: usize>(&mut self, s: S, from: usize, tops: &mut [S::V; PHASE]) -> usize {
+    fn find_maximum(&mut self, s: S, r: usize) -> S::V {
         let minus_infinity = s.splat(f32::NEG_INFINITY);
-        let first = self.first * group::<S, P>() + from * S::LANES;
-        for (r, highest) in tops[..self.maxima.len()].iter_mut().enumerate() {
-            let at = self.at(r, from);
-            let scores = &mut self.scores[at..at + N];
-            let mut top = *highest;
-            let word = self.words.map(|words| words[r] >> first);
-            for (i, score) in scores.iter_mut().enumerate() {
-                let mut x = *score;
-                if let Some(scale) = self.scale {
-                    x = s.mul(x, scale);
-                }
-                if let Some(word) = word {
-                    x = s.keep(word >> (i * S::LANES), x, minus_infinity);
-                    *score = x;
-                }
-                top = s.max(x, top);
+        let at = self.at(r, 0);
+        let scores = &mut self.scores[at..at + self.vectors];
+        let mut word = self.words.map(|words| words[r] >> (self.first * group::<S, P>()));
+        let mut top = minus_infinity;
+        for score in scores {
+            let mut x = *score;
+            if let Some(scale) = self.scale {
+                x = s.mul(x, scale);
             }
-            *highest = top;
+            if let Some(word) = &mut word {
+                x = s.keep(*word, x, minus_infinity);
+                *score = x;
+                *word >>= S::LANES;
+            }
+            top = s.max(x, top);
         }
-        N
+        top
     }
 
-    /// Raises the running maximum of each row to the largest lane of its vector in `tops`, rounded up to an integer, if
-    /// this is larger. The sums of the row are multiplied by the weight of the old maximum.
+    /// Raises the running maximum of row `r` to the largest lane of `top`, rounded up to an integer, if this is larger. The
+    /// sums of the row are multiplied by the weight of the old maximum.
     #[inline(always)]
-    fn raise_maxima(&mut self, s: S, tops: &[S::V; PHASE]) {
-        let width = self.acc.len() / self.maxima.len();
-        for (r, top) in tops[..self.maxima.len()].iter().enumerate() {
-            let maximum = self.maxima[r];
-            // The maximum is an integer, so only a score above the old maximum can change it.
-            if s.any_above(*top, s.splat(maximum)) {
-                let top = s.reduce_max(*top).ceil();
-                self.maxima[r] = top;
-                // Before the first score, the sums are zero and need no change.
-                if maximum > NOTHING {
-                    let lower = s.splat((maximum - top).max(-300.0));
-                    self.sums[r] = s.scale(self.sums[r], lower);
-                    self.rounded[r] = s.scale(self.rounded[r], lower);
-                    for x in &mut self.acc[r * width..][..width] {
-                        *x = s.scale(*x, lower);
-                    }
+    fn raise_maximum(&mut self, s: S, r: usize, top: S::V) {
+        let maximum = self.maxima[r];
+        // The maximum is an integer, so only a score above the old maximum can change it.
+        if s.any_above(top, s.splat(maximum)) {
+            let top = s.reduce_max(top).ceil();
+            self.maxima[r] = top;
+            // Before the first score, the sums are zero and need no change.
+            if maximum > NOTHING {
+                let lower = s.splat((maximum - top).max(-300.0));
+                self.sums[r] = s.scale(self.sums[r], lower);
+                self.rounded[r] = s.scale(self.rounded[r], lower);
+                let width = self.acc.len() / self.maxima.len();
+                for x in &mut self.acc[r * width..][..width] {
+                    *x = s.scale(*x, lower);
                 }
             }
         }
     }
 
-    /// Turns `N` vectors of scores of each row into weights, from the vector `from` on, and adds the weights to the sum of
-    /// the row. If words are pairs of `bf16`, the weights are also rounded; pairs of the rounded weights of neighbouring
-    /// keys replace the scores, from the vector `first + from / 2` of the row on, and the rounded weights are added to
-    /// the row's second sum. Returns `N`.
-    ///
-    /// Three or four vectors are computed at a time, if there are as many: of one row, or of several short rows.
+    /// Turns the scores of row `r` into weights, and adds the weights to the sum of the row. If words are pairs of `bf16`,
+    /// the weights are also rounded; pairs of the rounded weights of neighbouring keys replace the scores, from the vector
+    /// `first` of the row on, and the rounded weights are added to the row's second sum.
     #[inline(always)]
-    fn write_weights<const N: usize>(&mut self, s: S, from: usize) -> usize {
-        let rows = self.maxima.len();
-        let mut r = 0;
-        if N == 1 {
-            while r + 4 <= rows {
-                self.write_some::<4, 1>(s, r, from);
-                r += 4;
-            }
+    fn write_weights(&mut self, s: S, r: usize) {
+        let maximum = s.splat(self.maxima[r]);
+        let mut sums = [self.sums[r], self.rounded[r]];
+        let mut from = 0;
+        while from + 4 <= self.vectors {
+            self.write_some::<4>(s, r, from, maximum, &mut sums);
+            from += 4;
         }
-        if N == 2 {
-            while r + 2 <= rows {
-                self.write_some::<2, 2>(s, r, from);
-                r += 2;
-            }
+        if from + 2 <= self.vectors {
+            self.write_some::<2>(s, r, from, maximum, &mut sums);
+            from += 2;
         }
-        while r < rows {
-            match N {
-                1 => self.write_some::<1, 1>(s, r, from),
-                2 => self.write_some::<1, 2>(s, r, from),
-                3 => self.write_some::<1, 3>(s, r, from),
-                _ => {
-                    let mut vector = from;
-                    while vector < from + N {
-                        self.write_some::<1, 4>(s, r, vector);
-                        vector += 4;
-                    }
-                }
-            }
-            r += 1;
+        if P::TERMS == 1 && from < self.vectors {
+            self.write_some::<1>(s, r, from, maximum, &mut sums);
         }
-        N
+        [self.sums[r], self.rounded[r]] = sums;
     }
 
-    /// The computation of [`write_weights`](Self::write_weights) for `N` vectors of each of `R` rows, from the row `r` on.
+    /// The computation of [`write_weights`](Self::write_weights) for `N` vectors of the row `r`, from the vector `from` on.
     #[inline(always)]
-    fn write_some<const R: usize, const N: usize>(&mut self, s: S, r: usize, from: usize) {
+    fn write_some<const N: usize>(&mut self, s: S, r: usize, from: usize, maximum: S::V, sums: &mut [S::V; 2]) {
         // The scores of rows with mask bits are already multiplied.
         let scale = if self.words.is_some() { None } else { self.scale };
-        let mut x = [[s.splat(0.0); N]; R];
-        let mut maxima = [s.splat(0.0); R];
-        for i in 0..R {
-            let at = self.at(r + i, from);
-            x[i].copy_from_slice(&self.scores[at..at + N]);
-            maxima[i] = s.splat(self.maxima[r + i]);
-            if let Some(scale) = scale {
-                for x in &mut x[i] {
-                    *x = s.mul(*x, scale);
-                }
+        let at = self.at(r, from);
+        let scores = &mut self.scores[at..at + N];
+        let mut x = [s.splat(0.0); N];
+        x.copy_from_slice(scores);
+        if let Some(scale) = scale {
+            for x in &mut x {
+                *x = s.mul(*x, scale);
             }
         }
-        exp2_minus_each(s, &mut x, &maxima);
-        for i in 0..R {
-            let mut sum = self.sums[r + i];
-            for x in &x[i] {
-                sum = s.add(sum, *x);
-            }
-            self.sums[r + i] = sum;
-            if P::TERMS == 1 {
-                let at = self.at(r + i, from);
-                self.scores[at..at + N].copy_from_slice(&x[i]);
-                continue;
-            }
-            let at = (r + i) * Self::PER_ROW + self.first + from / 2;
-            let pairs = &mut self.scores[at..at + N / 2];
-            let mut sum = self.rounded[r + i];
-            for (j, pair) in pairs.iter_mut().enumerate() {
-                *pair = s.pair_neighbours(x[i][2 * j], x[i][2 * j + 1]);
-                let [low, high] = s.unpair(*pair);
-                sum = s.add(sum, s.add(low, high));
-            }
-            self.rounded[r + i] = sum;
+        exp2_minus_each(s, &mut x, maximum);
+        for x in &x {
+            sums[0] = s.add(sums[0], *x);
+        }
+        if P::TERMS == 1 {
+            scores.copy_from_slice(&x);
+            return;
+        }
+        let at = r * Self::PER_ROW + self.first + from / 2;
+        let pairs = &mut self.scores[at..at + N / 2];
+        for (j, pair) in pairs.iter_mut().enumerate() {
+            *pair = s.pair_neighbours(x[2 * j], x[2 * j + 1]);
+            let [low, high] = s.unpair(*pair);
+            sums[1] = s.add(sums[1], s.add(low, high));
         }
     }
 }
