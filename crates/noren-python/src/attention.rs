@@ -134,7 +134,14 @@ impl Modifiers {
             options.bias.push(Bias::Dense(bias.view("bias")?));
         }
         if let Some(table) = &self.relative {
-            options.bias.push(Bias::Relative { table: table.view("relative")? });
+            let table = table.view("relative")?;
+            let [_, of, _, width] = table.shape();
+            if (of != 1 && of != heads) || width % 2 == 0 {
+                return Err(Error::new_err(format!(
+                    "relative has shape [{of}, {width}]: give a table [{heads} or 1, 2 * reach + 1], where reach is the largest distance with its own number"
+                )));
+            }
+            options.bias.push(Bias::Relative { table });
         }
         if let Some(slopes) = &self.alibi {
             options.bias.push(Bias::Alibi(slopes.clone()));
@@ -255,9 +262,11 @@ fn forward_of<T: Element>(
     lse: Option<&mut Tensor>,
 ) -> PyResult<()> {
     let options = modifiers.options(plan.plan.shape().head_count(), cancel)?;
+    // First, because the shape of the output depends on these arrays.
+    let inputs = inputs(q, k, v)?;
     let lse = lse.map(|lse| lse.slice_mut("lse", &[Kind::Float(Dtype::F32)])).transpose()?;
     let outputs = Outputs { out: out.view_mut::<T>("out")?, lse };
-    attention_into(&inputs(q, k, v)?, &plan.plan, &options, outputs).map_err(raise)
+    attention_into(&inputs, &plan.plan, &options, outputs).map_err(raise)
 }
 
 /// Writes the gradients of q, k and v into `gradients`, and the gradients of biases, soft weights and sinks into the
