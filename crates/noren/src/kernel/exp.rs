@@ -108,9 +108,13 @@ mod tests {
             let some = &x[1900..][..vectors * S::LANES];
             assert_eq!(powers(s, some, 2.0), powers(s, &x[1900..], 2.0)[..some.len()]);
         }
-        let special = [f32::NEG_INFINITY, -1e38, -1e30, f32::NAN].repeat(S::LANES);
-        for (x, y) in special.iter().zip(powers(s, &special, 5.0)) {
-            assert!(if x.is_nan() { y.is_nan() } else { y == 0.0 }, "2^({x} - 5): {y}");
+        let nans = [0x7fc0_0000, 0xffc0_0000, 0xffff_ffff, 0x7fbf_ffff].map(f32::from_bits);
+        for m in [5.0, -40.0, 1e10, NOTHING] {
+            let lows = [f32::NEG_INFINITY, f32::MIN, -2e38, -1.5e38];
+            let special = [lows, nans].concat().repeat(S::LANES);
+            for (x, y) in special.iter().zip(powers(s, &special, m)) {
+                assert!(if x.is_nan() { y.is_nan() } else { y == 0.0 }, "2^({x} - {m}): {y}");
+            }
         }
     }
 

@@ -48,14 +48,16 @@ impl<S: Simd, P: Product> Kernel<S> for Weigh<'_, S, P> {
         assert!(self.sums.len() == rows && self.rounded.len() == rows);
         assert!(self.words.is_none_or(|words| words.len() == rows));
         let mut tops = [s.splat(f32::NEG_INFINITY); PHASE];
-        for r in 0..rows {
-            tops[r] = self.find_maximum(s, r);
+        for (r, top) in tops[..rows].iter_mut().enumerate() {
+            *top = self.find_maximum(s, r);
         }
-        for r in 0..rows {
-            self.raise_maximum(s, r, tops[r]);
+        for (r, top) in tops[..rows].iter().enumerate() {
+            self.raise_maximum(s, r, *top);
         }
-        for r in 0..if self.only_maxima { 0 } else { rows } {
-            self.write_weights(s, r);
+        if !self.only_maxima {
+            for r in 0..rows {
+                self.write_weights(s, r);
+            }
         }
     }
 }
