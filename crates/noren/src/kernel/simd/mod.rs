@@ -119,8 +119,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// Returns the nearest integer of each lane, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// Splits `a` into the nearest integer `n` and the fraction `f = a - n`. Returns `(n, f)`. For minus infinity, `n` is below
-    /// every exponent, and [`scale_power`](Self::scale_power) of a polynomial of `f` and of `n` is 0.
+    /// Splits `a` into the nearest integer `n` and the fraction `f = a - n`. Returns `(n, f)`. The fraction of minus infinity
+    /// is 0 or, on some processor paths, NaN.
     #[inline(always)]
     fn split(self, a: Self::V) -> (Self::V, Self::V) {
         let a = self.max(self.splat(f32::MIN), a);
@@ -131,7 +131,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// otherwise at most twice. A processor path may treat `n` below -250 as -250.
     fn scale(self, a: Self::V, n: Self::V) -> Self::V;
     /// Returns `a * 2^n`. `n` must be integer-valued, and `a` must be NaN or from 0.5 to 2. A processor path may return
-    /// 0 if the product is below the normal range of `f32`.
+    /// 0 if the product is below the normal range of `f32`. If [`split`](Self::split)
+    /// returned `n` for minus infinity, the product is 0, also where `a` is NaN because the fraction is NaN.
     #[inline(always)]
     fn scale_power(self, a: Self::V, n: Self::V) -> Self::V {
         self.scale(a, n)
