@@ -25,13 +25,14 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 #[non_exhaustive]
 pub struct Options<'a> {
     /// The factor by which the dot products `q . k` are multiplied (default: `1 / sqrt(head_dim)`). Its absolute value
-    /// is at most 1e30.
+    /// is at most 1e30. On the path `avx512bf16`, the dot products of `bf16` numbers are computed first and must not
+    /// overflow; on other paths, `q` is multiplied first.
     pub scale: Option<f32>,
     /// The softcap `cap`, from 1e-30 to 1e30: each score becomes `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
     /// The biases. All entries are added to the scores. A score below -6.9e37 is treated as minus infinity; a bias with
     /// the lowest finite number of `f32` or `bf16` gives such scores. A query that has only such scores reads no key:
-    /// its output is 0, not the mean of all values.
+    /// its output is 0, not the mean of all values. A score above 2.3e38 is infinite, which gives NaN.
     pub bias: Vec<Bias<'a>>,
     /// The soft weights, from 0 to 1, by which `exp(score)` is multiplied. Each dimension of the array is 1 or equal to
     /// the same dimension of `[batch, heads, q_len, kv_len]`. If the weight of a cell is 0 or below 2^-100, the cell is

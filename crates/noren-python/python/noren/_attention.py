@@ -65,11 +65,12 @@ def attention(
 
     Scores are changed in this order:
 
-    1. `scale` multiplies them [default: 1 / sqrt(head_dim)]
+    1. `scale` multiplies them [default: 1 / sqrt(head_dim)]; on the path `avx512bf16`, products of bfloat16 numbers are added first,
+       and their sum must not overflow
     2. `softcap` limits them
     3. `bias` (arrays that broadcast to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]`, one number
        for each distance; one head for all heads) and `alibi` (one slope for each head) are added; a score below -6.9e37 is
-       treated as -inf
+       treated as -inf, and one above 2.3e38 as infinite
     4. `soft` multiplies their exponentials by weights from 0 to 1; a weight below 2^-100 hides the cell, as 0 does
     5. the mask hides keys
     6. the softmax is computed with `sinks` (one logit for each head)
@@ -77,7 +78,9 @@ def attention(
     `dropout` is the probability to drop a weight, and `seed` selects which weights are dropped. `threads` is the number of
     threads [default: all cores], `isa` a name from `noren.isas()` [default: the fastest].
 
-    A query that may read no key gets the output 0 and the log-sum-exp -inf.
+    A query that may read no key, or whose scores are all -inf, gets the output 0 and the log-sum-exp -inf, with or without sinks. A
+    query with an infinite score gets NaN. A key with the score -inf that the mask allows has the weight 0, but its value is read: if
+    it is infinite or NaN, the output is NaN.
 
     Raises `noren.Error` (a ValueError) for wrong values and TypeError for wrong types. Arrays must not change during the call,
     because the call releases the interpreter's lock. Ctrl-C cancels a call.
