@@ -166,6 +166,13 @@ impl<'a> Head<'a> {
         let square = &mut square[..S::LANES];
         let numbers = first * P::TERMS..self.head_dim().min((first + into.len()) * P::TERMS);
         for (key, lane) in (keys.start..keys.end.min(self.kv_len())).zip(square.iter_mut()) {
+            // Numbers of 16 bits are widened in registers: a vector read from a buffer waits until the buffer is written.
+            if P::TERMS == 1
+                && let Some(numbers) = self.k.lanes(s, self.at(key), first)
+            {
+                *lane = numbers;
+                continue;
+            }
             let mut line = [0.0; 2 * BLOCK];
             self.k.copy_row(self.at(key), numbers.start, &mut line[..numbers.len()]);
             let (low, high) = (s.load(&line), s.load(&line[S::LANES..]));

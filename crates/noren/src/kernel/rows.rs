@@ -4,7 +4,7 @@
 //! The element type is checked at run time, once for each row. Therefore a kernel is not compiled again for each type.
 
 use super::ahead::Ahead;
-use super::simd::{Product, Simd};
+use super::simd::{Chunk, Number, Product, Simd};
 use crate::dtype::{Values, ValuesMut};
 use crate::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
@@ -81,6 +81,20 @@ macro_rules! by_type {
             pub(crate) fn copy_row(&self, at: [usize; 3], from: usize, into: &mut [f32]) {
                 match self {
                     $(Rows::$variant(view) => view.copy_row(at, from, into),)*
+                }
+            }
+        }
+
+        impl Rows<'_> {
+            /// Returns the values of the row `at`, `[batch, head, row]`, from the index `from` on as a vector, or `None` if the
+            /// values of the row are not adjacent, or if fewer values than lanes are left.
+            #[inline(always)]
+            pub(crate) fn lanes<S: Simd>(&self, s: S, at: [usize; 3], from: usize) -> Option<S::V> {
+                match self {
+                    $(Rows::$variant(view) => {
+                        let lanes = S::Array::<$element>::chunks(&view.adjacent_row(at)?[from..]).first()?;
+                        Some(<$element as Number>::widen(s, lanes))
+                    })*
                 }
             }
         }
