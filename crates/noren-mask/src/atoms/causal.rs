@@ -5,9 +5,9 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use std::fmt;
 
 /// The parameters of the atom `causal`: keys up to `offset` positions after the query.
@@ -71,7 +71,11 @@ impl Atom for Causal {
 
 impl Builtin for Causal {
     const WORD: Word = Word {
-        entry: Entry::new("causal", "causal(offset=-1)", &[may("offset", "position of the last key, counted from the query")]),
+        entry: Entry::new(
+            "causal",
+            "causal(offset=-1)",
+            &[may("offset", "position of the last key, counted from the query")],
+        ),
         aliases: &[],
         title: "`causal`, `causal(offset=n)`",
         doc: "Keys up to the query: `k <= q + n`. With `causal(offset=-1)`, a query does not read itself.",

@@ -4,9 +4,9 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::resolve::RowFacts;
 use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// The parameters of the atom `chunk`: chunks of equal length; the first chunk begins at position 0.

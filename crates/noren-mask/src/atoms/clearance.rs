@@ -5,10 +5,10 @@ use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;
 
@@ -51,7 +51,16 @@ impl Atom for Clearance {
 
     fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
         let level = move |token: Token| row.level(token.position).map_or("no level".into(), |l| format!("level {l}"));
-        Some(sentence!["query ", query_position(), " has ", query(level), ", key ", key_position(), " has ", key(level)])
+        Some(sentence![
+            "query ",
+            query_position(),
+            " has ",
+            query(level),
+            ", key ",
+            key_position(),
+            " has ",
+            key(level)
+        ])
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {

@@ -5,11 +5,11 @@ use crate::Error;
 use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use crate::pattern::{Pattern, SharedClosure};
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Name, Parsed, need};
 use std::fmt;
 
 /// The parameters of the atom `closure`: the name of a closure in the facts.
@@ -44,7 +44,8 @@ impl Atom for Closure {
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         match binding.facts().closures.contains_key(&self.name) {
             true => Ok(()),
-            false => binding.missing(&format!("the closure {:?}", self.name), "add the closure to the facts with Facts::closure"),
+            false => binding
+                .missing(&format!("the closure {:?}", self.name), "add the closure to the facts with Facts::closure"),
         }
     }
 

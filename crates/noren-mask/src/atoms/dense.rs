@@ -5,11 +5,11 @@ use crate::Error;
 use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use crate::pattern::{Pattern, Shared};
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use std::fmt;
 
 /// The parameters of the atom `dense`: the name of an array in the facts.

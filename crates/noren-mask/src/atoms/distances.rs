@@ -4,10 +4,10 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom};
 use crate::sentence::{Piece, Sentence, key_position, query_position, sentence};
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;
 
@@ -169,7 +169,8 @@ mod tests {
         let simple = |text: &str| text.parse::<Mask>().unwrap().simplify().to_string();
         assert_eq!(simple("distances([2, 0, 1])"), "sliding(3)");
         assert_eq!(simple("causal & distances([8, 1, 1, -4])"), "causal & distances([-4, 1, 8])");
-        let [first, second] = ["distances([0, 4])", "sliding(1) | window(left=4, right=-4)"].map(|t| t.parse::<Mask>().unwrap());
+        let [first, second] =
+            ["distances([0, 4])", "sliding(1) | window(left=4, right=-4)"].map(|t| t.parse::<Mask>().unwrap());
         assert!(matches!(first.equivalent(&second), Ok(Equivalence::Equal { .. })));
         let error = distances([]).check().unwrap_err();
         assert!(error.to_string().contains("give at least one distance"), "{error}");

@@ -5,11 +5,11 @@ use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
-use crate::resolve::sum;
-use crate::set::Span;
 use crate::resolve::RowFacts;
+use crate::resolve::sum;
 use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
+use crate::set::Span;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
 use std::fmt;
 use std::ops::Range;
 
@@ -63,7 +63,10 @@ impl Atom for Documents {
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         if self.lengths.is_none() && binding.facts().documents.is_none() {
-            return binding.missing("documents", "give the lengths of the documents in the facts, or in the mask as documents([...])");
+            return binding.missing(
+                "documents",
+                "give the lengths of the documents in the facts, or in the mask as documents([...])",
+            );
         }
         binding.documents(self.lengths.as_deref())
     }

@@ -5,10 +5,10 @@ use crate::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
-use crate::set::Set;
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::set::Set;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `global`: the query or the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

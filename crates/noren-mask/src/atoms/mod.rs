@@ -7,11 +7,31 @@
 #![doc = include_str!("../../docs/masks.md")]
 
 mod arms;
+mod causal;
+mod chunk;
+mod clearance;
+mod closure;
 mod constants;
+mod dense;
+mod distances;
+mod documents;
 mod function;
+mod global;
+mod keys;
+mod neighborhood;
+mod padding;
+mod prefix;
+mod queries;
+mod random;
+mod random_blocks;
 mod shared;
+mod sliding;
+mod spans;
+mod stride;
 mod tiled;
 mod tiles;
+mod tree;
+mod window;
 
 pub use arms::{batch, heads, layers};
 pub use constants::{full, none};
@@ -21,11 +41,11 @@ pub use tiles::TileCells;
 use crate::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};
 
-/// Declares the modules of all atoms and exports their types and builders. Each line is `module: Type, builders;`. The
+/// Exports the types and builders of all atoms, and lists their definitions. Each line is `module: Type, builders;`. The
 /// order of the lines is the order in which atoms are listed and sorted.
 macro_rules! register {
     ($($module:ident: $atom:ident, $($builder:ident),+;)*) => {
-        $(mod $module; pub use $module::{$atom, $($builder),+};)*
+        $(pub use $module::{$atom, $($builder),+};)*
 
         /// The definitions of all words of the mask language with which a mask can begin: atoms, `heads`, `batch` and
         /// `layers`.

@@ -3,13 +3,13 @@
 use crate::Error;
 use crate::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
 use crate::definition::{Builtin, Word};
-use crate::mask::{Atom, EveryLength, Mask};
-use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use crate::leaf;
+use crate::mask::{Atom, EveryLength, Mask};
 use crate::pattern::Pattern;
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::{Sentence, Token, key, query, sentence};
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use std::fmt;
 use std::sync::Arc;
 
@@ -133,7 +133,17 @@ impl Atom for Neighborhood {
 
     fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
         let at = |token: Token| self.coordinates(token.position);
-        let with = |is: &str| sentence!["grid cell ", key(at), " of the key is ", is, " the window around grid cell ", query(at), " of the query"];
+        let with = |is: &str| {
+            sentence![
+                "grid cell ",
+                key(at),
+                " of the key is ",
+                is,
+                " the window around grid cell ",
+                query(at),
+                " of the query"
+            ]
+        };
         Some(Sentence::by_result(with("in"), with("outside")))
     }
 

@@ -3,15 +3,15 @@
 use crate::Error;
 use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
 use crate::definition::{Builtin, Word};
-use crate::mask::{Atom, EveryLength, Mask};
-use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
 use crate::facts::RealTokens;
-use crate::scalar::Side;
 use crate::interval::IntervalSet;
+use crate::mask::{Atom, EveryLength, Mask};
 use crate::pattern::Pattern;
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::scalar::Side;
 use crate::sentence::{Sentence, Test, key, query, sentence};
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
 use std::fmt;
 use std::sync::Arc;
 
@@ -128,7 +128,8 @@ impl Atom for Padding {
         };
         let key_index = || key(|token| token.index.to_string());
         let hidden_key = sentence!["key ", key_index(), " is padding in ", place.clone()];
-        let hidden_query = sentence!["query ", query(|token| token.index.to_string()), format!(" is padding in batch row {batch}")];
+        let hidden_query =
+            sentence!["query ", query(|token| token.index.to_string()), format!(" is padding in batch row {batch}")];
         let allowed = sentence!["key ", key_index(), " is a non-padding token of ", place];
         // if the key is a non-padding token, then only the query can be the reason of a denied cell
         let real_key = Sentence::by_result(allowed, hidden_query);

@@ -5,11 +5,11 @@ use crate::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, 
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use crate::scalar::Rows;
-use crate::set::{Set, Span};
 use crate::resolve::RowFacts;
+use crate::scalar::Rows;
 use crate::sentence::{Sentence, key_position, sentence};
+use crate::set::{Set, Span};
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 
 /// The parameters of the atom `prefix`: the first keys of each batch row.

@@ -5,10 +5,10 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
-use crate::set::Set;
 use crate::resolve::RowFacts;
 use crate::sentence::{Sentence, query_position, sentence};
+use crate::set::Set;
+use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `queries`: the query is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,13 +3,13 @@
 use crate::basis::{Family, Pair, Rank, Site};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use crate::scalar::Real;
 use crate::philox;
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::scalar::Real;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;
 

@@ -3,12 +3,12 @@
 use crate::basis::{Family, Pair, Rank, Site, count};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::philox;
+use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom};
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;
 

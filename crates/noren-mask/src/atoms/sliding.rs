@@ -5,9 +5,9 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// The parameters of the atom `sliding`: the last keys up to the query.

@@ -4,11 +4,11 @@ use crate::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use crate::set::Span;
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom};
 use crate::sentence::{Sentence, key_position, query_position, sentence};
+use crate::set::Span;
+use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;
 

@@ -4,9 +4,9 @@ use crate::basis::{Case, Family, Pair, Places, Rank, Site, count};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use crate::resolve::RowFacts;
 use crate::sentence::{Piece, Sentence, Test, sentence};
+use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 
 /// The parameters of the atom `stride`: the query itself, and every `step`-th key before and after it.
@@ -69,7 +69,11 @@ impl Atom for Stride {
 
 impl Builtin for Stride {
     const WORD: Word = Word {
-        entry: Entry::new("stride", "stride(8)", &[need("step", "distance between neighboring keys that a query reads")]),
+        entry: Entry::new(
+            "stride",
+            "stride(8)",
+            &[need("step", "distance between neighboring keys that a query reads")],
+        ),
         aliases: &[],
         title: "`stride(S)`",
         doc: "The distance from query to key is a multiple of `S`: `(q - k) mod S == 0`.",

@@ -4,10 +4,10 @@ use crate::basis::{Case, Family, Pair, Places, Rank, Site, count, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask};
 use crate::resolution::Resolution;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom};
 use crate::sentence::{Piece, Sentence, Test, Token, key, key_position, query, query_position, sentence};
+use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::ops::Range;
@@ -89,7 +89,11 @@ impl Tree {
 
     /// Returns the number of nodes.
     pub fn node_count(&self) -> u64 {
-        if self.runs.is_empty() { self.parents.len() as u64 } else { self.runs.iter().fold(0, |n, run| n.saturating_add(*run)) }
+        if self.runs.is_empty() {
+            self.parents.len() as u64
+        } else {
+            self.runs.iter().fold(0, |n, run| n.saturating_add(*run))
+        }
     }
 
     /// Returns the number of nodes of the run (chain of nodes) with index `run`.
@@ -165,7 +169,10 @@ impl Atom for Tree {
         let parents = &self.parents;
         let (nodes, kind) = (parents.len(), if self.runs.is_empty() { "node" } else { "run" });
         if !self.runs.is_empty() && self.runs.len() != nodes {
-            return Err(format!("`runs` has {} lengths, but there are {nodes} parents: give one length for each parent", self.runs.len()));
+            return Err(format!(
+                "`runs` has {} lengths, but there are {nodes} parents: give one length for each parent",
+                self.runs.len()
+            ));
         }
         if let Some(run) = self.runs.iter().position(|len| *len == 0) {
             return Err(format!("run {run} (chain of nodes) of the tree has 0 nodes: give at least 1 node"));
@@ -312,10 +319,12 @@ impl Paths {
             }
             index.push(runs.len() - 1);
         }
-        let ends: Vec<i64> = (0..tree.parents.len()).scan(0, |end, run| {
-            *end += len(run);
-            Some(*end)
-        }).collect();
+        let ends: Vec<i64> = (0..tree.parents.len())
+            .scan(0, |end, run| {
+                *end += len(run);
+                Some(*end)
+            })
+            .collect();
         for (run, &parent) in tree.parents.iter().enumerate() {
             if let Ok(parent) = usize::try_from(parent)
                 && (run == 0 || index[run] != index[run - 1])
@@ -453,7 +462,10 @@ impl Builtin for Tree {
                 may("start", "position of the first node"),
                 may("runs", "number of nodes of each run; each node is the parent of the next one"),
                 may("window", "maximum number of keys: the query and its nearest ancestors"),
-                may("chunk", "number of nodes of the chunks into which each path from a root is split; a query reads only its own chunk"),
+                may(
+                    "chunk",
+                    "number of nodes of the chunks into which each path from a root is split; a query reads only its own chunk",
+                ),
             ],
         ),
         aliases: &[],

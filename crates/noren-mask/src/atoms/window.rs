@@ -5,9 +5,9 @@ use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
-use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
+use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
 use std::fmt;
 
 /// The parameters of the atom `window`: keys around the query.
@@ -40,8 +40,10 @@ impl Atom for Window {
 
     fn check(&self) -> Result<(), String> {
         if self.left.is_none() && self.right.is_none() {
-            return Err("both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`"
-                .into());
+            return Err(
+                "both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`"
+                    .into(),
+            );
         }
         within("left", self.left.unwrap_or(0).unsigned_abs())?;
         within("right", self.right.unwrap_or(0).unsigned_abs())
