@@ -201,7 +201,7 @@ def say(rng, keep: np.ndarray, form: str | None = None) -> tuple[np.ndarray, dic
         mask = mask[0, 0] if one else mask.repeat(2, axis=1).reshape(-1, *keep.shape[2:])
         ctx = {"api": "torch.nn.MultiheadAttention.attn_mask", "convention": "ignore_bool", "role": "attn"}
         if not one:
-            ctx["num_heads"] = 2
+            ctx["heads"] = 2
         return mask.copy(), ctx
     dt = pick(rng, "float32", "float32", "float16")
     empty = ~keep.any(-1).all()

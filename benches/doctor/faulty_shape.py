@@ -88,7 +88,7 @@ def c09_heads(rng):
     eff = np.broadcast_to(mask[None], (b, b, *mask.shape[1:]))
     if not ((eff != it.keep) & it.care).any():
         return None
-    ctx = {"api": "sdpa", "convention": "keep_bool", "role": "attn", "kind": "causal", "num_heads": b, **it.context}
+    ctx = {"api": "sdpa", "convention": "keep_bool", "role": "attn", "kind": "causal", "heads": b, **it.context}
     return Case(
         "C09.batch_equals_heads",
         ["rank_ambiguity"],
@@ -116,7 +116,7 @@ def c29_repeat(rng):
         "api": "torch.nn.MultiheadAttention.attn_mask",
         "convention": "ignore_bool",
         "role": "attn",
-        pick(rng, "num_heads", "heads"): h,
+        pick(rng, "heads", "heads"): h,
         "kind": it.kind,
         **it.context,
     }
@@ -424,7 +424,7 @@ def c19_unwritten(rng):
             "past_len": past,
             "q_len": q,
             "kv_len": cap,
-            **pick(rng, {}, {"cache_capacity": cap}, {"kv_written": past + q}),
+            **pick(rng, {}, {"kv_len": cap}, {"kv_written": past + q}),
         },
     )
     return made(

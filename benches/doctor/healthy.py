@@ -271,7 +271,7 @@ def h_heads(rng):
             "api": "torch.nn.MultiheadAttention.attn_mask",
             "convention": "ignore_bool",
             "role": "attn",
-            "num_heads": h,
+            "heads": h,
         }
     return Case(
         "H.per_head",

@@ -64,7 +64,7 @@ def t_alike_over_batch(rng):
     h = pick(rng, 2, 4)
     b, _, q, k = it.keep.shape
     mask = ~np.broadcast_to(it.keep[0], (b * h, q, k))
-    ctx = {"api": "torch.nn.MultiheadAttention.attn_mask", "convention": "ignore_bool", "role": "attn", "num_heads": h}
+    ctx = {"api": "torch.nn.MultiheadAttention.attn_mask", "convention": "ignore_bool", "role": "attn", "heads": h}
     it.inputs["input_ids"] = tokens(rng, np.ones((b, k), bool))
     return Case(
         "H.trap.alike_over_batch",

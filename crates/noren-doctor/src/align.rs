@@ -35,12 +35,9 @@ pub(crate) struct Alignment {
 pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Context) -> Result<Alignment, Error> {
     let shape = mask.shape();
     if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
-        return Err(Error::fact(
-            "mask",
-            format!(
-                "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or some of these dimensions"
-            ),
-        ));
+        return Err(Error::Input(format!(
+            "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or some of these dimensions"
+        )));
     }
     let (batch, tokens) = declared(companions, context);
     let key_role = context.role == Role::KeyPadding;

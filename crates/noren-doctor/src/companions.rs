@@ -6,6 +6,8 @@ use super::intent::{Intent, row};
 use super::known::{self, Companions, IDS, POSITIONS};
 use super::report::{Certainty, Finding, Severity};
 use super::tensors;
+use super::words::counted;
+use noren_mask::Error;
 use noren_mask::bits::bit;
 
 const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
@@ -20,15 +22,14 @@ const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", 
 /// array.
 pub(super) const NAMES: &[&[&str]] = &[LABELS, ENDS, LONGEST, KEY_OWNERS, QUERY_OWNERS, COMPLETION_IDS, COMPLETIONS];
 
-/// Returns one message for each given array that no check reads, because its name is unknown. Such an array is ignored.
-pub(super) fn unread(beside: &Companions<'_>) -> Vec<String> {
+/// Returns one message for each given array that no check reads, because its name is unknown. Returns an error if such a
+/// name looks like a misspelled known name.
+pub(super) fn unread(beside: &Companions<'_>) -> Result<Vec<String>, Error> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
     let says = |name: &String| match noren_mask::nearest(name, known()) {
-        Some(near) => {
-            format!("the array `{name}` has an unknown name (did you mean `{near}`?): the array is ignored")
-        }
-        None => format!("the array `{name}` has an unknown name: the array is ignored"),
+        Some(near) => Err(Error::Input(format!("the array `{name}` has an unknown name: did you mean `{near}`?"))),
+        None => Ok(format!("the array `{name}`: no check reads an array of this name")),
     };
     unread.map(says).collect()
 }
@@ -122,28 +123,82 @@ fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>
             next += 1;
         }
     }
-    let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
-    let at = |(b, k, is, should): (usize, usize, i64, i64)| {
-        format!("token {k} of batch row {b} has position {is}, expected {should}")
+    let (b, k, is, should) = wrong.or(shifted)?;
+    let numbered = Numbered { intent, b, from: slot0, given: &given[b] };
+    let moved = numbered.moved();
+    let at = match &moved {
+        Some((end, _)) => {
+            format!("the position ids of batch row {b} are padded on the {end}, its tokens on the other side")
+        }
+        None => format!("token {k} of batch row {b} has position {is}, expected {should}"),
     };
+    let ids = moved.map_or_else(|| numbered.expected(), |(_, ids)| ids);
+    let relative = context.position_encoding.as_deref().is_some_and(super::words::counts_distances);
     // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
     // number does not depend on the slot of the first token.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
-    match (wrong, shifted) {
-        (Some(place), _) => Some(Finding::of(
-            "position_ids",
-            Certainty::Certain,
-            format!("the position ids do not number the non-padding tokens in order: {}", at(place)),
-        )),
-        (None, Some(place)) => {
-            let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            let text = format!(
-                "the position ids are shifted: {} (compute position ids with cumsum(mask) - 1 instead of arange)",
-                at(place)
-            );
-            Some(Finding::of("position_ids", Certainty::Likely, text).severity(severity))
+    let mut finding = match wrong {
+        Some(_) => {
+            let text = format!("the position ids do not number the non-padding tokens in order: {at}");
+            Finding::of("position_ids", Certainty::Certain, text)
         }
-        (None, None) => None,
+        None => {
+            let severity = if relative || convention { Severity::Note } else { Severity::Error };
+            Finding::of("position_ids", Certainty::Likely, format!("the position ids are shifted: {at}"))
+                .severity(severity)
+        }
+    };
+    let shown: Vec<String> = ids.iter().take(32).map(i64::to_string).collect();
+    let more = if ids.len() > 32 { ", ..." } else { "" };
+    finding.repair = Some(format!("position_ids of batch row {b}: [{}{more}]", shown.join(", ")));
+    Some(match numbered.cause() {
+        Some(cause) => finding.because(cause),
+        None => finding,
+    })
+}
+
+/// The given positions of one batch row.
+struct Numbered<'a> {
+    intent: &'a Intent,
+    b: usize,
+    /// The slot of the first given position.
+    from: usize,
+    given: &'a [i64],
+}
+
+impl Numbered<'_> {
+    fn real(&self, at: usize) -> bool {
+        self.intent.valid.as_ref().is_none_or(|v| bit(row(v, self.b), self.from + at))
+    }
+
+    fn moved(&self) -> Option<(&'static str, Vec<i64>)> {
+        known::moved_padding(self.given, &|at| self.real(at))
+    }
+
+    /// Returns the number of non-padding tokens before each token in its document; padding repeats the last number.
+    fn expected(&self) -> Vec<i64> {
+        let real = |k: usize| self.intent.valid.as_ref().is_none_or(|v| bit(row(v, self.b), k));
+        let segment = |k: usize| self.intent.segments.as_ref().and_then(|g| row(g, self.b).get(k)).copied();
+        let (mut document, mut last) = (None, -1);
+        let mut of = |k: usize| {
+            if real(k) && segment(k) != Some(0) {
+                last = if document.is_some_and(|own| own != segment(k)) { 0 } else { last + 1 };
+                document = Some(segment(k));
+            }
+            last.max(0)
+        };
+        (0..self.from + self.given.len()).map(&mut of).skip(self.from).collect()
+    }
+
+    /// Returns the index of the cause in the catalogue; `None` if no known cause gives these positions.
+    fn cause(&self) -> Option<usize> {
+        let arange = self.given.iter().enumerate().all(|(at, given)| *given == (self.from + at) as i64);
+        match () {
+            () if self.moved().is_some() => Some(1),
+            () if arange && !self.real(0) => Some(0),
+            () if arange && self.intent.segments.is_some() => Some(2),
+            () => None,
+        }
     }
 }
 
@@ -285,11 +340,9 @@ impl<'a> Scene<'a> {
         let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
-            findings.push(Finding::of(
-                class,
-                Certainty::Certain,
-                format!("{on_padding} padding token(s) have a label: the loss counts padding"),
-            ));
+            let text = format!("labels of {}: the loss counts padding", counted(on_padding as u64, "padding token"));
+            let finding = Finding::of(class, Certainty::Certain, text);
+            findings.push(if shift == Some(0) { finding.because(0) } else { finding });
         }
         if masked_lm {
             findings.extend(self.special_labels(labels));
@@ -312,7 +365,7 @@ impl<'a> Scene<'a> {
         let text = format!(
             "batch row {b} has no label: the model learns nothing from this row, and a mean over its labels is NaN"
         );
-        Some(Finding::of("loss_mask_missing", Certainty::Certain, text))
+        Some(Finding::of("loss_mask_missing", Certainty::Certain, text).because(1))
     }
 
     fn special_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
@@ -325,7 +378,10 @@ impl<'a> Scene<'a> {
             Finding::of(
                 "MLM_masks_padding_or_special",
                 Certainty::Likely,
-                format!("{count} special token(s) have a label: the model learns to predict special tokens"),
+                format!(
+                    "labels of {}: the model learns to predict special tokens",
+                    counted(count as u64, "special token")
+                ),
             )
         })
     }
@@ -376,8 +432,8 @@ impl<'a> Scene<'a> {
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
         let &(b, k, label) = crossing.first()?;
         let text = format!(
-            "{} document(s) end with a label from the next document, the first at token {k} of batch row {b} (label {label}): set each of these labels to {}",
-            crossing.len(),
+            "the last label of {} is from the next document, the first at token {k} of batch row {b} (label {label}): set each of these labels to {}",
+            counted(crossing.len() as u64, "document"),
             self.ignore
         );
         Some(Finding::of("boundary_label", Certainty::Certain, text))
@@ -406,23 +462,25 @@ impl<'a> Scene<'a> {
 
     fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {
         let packed = self.intent.is_some_and(|i| i.segments.is_some());
-        let text = match (shift?, self.context.shifts_labels) {
-            (0, Some(false)) => {
-                "labels equal the input tokens, but the model does not shift labels: the model learns to copy its input and the loss falls to 0"
-            }
+        let (text, cause) = match (shift?, self.context.shifts_labels) {
+            (0, Some(false)) => (
+                "labels equal the input tokens, but the model does not shift labels: the model learns to copy its input and the loss falls to 0",
+                Some(1),
+            ),
             (0, _) | (1, Some(false)) => return None,
             (1, None) if packed || explained => return None,
-            (1, _) => {
-                "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next"
+            (1, _) => (
+                "labels are already shifted by one, and the model shifts them again: the model learns to predict the token after the next",
+                Some(0),
+            ),
+            (-1, _) => {
+                ("labels are shifted in the wrong direction: the model learns to predict the token just read", None)
             }
-            (-1, _) => "labels are shifted in the wrong direction: the model learns to predict the token just read",
-            _ => "labels are shifted by more than one token",
+            _ => ("labels are shifted by more than one token", None),
         };
-        Some(Finding::of(
-            "label_shift",
-            if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely },
-            text,
-        ))
+        let certainty = if self.context.shifts_labels.is_some() { Certainty::Certain } else { Certainty::Likely };
+        let finding = Finding::of("label_shift", certainty, text);
+        Some(cause.map_or_else(|| finding.clone(), |cause| finding.clone().because(cause)))
     }
 
     fn prompts(&self, labels: &[Vec<i64>], ids: &[Vec<i64>]) -> Option<Finding> {
@@ -435,8 +493,10 @@ impl<'a> Scene<'a> {
             k + 1 < end && label != self.ignore && self.real(b, k)
         };
         let count = self.cells(labels).filter(in_prompt).count();
-        let text =
-            format!("{count} token(s) of the prompt have a label, although the model should learn only the answer");
+        let text = format!(
+            "labels of {} of the prompt, although the model should learn only the answer",
+            counted(count as u64, "token")
+        );
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
     }
 

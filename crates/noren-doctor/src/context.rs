@@ -31,15 +31,13 @@ pub struct Context {
     pub convention: Option<Convention>,
     /// The purpose of the array: mask, key padding or cross-attention.
     pub role: Role,
-    /// True when the declarations have the key `role` or `slot`. Without these keys, `role` is `Cross` for a kind of
+    /// True when the declarations have the key `role`. Without this key, `role` is `Cross` for a kind of
     /// cross-attention, otherwise the default.
     pub role_declared: bool,
     /// The declared kind of mask; `None` if not declared.
     pub kind: Option<MaskKind>,
     /// The declared kind as the user wrote it; `None` if not declared.
     pub kind_name: Option<String>,
-    /// One message for each declaration that has no effect; the report lists the messages.
-    pub left_out: Vec<String>,
     /// The number type in which the attention function computes scores; `None` if not declared.
     pub compute_dtype: Option<Dtype>,
     /// Token id of padding; `None` if not declared.
@@ -118,7 +116,7 @@ pub struct Context {
 
 impl Context {
     /// Reads declarations from the text of a JSON object with keys such as `api`, `convention`, `role`, `kind`,
-    /// `past_len`, `window` and `pad_token_id`. In a key, `_len`, `_id` and underscores may be left out.
+    /// `past_len`, `window` and `pad_token_id`.
     ///
     /// ```
     /// use noren_doctor::Context;
@@ -128,22 +126,21 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the text is not a JSON object, a value has the wrong type or range, a word is unknown, or a
-    /// key looks like a misspelled known key. Other unknown keys are ignored and listed in `left_out`.
+    /// Returns an error if the text is not a JSON object, a value has the wrong type or range, or a key or a word is
+    /// unknown.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let value: Value = serde_json::from_str(text)
-            .map_err(|e| Error::fact("context", format!("the text is not valid JSON: {e}")))?;
+            .map_err(|e| Error::Input(format!("the declarations are not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
-            _ => Err(Error::fact("context", "expected a JSON object, found another JSON value")),
+            _ => Err(Error::Input("the declarations must be a JSON object, but are another JSON value".into())),
         }
     }
 
     /// Reads declarations from a parsed JSON object.
     ///
     /// # Errors
-    /// Returns an error if a value has the wrong type or range, a word is unknown, or a key looks like a misspelled
-    /// known key.
+    /// Returns an error if a value has the wrong type or range, or if a key or a word is unknown.
     pub fn from_map(map: &Map<String, Value>) -> Result<Self, Error> {
         let read = Reader::new(map);
         let mut context = Context::default();
@@ -152,10 +149,7 @@ impl Context {
         context.read_tokens(&read)?;
         context.read_sizes(&read)?;
         context.read_training(&read)?;
-        let unread = read.unread()?;
-        context
-            .left_out
-            .extend(unread.iter().map(|key| format!("`{key}` is an unknown declaration: the declaration is ignored")));
+        read.finish()?;
         Ok(context)
     }
 
@@ -175,10 +169,10 @@ impl Context {
     /// Reads the declarations about the intended mask: its kind (such as causal), its role (such as a
     /// padding mask), and numbers such as the window width.
     fn read_intent(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        self.kind_name = read.text(&["kind", "mask_kind", "intent", "attention_type"])?;
+        self.kind_name = read.text("kind")?;
         let named = self.kind_name.as_deref().map(|name| words::kind("kind", name)).transpose()?;
-        let layer_kinds = read.texts(&["layer_kinds", "layer_types", "kinds", "layer_kind"])?;
-        let layer = read.size(&["layer", "layer_idx", "layer_index"], 0)?;
+        let layer_kinds = read.texts("layer_types")?;
+        let layer = read.size("layer", 0)?;
         let of_layer = match layer.and_then(|l| layer_kinds.get(l)) {
             Some(name) => Context { kind: named, ..Context::default() }.kind_of_layer(name)?,
             None => None,
@@ -187,135 +181,82 @@ impl Context {
             self.kind_name = Some(name.clone());
         }
         self.kind = of_layer.or(named);
-        let role = read.word(&["role", "slot"], words::role)?;
+        let role = read.word("role", words::role)?;
         self.role_declared = role.is_some();
         self.role = match self.kind.is_some_and(|k| k.cross) {
             true => Role::Cross,
             false => role.unwrap_or_default(),
         };
-        self.prefix = read.lengths(&["prefix_len", "prefix_lens", "prefix", "prefix_length", "prefix_lengths"])?;
-        self.prefix_from_slot = read.word(&["prefix_from", "prefix_counted_from", "prefix_origin"], |word| {
-            words::from_slot("prefix_from", word)
-        })?;
+        self.prefix = read.lengths("prefix_len")?;
+        self.prefix_from_slot = read.word("prefix_from", |word| words::from_slot("prefix_from", word))?;
         // If this layer has no window, the declared width belongs to other layers of the model.
-        let width = read.count(&["window", "sliding_window", "window_size", "window_len"], 1)?;
+        let width = read.count("window", 1)?;
         self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
-        self.window_means = read.word(&["window_means", "window_convention", "window_counts"], words::window_means)?;
-        self.chunk = read.count(&["chunk", "chunk_size", "chunk_len", "attention_chunk_size", "chunk_length"], 1)?;
-        self.chunk_from_slot = read.word(&["chunk_from", "chunk_origin", "chunks_counted_from"], |word| {
-            words::from_slot("chunk_from", word)
-        })?;
-        self.sinks = read
-            .size(&["sinks", "sink_tokens", "attention_sinks", "num_sinks", "n_sink", "num_sink_tokens"], 0)?
-            .unwrap_or(0);
-        self.redactions = read.redactions(&["redactions", "redacted", "redact", "hidden_keys", "redacted_keys"])?;
-        self.layers = read.size(&["layers", "num_layers", "n_layers", "num_hidden_layers", "depth"], 0)?;
+        self.window_means = read.word("window_means", words::window_means)?;
+        self.chunk = read.count("chunk", 1)?;
+        self.chunk_from_slot = read.word("chunk_from", |word| words::from_slot("chunk_from", word))?;
+        self.sinks = read.size("sinks", 0)?.unwrap_or(0);
+        self.redactions = read.redactions("redactions")?;
+        self.layers = read.size("layers", 0)?;
         self.layer_kinds = if of_layer.is_some() { Vec::new() } else { layer_kinds };
-        self.is_causal = read.flag(&["is_causal", "causal_flag"])?;
+        self.is_causal = read.flag("is_causal")?;
         Ok(())
     }
 
     /// Reads the declarations about the function that takes the mask, the convention, and the numbers in the array.
     fn read_convention(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        self.api = read.text(&["api", "function", "consumer"])?;
-        self.slot = self.api.as_deref().map(Api::named).unwrap_or_default();
-        if let Some(api) = self.api.as_ref().filter(|_| !self.slot.known()) {
-            self.left_out.push(format!(
-                "`api` is declared as `{api}`, which is an unknown function: the declaration is ignored"
-            ));
-        }
-        self.convention = read.word(&["convention", "polarity"], words::convention)?;
-        let dtype = read.text(&["compute_dtype", "score_dtype", "autocast_dtype"])?;
+        self.api = read.text("api")?;
+        self.slot = self.api.as_deref().map(Api::named).transpose()?.unwrap_or_default();
+        self.convention = read.word("convention", words::convention)?;
+        let dtype = read.text("compute_dtype")?;
         self.compute_dtype = match dtype {
             Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
-                let text = format!("`{name}` is an unknown type: give float16, bfloat16, float32 or float64");
-                Error::fact("context: compute_dtype", text)
+                Error::Input(format!(
+                    "compute_dtype=`{name}` is an unknown type: give float16, bfloat16, float32 or float64"
+                ))
             })?),
             None => None,
         };
-        self.bias = read.text(&["bias", "position_bias"])?.map(|name| name.to_lowercase());
-        self.position_encoding = read.word(
-            &[
-                "position_encoding",
-                "positions",
-                "pos_encoding",
-                "position_embedding",
-                "position_embeddings",
-                "position_embedding_type",
-            ],
-            words::encoding,
-        )?;
-        self.score_bound = read.real(&["score_bound", "max_score", "score_max", "max_abs_score"])?;
+        self.bias = read.word("bias", words::bias)?;
+        self.position_encoding = read.word("position_encoding", words::encoding)?;
+        self.score_bound = read.real("score_bound")?;
         Ok(())
     }
 
     /// Reads the ids of special tokens, the side of the padding, and the numbers of non-padding tokens and written
     /// cache slots.
     fn read_tokens(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        self.pad_id = read.id(&["pad_token_id", "pad_id", "pad"])?;
-        self.eos_id = read.id(&["eos_token_id", "eos_id", "eos"])?;
-        self.bos_id = read.id(&["bos_token_id", "bos_id", "bos", "cls_token_id", "cls_id"])?;
-        self.special_ids = read.ids(&["special_token_ids", "special_ids", "special_tokens", "all_special_ids"])?;
-        for name in ["mask_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"] {
-            self.special_ids.extend(read.id(&[name])?);
+        self.pad_id = read.id("pad_token_id")?;
+        self.eos_id = read.id("eos_token_id")?;
+        self.bos_id = read.id("bos_token_id")?;
+        self.special_ids = read.ids("special_token_ids")?;
+        for name in ["cls_token_id", "mask_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"] {
+            self.special_ids.extend(read.id(name)?);
         }
-        self.side = read.word(&["padding_side", "side"], words::side)?;
-        self.lengths = read.lengths(&["lengths", "seq_lens", "seqlens", "real_lengths"])?;
-        self.written =
-            read.lengths(&["written", "kv_written", "written_len", "cache_written", "valid_kv_len", "kv_valid_len"])?;
+        self.side = read.word("padding_side", words::side)?;
+        self.lengths = read.lengths("lengths")?;
+        self.written = read.lengths("kv_written")?;
         Ok(())
     }
 
     fn read_sizes(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        self.past = read.offsets(&[
-            "past_len",
-            "past",
-            "past_length",
-            "past_lens",
-            "cache_len",
-            "past_lengths",
-            "cached_len",
-            "query_offset",
-            "past_key_values_length",
-        ])?;
-        self.batch = read.size(&["batch", "batch_size"], 1)?;
-        self.heads = read.size(&["heads", "num_heads", "n_heads", "num_attention_heads", "nheads", "n_head"], 1)?;
-        self.q_len = read.size(&["q_len", "query_len", "q", "tgt_len", "target_len", "decoder_len"], 1)?;
-        self.kv_len = read.size(
-            &[
-                "kv_len",
-                "key_len",
-                "k_len",
-                "src_len",
-                "source_len",
-                "cache_capacity",
-                "capacity",
-                "max_cache_len",
-                "encoder_len",
-            ],
-            1,
-        )?;
-        self.max_seqlen = read.count(&["max_seqlen", "max_seqlen_q", "max_seq_len"], 0)?;
+        self.past = read.offsets("past_len")?;
+        self.batch = read.size("batch", 1)?;
+        self.heads = read.size("heads", 1)?;
+        self.q_len = read.size("q_len", 1)?;
+        self.kv_len = read.size("kv_len", 1)?;
+        self.max_seqlen = read.count("max_seqlen", 0)?;
         Ok(())
     }
 
     /// Reads the declarations about labels, losses and pooling.
     fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        let generates = read.flag(&["generation", "generate", "generates", "is_generation"])?;
-        let task = read.word(&["task", "purpose", "use", "stage", "mode", "phase"], words::continues)?;
-        self.generates = generates == Some(true) || task == Some(true);
-        self.shifts_labels = read.flag(&[
-            "model_shifts_labels",
-            "shift_inside",
-            "shifts_labels",
-            "model_shifts",
-            "labels_shifted_inside",
-            "shift_labels",
-        ])?;
-        self.masked_fraction = read.real(&["mlm_probability", "masked_fraction", "mlm_prob"])?;
-        self.ignore_index = read.id(&["ignore_index", "label_ignore", "label_ignore_index"])?;
-        self.pooling = read.word(&["pooling", "pooling_mode", "pool"], words::pooling)?;
-        self.prompt = read.lengths(&["prompt_len", "prompt_lens", "prompt_lengths", "prompt_length"])?;
+        self.generates = read.word("task", words::continues)? == Some(true);
+        self.shifts_labels = read.flag("model_shifts_labels")?;
+        self.masked_fraction = read.real("mlm_probability")?;
+        self.ignore_index = read.id("ignore_index")?;
+        self.pooling = read.word("pooling", words::pooling)?;
+        self.prompt = read.lengths("prompt_len")?;
         Ok(())
     }
 }
@@ -333,15 +274,14 @@ mod tests {
         for (json, expected) in [
             (r#"{"kind": "caussal"}"#, "`caussal` is an unknown word: did you mean `causal`?"),
             (r#"{"kind": "causal_pakced"}"#, "did you mean `packed`?"),
-            (r#"{"convention": "yes"}"#, "context: convention"),
+            (r#"{"convention": "yes"}"#, "convention=`yes` is an unknown word: Give keep_bool"),
             (r#"{"role": "key_paddin"}"#, "did you mean `key_padding`?"),
             (r#"{"padding_side": "lef"}"#, "did you mean `left`?"),
-            (r#"{"compute_dtype": "float61"}"#, "`float61` is an unknown type"),
+            (r#"{"compute_dtype": "float61"}"#, "compute_dtype=`float61` is an unknown type"),
             (r#"{"window": 3, "window_means": "keys on each sight"}"#, "did you mean `keys on each side`?"),
             (r#"{"pooling": "meen"}"#, "did you mean `mean`?"),
             (r#"{"layer": 0, "layer_types": ["slidng_attention"]}"#, "did you mean `sliding`?"),
-            (r#"{"knd": "causal"}"#, "`knd` is an unknown key: did you mean `kind`?"),
-            (r#"{"widnow": 3}"#, "did you mean `window`?"),
+            (r#"{"bias": "albi"}"#, "did you mean `alibi`?"),
         ] {
             let text = refused(json);
             assert!(text.contains(expected), "{json}: {text}");
@@ -370,6 +310,7 @@ mod tests {
             r#"{"is_causal": "yes"}"#,
             r#"{"lengths": [3, -1]}"#,
             r#"{"redactions": [{"batch": 1, "kees": [2]}]}"#,
+            r#"{"redactions": [[7, 3]]}"#,
             r#"{"redactions": [{"batch": -1, "keys": [2]}]}"#,
         ] {
             assert!(refused(json).contains("expected"), "{json}: {}", refused(json));
@@ -377,16 +318,35 @@ mod tests {
     }
 
     #[test]
-    fn keys_for_other_readers_are_listed() {
-        let context = Context::from_json(r#"{"author": "me", "api": "my_kernel"}"#).expect("a context");
-        assert_eq!(context.left_out.len(), 2, "{:?}", context.left_out);
+    fn every_declaration_has_one_name() {
+        for (key, name) in [
+            ("sliding_window", "window"),
+            ("pastLen", "past_len"),
+            ("Kind", "kind"),
+            ("knd", "kind"),
+            ("rol", "role"),
+            ("polarity", "convention"),
+            ("num_heads", "heads"),
+            ("pad_id", "pad_token_id"),
+            ("prefixlen", "prefix_len"),
+            ("cache_capacity", "kv_len"),
+        ] {
+            let text = refused(&format!(r#"{{"{key}": 4}}"#));
+            assert_eq!(text, format!("`{key}` is an unknown declaration: did you mean `{name}`?"));
+        }
+        assert!(refused(r#"{"author": "me"}"#).contains("give kind, layer_types, layer, role"));
+        let error = refused(r#"{"api": "spda"}"#);
+        assert!(error.starts_with("api=`spda` is an unknown word: did you mean `sdpa`?"), "{error}");
+        assert!(refused(r#"{"api": "my_kernel"}"#).contains("leave `api` out"));
+        let error = refused(r#"{"kind": "nonsense"}"#);
+        assert_eq!(error.matches("causal,").count(), 1, "{error}");
     }
 
     #[test]
     fn spellings() {
         let context = Context::from_json(
-            r#"{"convention": "ignore_bool", "role": "key_padding", "pad_token_id": 0, "pastLen": [3, 4],
-                "redactions": [{"keys": [2], "from": [5]}], "padding_side": "left", "compute_dtype": "torch.float16"}"#,
+            r#"{"convention": "ignore_bool", "role": "key_padding", "pad_token_id": 0, "past_len": [3, 4],
+                "redactions": [{"keys": [2], "queries": [5]}], "padding_side": "left", "compute_dtype": "torch.float16"}"#,
         )
         .expect("a context");
         assert_eq!(context.convention, Some(Convention::Drop));

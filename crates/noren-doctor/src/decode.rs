@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::kinds::Convention;
-use super::report::{Certainty, Finding, Severity};
+use super::report::{Certainty, Finding, Open, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 
@@ -29,6 +29,8 @@ pub(crate) struct Decoded {
     pub(crate) fill: Fill,
     /// The segment number of each key, for each batch row; `None` if the array holds no segment numbers.
     pub(crate) segments: Option<Vec<Vec<i64>>>,
+    /// The question what the numbers above 1 mean; `None` if the array holds none, or if they are segment numbers.
+    pub(crate) question: Option<Open>,
     /// The largest finite number in hidden cells, which is the least reliable in hiding a cell; `None` if hidden cells
     /// hold no finite number.
     pub(crate) weakest: Option<f64>,
@@ -51,6 +53,7 @@ impl Decoded {
             findings: Vec::new(),
             fill,
             segments: None,
+            question: None,
             weakest: None,
             bias: false,
             drop: false,
@@ -161,9 +164,8 @@ impl Seen {
 }
 
 /// Decodes `values` with the sizes `dims`, `[batch, heads, q_len, kv_len]`. The convention follows from the
-/// declarations, the API and the type of the values. `keys_only` is true if the array has one row of keys for each
-/// batch row.
-pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_only: bool) -> Decoded {
+/// declarations, the API and the type of the values.
+pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context) -> Decoded {
     let seen = Seen::of(values);
     let slot_adds = context.slot.adds();
     let zero_one = seen.within(&[0.0, 1.0]);
@@ -184,7 +186,7 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context, keys_
     let cells = Reading { values, dims };
     match convention {
         Convention::Additive => additive(&cells, &seen, context),
-        convention => logical(&cells, &seen, convention == Convention::Drop, keys_only),
+        convention => logical(&cells, &seen, convention == Convention::Drop),
     }
 }
 
@@ -208,31 +210,43 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns the segment number of each key, for each batch row; `None` if the array does not hold segment numbers.
-    /// An array holds segment numbers if two conditions are true. First, in each column (the cells of one key in one
-    /// batch row), all nonzero numbers are equal. Second, at least one row (the cells of one query) has two different
-    /// nonzero numbers.
-    fn documents(&self) -> Option<Vec<Vec<i64>>> {
+    /// Returns the number of each key, for each batch row: the number that all nonzero cells of the key hold. The number
+    /// of a key without nonzero cells is 0. `None` if two nonzero cells of one key hold different numbers.
+    fn numbers(&self) -> Option<Vec<Vec<i64>>> {
         let Numbers::Int(cells) = self.values.numbers() else { return None };
         let [batch, heads, q_len, kv_len] = self.dims;
-        let mut documents = vec![vec![0i64; kv_len]; batch];
-        let mut crossing = false;
+        let mut numbers = vec![vec![0i64; kv_len]; batch];
         for (n, row) in cells.chunks(kv_len.max(1)).enumerate() {
-            let own = &mut documents[n / (heads * q_len)];
-            let mut first = 0;
-            for (key, &number) in own.iter_mut().zip(row).filter(|(_, number)| **number != 0) {
+            for (key, &number) in numbers[n / (heads * q_len)].iter_mut().zip(row).filter(|(_, number)| **number != 0) {
                 if *key != 0 && *key != number {
                     return None;
                 }
-                (*key, first) = (number, if first == 0 { number } else { first });
-                crossing |= number != first;
+                *key = number;
             }
         }
-        crossing.then_some(documents)
+        Some(numbers)
+    }
+
+    /// Returns true if the cells of a query hold two different nonzero numbers.
+    fn mixed(&self) -> bool {
+        let Numbers::Int(cells) = self.values.numbers() else { return false };
+        let differ = |row: &[i64]| {
+            let mut shown = row.iter().filter(|number| **number != 0);
+            let first = shown.next();
+            shown.any(|number| Some(number) != first)
+        };
+        cells.chunks(self.dims[3].max(1)).any(differ)
     }
 }
 
-fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Decoded {
+/// Returns true if the numbers are those of documents packed into a row: each number except 0 is in one run, and the next
+/// run has the next number.
+fn are_documents(numbers: &[i64]) -> bool {
+    let runs: Vec<i64> = numbers.chunk_by(|a, b| a == b).map(|run| run[0]).filter(|n| *n != 0).collect();
+    runs.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]))
+}
+
+fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool) -> Decoded {
     let mut decoded = Decoded::new(Fill::Logical, if drop { "true = ignored" } else { "true = may attend" });
     decoded.drop = drop;
     let two = |a: f64, b: f64| seen.within(&[a, b]) && (seen.has(a) || seen.has(b));
@@ -250,19 +264,18 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
         );
         return decoded;
     }
-    let segments = seen.finite() || seen.many;
-    let segments = segments && seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
-    let numbered = match segments && !drop {
-        true if keys_only => cells.values.rows(),
-        true => cells.documents(),
-        false => None,
-    };
-    if numbered.is_some() {
-        decoded.segments = numbered;
-        decoded.say(
-            "segment_ids_cast_to_bool",
-            "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: after a cast to bool, the tokens of all documents count as non-padding and read each other",
-        );
+    let above_1 = seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
+    if above_1 && cells.mixed() {
+        let documents = cells.numbers().filter(|rows| rows.iter().all(|row| are_documents(row)) && !drop);
+        match documents {
+            Some(_) => decoded.findings.push(Finding::of(
+                "segment_ids_cast_to_bool",
+                Certainty::Likely,
+                "the mask holds segment numbers (0, 1, 2, ...) where a 0/1 mask is expected: after a cast to bool, the tokens of all documents count as non-padding and read each other",
+            )),
+            None => decoded.question = Some(what_it_means(seen)),
+        }
+        decoded.segments = documents;
     } else if seen.low() < 0.0 || seen.nan {
         let low = if seen.nan { f64::NAN } else { seen.low() };
         decoded.findings.push(Finding::of(
@@ -273,6 +286,22 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool, keys_only: bool) -> Dec
     }
     decoded.keep = cells.keep(|x| (x != 0.0) != drop);
     decoded
+}
+
+/// Returns the question what the numbers above 1 mean in an array that should hold only 0 and 1.
+fn what_it_means(seen: &Seen) -> Open {
+    let above: Vec<String> = seen.few.iter().filter(|x| **x > 1.0).take(4).map(f64::to_string).collect();
+    Open::new(
+        &[
+            "a number above 1 marks global tokens, as in Longformer: every query reads them, and they read every key",
+            "the numbers are segment numbers in another order, or types of tokens",
+            "the sum of several masks: a cell is visible only if all of them allow it",
+        ],
+        format!(
+            "what does {} mean in this array of integers? It does not number documents: these would be consecutive, each in one run. Give an array of 0 and 1, and declare the documents as segment_ids or the intended mask as an expression, such as `(window(left=2, right=2) | global([0])) & padding`",
+            above.join(", ")
+        ),
+    )
 }
 
 fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {

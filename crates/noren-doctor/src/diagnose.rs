@@ -4,6 +4,7 @@ use super::align::{Alignment, align};
 use super::companions;
 use super::context::Context;
 use super::decode::{Decoded, decode};
+use super::evidence::{Evidence, name_causes};
 use super::expect::{Hypothesis, assumed_padding, hypotheses};
 use super::held::Held;
 use super::input::Input;
@@ -26,19 +27,18 @@ use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let beside = Companions(&input.companions);
-    let mut report = Report::default();
+    let mut report = Report { unknown: companions::unread(&beside)?, ..Report::default() };
     let Some(mask) = &input.mask else {
         check_pairs(&input.context, [1, 1], 0)?;
         report.description = "no mask was given: only the other arrays were checked".into();
         report.findings = companions::look(&beside, &input.context, None);
-        report.unknown.extend(input.context.left_out.iter().cloned());
+        name_causes(&mut report, None);
         decide(&mut report, &Outcome::default(), None);
         if report.verdict != Verdict::Faulty {
             report.sentence = "no mask was given; no mistake was found in the other arrays".into();
         }
         return Ok(report);
     };
-    report.unknown = companions::unread(&beside);
     let alignment = align(mask, &beside, &input.context)?;
     check_sizes(mask, &alignment, &input.context)?;
     if let Some(meant) = &input.meant {
@@ -46,13 +46,13 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         return Ok(report);
     }
     let case = Case::new(mask, &beside, &input.context, alignment);
+    case.known.check(&beside)?;
     let mut outcome = Outcome::default();
-    let held = match case.two_readings() {
+    let open = case.decoded.question.clone().filter(|_| case.known.segments.is_none());
+    let held = match open.or_else(|| case.two_readings()) {
         Some(open) => case.asked(open, &mut report, &mut outcome),
         None => case.judge(&mut report, &mut outcome),
     };
-    let unfit = case.known.unfit(&beside);
-    outcome.open.extend(unfit.into_iter().map(|text| Rc::new(Open::new(&[], text))));
     report.findings.extend(companions::look(&beside, &input.context, Some(&held)));
     if let Some(intent) = &held.intent {
         report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
@@ -61,6 +61,10 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     report.findings.extend(case.memory());
     if input.context.kind.is_none() && !report.faulty() {
         report.near = case.neighbours(&held.keep);
+    }
+    if let Some(given) = report.given.clone() {
+        let evidence = Evidence { mask, decoded: &case.decoded, given: &given, intent: held.intent.as_ref() };
+        name_causes(&mut report, Some(&evidence));
     }
     case.describe(&mut report, held.intent.as_ref());
     report.rank();
@@ -80,7 +84,7 @@ pub(super) struct Case<'a> {
 
 impl<'a> Case<'a> {
     fn new(mask: &'a Values, beside: &Companions<'_>, context: &'a Context, alignment: Alignment) -> Self {
-        let decoded = decode(mask, alignment.dims, context, alignment.keys_only);
+        let decoded = decode(mask, alignment.dims, context);
         let mut known = Known::new(beside, context, alignment.wanted.unwrap_or(alignment.sizes));
         if let Some(segments) = &decoded.segments
             && known.segments.is_none()
@@ -192,6 +196,8 @@ impl<'a> Case<'a> {
             (report.compared, report.rows_left_out) = compared(&first.intent, given.dims()[1]);
             return self.undecided(given, None, report);
         }
+        // A window with unequal sides is one reading of a declared width. It is not the intended mask of a faulty array.
+        hypotheses.retain(|h| h.intent.right.is_none() || h.intent.left == h.intent.right);
         self.explain(given, &hypotheses, report, outcome)
     }
 
@@ -321,12 +327,14 @@ impl<'a> Case<'a> {
         report: &mut Report,
     ) {
         let (wrong_cells, first_cells) = target.wrong_cells(right, SHOWN);
-        let others: Vec<&str> = found[1..]
-            .iter()
-            .filter(|e| e.cost < best.cost + 0.25 && e.mistakes.len() == best.mistakes.len())
-            .map(|e| e.mistakes[0].0)
-            .filter(|class| *class != best.mistakes[0].0)
-            .collect();
+        let near = |e: &&Explanation| e.cost < best.cost + 0.25 && e.mistakes.len() == best.mistakes.len();
+        let named = self.refine(best.mistakes[0].0);
+        let mut others: Vec<&str> = Vec::new();
+        for class in found[1..].iter().filter(near).map(|e| self.refine(e.mistakes[0].0)) {
+            if class != named && !others.contains(&class) {
+                others.push(class);
+            }
+        }
         let off_by_one = best.mistakes.iter().any(|(class, _)| *class == "sliding_window_off_by_one");
         let width_unclear = off_by_one && self.context.window_means.is_none();
         if width_unclear {
@@ -464,13 +472,12 @@ impl<'a> Case<'a> {
             report
                 .findings
                 .iter_mut()
-                .filter(|f| f.severity > Severity::Note)
+                .filter(|f| f.severity > Severity::Note && f.repair.is_none())
                 .for_each(|f| f.repair = Some(repair.clone()));
             report.intended = Some(repair);
         } else if let Some(expected) = &report.expected {
             report.intended = Some(self.expression(expected, intent));
         }
-        report.unknown.extend(self.context.left_out.iter().cloned());
         if self.context.kind.is_none() && report.faulty() {
             report.unknown.push(
                 "the kind of the mask: `kind` is not declared, so the kind that the mask resembles is assumed to be intended"

@@ -1,6 +1,7 @@
 //! The edits: each edit turns a correct mask into the mask that a known mistake produces.
 
 use super::intent::{Hidden, Intent, PerRow, number, row};
+use super::words::counted;
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
 
@@ -330,10 +331,10 @@ impl Edit {
         let left = intent.left.unwrap_or(0);
         match self {
             Edit::Causal(by) if by > 0 => {
-                format!("each query reads {by} key(s) after itself: with next-token training the query reads its own target (tril(diagonal={by}))")
+                format!("each query reads {} after itself: with next-token training the query reads its own target (tril(diagonal={by}))", counted(by, "key"))
             }
             Edit::Causal(by) => {
-                format!("the last visible key of each query is {} key(s) before the query's own key, and the first query reads no key (tril(diagonal={by}))", -by)
+                format!("the last visible key of each query is {} before the query's own key, and the first query reads no key (tril(diagonal={by}))", counted(-by, "key"))
             }
             Edit::TopLeft => format!(
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
@@ -353,8 +354,8 @@ impl Edit {
             Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
             Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
             Edit::ChunkFromSlot => "chunks are counted from the start of the row instead of from the first non-padding token: left padding shifts the chunks".into(),
-            Edit::ChunkSize(by) => format!("the chunk size differs from the declared size by {by:+} key(s)"),
-            Edit::ChunkShift(by) => format!("the boundaries between chunks are shifted by {by:+} token(s)"),
+            Edit::ChunkSize(by) => format!("the chunks are {} {} than declared", counted(by.abs(), "key"), if by > 0 { "longer" } else { "shorter" }),
+            Edit::ChunkShift(by) => format!("the boundaries between chunks are {} too {}", counted(by.abs(), "token"), if by > 0 { "late" } else { "early" }),
             Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
             Edit::Borders { by: -1, .. } => {
@@ -375,7 +376,7 @@ impl Edit {
             Edit::WindowLast => "the window is applied to the whole mask and also hides keys of the prefix or of the blocks of tokens that read each other: these keys should be visible".into(),
             Edit::DropPrefix => "the prefix is causal: every query should read the whole prefix".into(),
             Edit::WholePrefix => "the mask treats the whole text as the prefix: answers read their own labels".into(),
-            Edit::Prefix(by) => format!("the length of the prefix is wrong by {by:+} token(s)"),
+            Edit::Prefix(by) => format!("the prefix is {} too {}", counted(by.abs(), "token"), if by > 0 { "long" } else { "short" }),
             Edit::DropBlocks => "the mask is causal inside blocks, but all tokens of a block should read each other".into(),
             Edit::TreeAsChain => "the mask of the draft tokens is a triangle although some drafts have the same parent: drafts with the same parent read each other".into(),
             Edit::SlotOrder { .. } => "the mask compares the cache slots of keys instead of the positions of keys, although the ring buffer of the cache has wrapped".into(),
@@ -444,7 +445,7 @@ impl Post {
             Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
             Post::RowZero => "every batch row has the mask of batch row 0".into(),
             Post::BatchShift(n) => format!("batch rows are permuted: batch row b has the mask of batch row b + {n} (cyclically)"),
-            Post::Roll(n) => format!("keys are shifted by {n} cache slot(s) around the end of the ring buffer"),
+            Post::Roll(n) => format!("keys are shifted by {} around the end of the ring buffer", counted(n as u64, "cache slot")),
         }
     }
 }

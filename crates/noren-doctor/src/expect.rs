@@ -304,19 +304,23 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         let left = if context.window_means == Some(WindowMeans::Before) { width } else { width - 1 };
         return vec![variant.with(reach(left, None), None)];
     }
-    let sides: Vec<i64> = match context.window_means {
+    let mut sides: Vec<i64> = match context.window_means {
         Some(WindowMeans::EachSide | WindowMeans::Before) => vec![width],
         Some(WindowMeans::Total) => vec![width / 2, (width - 1) / 2],
         Some(WindowMeans::WithSelf) => vec![width - 1, (width - 1) / 2],
-        None => vec![width, width - 1, width / 2],
+        None => vec![width, width - 1, width / 2, (width - 1) / 2],
     };
+    sides.dedup();
     let readings: Vec<String> =
         sides.iter().map(|n| format!("the window has {n} keys on each side of the query")).collect();
     let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
     let question = format!("what does window={width} count? declare window_means, such as \"keys on each side\"");
     let open = Rc::new(Open::new(&readings, question).between());
     let asked = (sides.len() > 1).then_some(&open);
-    sides.iter().map(|&side| variant.with(around(side), asked)).collect()
+    // The keys before and after the query may be counted separately, for example 4 keys before and 3 after it.
+    let both = sides.iter().flat_map(|&left| sides.iter().map(move |&right| (left, right)).filter(|(l, r)| l != r));
+    let equal = sides.iter().map(|&side| around(side));
+    equal.chain(both.map(|(left, right)| reach(left, Some(right)))).map(|intent| variant.with(intent, asked)).collect()
 }
 
 /// Returns the maximum number of keys that a query of batch row 0 reads; `None` if no query reads a key. If the size of

@@ -4,8 +4,8 @@ use super::context::Context;
 use super::intent::{PerRow, number, row};
 use super::kinds::Role;
 use super::values::Values;
-use noren_mask::Side;
 use noren_mask::bits::{row_of, set_bit};
+use noren_mask::{Error, Side};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -354,7 +354,8 @@ impl Known {
                     .collect();
                 // Positions that are all 0 are a mistake, not documents of one token each.
                 let tokens = (0..p.len()).filter(|&k| real(k)).count() as i64;
-                several |= number > 1 && started == number && number < tokens;
+                let moved = p.len() == self.kv_len && moved_padding(p, &real).is_some();
+                several |= number > 1 && started == number && number < tokens && !moved;
                 segments
             })
             .collect();
@@ -392,34 +393,29 @@ impl Known {
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
     }
 
-    /// Returns a message for each given array whose shape fits neither the keys nor the queries. Such an array is
-    /// ignored.
-    pub(crate) fn unfit(&self, companions: &Companions<'_>) -> Vec<String> {
-        let mut unfit = Vec::new();
+    /// Returns an error if a given array fits neither the keys nor the queries.
+    pub(crate) fn check(&self, companions: &Companions<'_>) -> Result<(), Error> {
         let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
-        let fits = |shape: &[usize]| {
+        let is_row = |shape: &[usize]| {
             let width = shape.last().copied().unwrap_or(0);
             let count = shape[..shape.len() - 1].iter().product::<usize>();
             (width == self.kv_len || width == self.q_len) && (count == 1 || count == self.batch)
         };
-        let numbers = [LENGTHS, ENCODER_LENGTHS];
-        let one_each = |shape: &[usize]| matches!(shape, [n] if *n == 1 || *n == self.batch);
-        for (lists, is_fit, expected) in [
-            (&rows[..], &fits as &dyn Fn(&[usize]) -> bool, format!("[{}, {}]", self.batch, self.kv_len)),
-            (&numbers[..], &one_each, format!("[{}]", self.batch)),
-        ] {
-            for name in lists.iter().flat_map(|names| names.iter()) {
-                let Some(shape) = companions.0.get(*name).map(Values::shape).filter(|s| !s.is_empty()) else {
-                    continue;
-                };
-                if !is_fit(shape) {
-                    unfit.push(format!(
-                        "the array `{name}` has shape {shape:?}, expected {expected}: the array is ignored"
-                    ));
+        let is_number = |shape: &[usize]| matches!(shape, [n] if *n == 1 || *n == self.batch);
+        for (name, values) in companions.0.iter().filter(|(_, values)| !values.shape().is_empty()) {
+            let (one_of, shape) = (|lists: &[&[&str]]| lists.concat().contains(&name.as_str()), values.shape());
+            let expected = match () {
+                () if one_of(&rows) && !is_row(shape) => {
+                    format!("[{}, {}] (batch rows, keys)", self.batch, self.kv_len)
                 }
-            }
+                () if one_of(&[LENGTHS, ENCODER_LENGTHS]) && !is_number(shape) => {
+                    format!("[{}] (batch rows)", self.batch)
+                }
+                () => continue,
+            };
+            return Err(Error::Input(format!("the array `{name}` has the shape {shape:?}, expected {expected}")));
         }
-        unfit
+        Ok(())
     }
 
     /// Finds the non-padding queries. In cross-attention, these are the non-padding tokens of the decoder. Otherwise, a
@@ -471,6 +467,29 @@ impl Known {
             Rc::new((0..self.batch).map(|b| (0..self.q_len).map(|i| query(b, i)).collect()).collect())
         });
     }
+}
+
+/// Returns the side on which the positions of a batch row are padded, and the positions with their padding on the side of
+/// the padding of the tokens; `None` if the positions do not count the tokens from the other side. `is_real` is true for
+/// non-padding tokens.
+pub(super) fn moved_padding(given: &[i64], is_real: &dyn Fn(usize) -> bool) -> Option<(&'static str, Vec<i64>)> {
+    let (n, first) = (given.len(), is_real(0));
+    let padding = (0..n).filter(|&at| !is_real(at)).count();
+    let counts = |ids: &[i64]| ids.windows(2).all(|pair| pair[0].checked_add(1) == Some(pair[1]));
+    let at_end = (0..n).all(|at| is_real(at) == if first { at < n - padding } else { at >= padding });
+    if padding == 0 || padding == n || !at_end || counts(given) {
+        return None;
+    }
+    let (counted, still) = match first {
+        true => (&given[padding..], &given[..padding]),
+        false => (&given[..n - padding], &given[n - padding..]),
+    };
+    let fits = counts(counted) && still.iter().all(|x| *x == still[0]);
+    let fill = |at: usize| vec![counted[at]; padding];
+    (fits && counted.len() > 1).then(|| match first {
+        true => ("left", [counted, &fill(counted.len() - 1)].concat()),
+        false => ("right", [&fill(0), counted].concat()),
+    })
 }
 
 /// Returns (first token, end) of the text in a batch row; the end is exclusive. The text is found from the positions of

@@ -31,7 +31,7 @@
 //! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
 //! | `edits`, `scope`, `search`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
 //! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
-//! | `diagnose`, `stated`, `leaks`, `follow`, `unexplained`, `verdict`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
+//! | `diagnose`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
 //! | `companions`, `tensors` | mistakes in the arrays given with a mask |
 
 mod align;
@@ -42,6 +42,7 @@ mod context;
 mod decode;
 mod diagnose;
 mod edits;
+mod evidence;
 mod expect;
 mod families;
 mod follow;
@@ -72,7 +73,7 @@ mod values;
 mod verdict;
 mod words;
 
-pub use catalogue::{Class, Example, classes};
+pub use catalogue::{Cause, Class, Example, classes};
 pub use context::Context;
 pub use input::Input;
 pub use kinds::{Convention, MaskKind, Redaction, Role};

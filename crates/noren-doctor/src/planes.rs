@@ -3,8 +3,10 @@
 use super::edits::{other_side, shifted_rows};
 use super::intent::{Intent, number, row};
 use super::target::{Mistake, Target};
+use super::words::counted;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
+use std::ops::Range;
 
 /// The padding of the given mask, as two sets of keys for each batch row (one bit per key). The mask treats the keys of
 /// `seen` as non-padding and the keys of `hidden` as padding. A key is in neither set if the intended mask hides the
@@ -103,7 +105,7 @@ impl Plane {
                 return say("batch_row_wrong", "batch rows have the padding of other rows", 1.2);
             }
         }
-        Some(self.lengths(right, valid, (extra, missing), target))
+        self.lengths(right, valid, (extra, missing))
     }
 
     /// If all wrongly hidden tokens have the same id, and this id is the padding id or the id that ends a text, returns
@@ -128,23 +130,11 @@ impl Plane {
         ))
     }
 
-    /// Returns true if the mask hides a non-padding key of batch row `b` between two visible keys. `valid` has the
-    /// non-padding keys, as bits.
-    fn has_hole(&self, b: usize, valid: &[Vec<u64>]) -> bool {
-        let Some((first, last)) = ends(&self.seen[b]) else { return false };
-        (first..last).any(|k| bit(&self.hidden[b], k) && bit(row(valid, b), k))
-    }
-
-    /// Returns the mistake and its cost for a mask whose padding does not fit the lengths of the texts. `valid` holds
+    /// Returns the mistake and its cost for a mask whose padding does not fit the lengths of the texts; `None` if the
+    /// padding is not that of other lengths, and no known mistake gives it. `valid` holds
     /// the correct non-padding keys as bits. `extra` is the number of visible padding keys, and `missing` the number of
     /// hidden non-padding keys.
-    fn lengths(
-        &self,
-        right: &Intent,
-        valid: &[Vec<u64>],
-        (extra, missing): (u64, u64),
-        target: &Target<'_>,
-    ) -> (Mistake, f64) {
+    fn lengths(&self, right: &Intent, valid: &[Vec<u64>], (extra, missing): (u64, u64)) -> Option<(Mistake, f64)> {
         let past = right.past.iter().copied().max().unwrap_or(0);
         // If every new token is hidden, the mask covers only the tokens of the cache.
         let new_hidden = |b: usize| {
@@ -154,32 +144,26 @@ impl Plane {
         let stale = extra == 0 || self.rows.iter().all(|&b| new_hidden(b));
         if past > 0 && missing > 0 && stale && right.k_positions.is_none() {
             let text = format!(
-                "{missing} non-padding key(s) are hidden: the padding mask was not extended when the cache grew"
+                "the mask hides {}: the padding mask was not extended when the cache grew",
+                counted(missing, "non-padding key")
             );
-            return (("stale_decode_mask", text), 1.1);
+            return Some((("stale_decode_mask", text), 1.1));
         }
-        let runs = (0..right.batch).all(|b| is_run(&self.seen[b]));
-        let text = |what: &str| format!("{what}: {extra} padding key(s) visible, {missing} non-padding key(s) hidden");
+        // The padding of another batch is at the same end of the rows.
+        let at_end = |b: usize| {
+            let Some((first, last)) = ends(&self.seen[b]) else { return true };
+            let (real, hides) = (row(valid, b), |keys: Range<usize>| keys.into_iter().any(|k| bit(&self.hidden[b], k)));
+            bit(real, 0) && !hides(0..first) || bit(real, right.kv_len - 1) && !hides(last + 1..right.kv_len)
+        };
+        let runs = (0..right.batch).all(|b| is_run(&self.seen[b]) && at_end(b));
+        let (shown, lost) = (counted(extra, "padding key"), counted(missing, "non-padding key"));
+        let text = |what: &str| format!("{what}: {shown} visible, {lost} hidden");
         match () {
-            () if runs && extra > 0 && missing == 0 && right.batch == 1 => {
-                (("stale_or_bucketed_mask", text("the mask was made for longer texts")), 1.2)
+            () if runs => Some((("stale_or_bucketed_mask", text("the mask has other lengths than the texts")), 1.2)),
+            () if extra > 0 && missing == 0 => {
+                Some((("padding_keys_visible", text("some padding keys are visible")), 1.3))
             }
-            () if runs => (("stale_or_bucketed_mask", text("the mask has the text lengths of another batch")), 1.2),
-            () if extra > 0 && missing == 0 => (("padding_keys_visible", text("some padding keys are visible")), 1.3),
-            () if extra == 0 && target.ids.is_none() && self.rows.iter().any(|&b| self.has_hole(b, valid)) => {
-                let hole = (0..right.batch).find_map(|b| {
-                    let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
-                    ones(&real).next().map(|k| (b, k))
-                });
-                let text = match hole {
-                    Some((b, k)) => format!(
-                        "{missing} non-padding key(s) are hidden inside the text; the first of them is key {k} of batch row {b}"
-                    ),
-                    None => format!("{missing} non-padding key(s) are hidden inside the text"),
-                };
-                (("pad_equals_eos_holes", text), 1.3)
-            }
-            () => (("stale_or_bucketed_mask", text("the padding of the mask does not fit the given texts")), 1.4),
+            () => None,
         }
     }
 }

@@ -110,7 +110,7 @@ pub struct Finding {
     pub first_cells: Vec<[usize; 4]>,
     /// The repair as a mask expression; `None` if no named mistake explains every wrong cell.
     pub repair: Option<String>,
-    /// The line of code that usually causes the mistake.
+    /// The code that usually causes the mistake; empty if no known cause is true of the data.
     pub cause: &'static str,
 }
 
@@ -124,8 +124,14 @@ impl Finding {
             wrong_cells: 0,
             first_cells: Vec::new(),
             repair: None,
-            cause: catalogue::class(class).map_or("", |c| c.cause),
+            cause: "",
         }
+    }
+
+    /// Names the cause with index `cause` of the finding's class in the catalogue.
+    pub(crate) fn because(mut self, cause: usize) -> Self {
+        self.cause = catalogue::class(self.class).and_then(|c| c.causes.get(cause)).map_or("", |cause| cause.text);
+        self
     }
 
     /// Changes the severity of the finding to a note.

@@ -3,17 +3,23 @@
 
 use super::edits::Edit;
 use super::intent::Intent;
+use crate::recognise::recognise;
 use noren_mask::atoms::{
-    Causal, Chunk, Documents, Keys, Prefix, Queries, Sliding, Spans, Tree, Window, batch, causal, causal_offset, chunk,
-    documents_of, full, keys, none, padding_with, prefix, queries, sliding, spans, window,
+    Causal, Chunk, Clearance, Documents, Keys, Prefix, Queries, Sliding, Spans, Tree, Window, batch, causal,
+    causal_offset, chunk, documents_of, full, keys, none, padding_with, prefix, queries, sliding, spans, window,
 };
+use noren_mask::bits::{row_of, set_range};
 use noren_mask::interval::IntervalSet;
 use noren_mask::resolve::{RowFacts, frame};
-use noren_mask::{BoundMask, Facts, Mask, Node, Padding, Rows, Shape, Side, Span};
+use noren_mask::{BoundMask, Facts, Keep, Mask, Node, Padding, Rows, Shape, Side, Span};
+use std::rc::Rc;
 
 /// Maximum number of elementary masks (atoms) in a declared expression for the search that removes or inverts one
 /// operand at a time. If an expression has more, this search is left out.
 const MOST_ATOMS: usize = 48;
+
+/// Maximum batch size of an array from which groups of tokens are read.
+const MOST_READ: usize = 64;
 
 /// A mask that a known mistake produces from the declared mask.
 pub(super) struct Rewrite {
@@ -37,29 +43,101 @@ pub(super) fn rewrites(meant: &BoundMask, left: Option<i64>, shows: bool) -> Vec
         None => Edit::AddWindow(left),
     });
     let edits = Edit::ALL.iter().copied().chain(widths);
+    let united = options::<Chunk>(meant.mask());
     let named = edits.filter_map(|edit| {
-        let (class, says, cost) = (edit.class(&terms), edit.says(&terms), edit.cost());
+        let (says, cost) = (edit.says(&terms), edit.cost());
+        let class = match edit.class(&terms) {
+            "chunk_boundary" if united => "prefix_lm_or_block_wrong",
+            class => class,
+        };
         Some(Rewrite { class, says, cost, bound: rewritten(edit, meant)? })
     });
     named.chain(parts(meant, shows, terms.left.is_some())).chain(other_sides(meant)).chain(row_0(meant)).collect()
 }
 
-/// Returns an [`Intent`] with only three properties of the declared mask `meant`, for messages: its sizes, its query
-/// offsets and its window width.
+/// Returns the masks in which the blocks, chunks, spans, documents or levels of `meant` are replaced by the groups that
+/// the array `given` shows.
+pub(super) fn regroupings(meant: &BoundMask, given: &Keep) -> Vec<Rewrite> {
+    let [batch, heads, q_len, kv_len] = given.dims();
+    let row = |b: usize| Keep::from_fn([1, heads, q_len, kv_len], |[_, h, q, k]| given.get([b, h, q, k]));
+    let declared: Vec<&Mask> = atoms(meant.mask()).filter(|atom| is_group(atom) || is_levels(atom)).collect();
+    if declared.is_empty() || batch > MOST_READ {
+        return Vec::new();
+    }
+    let shown: Vec<Mask> = (0..batch).map(|b| recognise(&row(b)).nearest().clone()).collect();
+    let leaks = Keep::of(meant).expand(given.dims()).cells().zip(given.cells()).any(|(meant, given)| given && !meant);
+    let of_atom = |atom: &Mask| {
+        // Levels that never fall allow the cells of a causal mask and of the blocks of equal levels.
+        let of_row = |b: usize| match is_levels(atom) {
+            true => atoms(&shown[b]).all(|a| is_group(a) || Border::of(a).is_some()).then(|| shown[b].clone()),
+            false => atoms(&shown[b]).find(|a| is_group(a)).cloned(),
+        };
+        let groups = by_row(meant, of_row)?;
+        let bound = replaced(meant.mask(), &|a| (a == atom).then(|| groups.clone()))?;
+        let says = format!("the groups of tokens that read each other are `{groups}` instead of `{atom}`");
+        let class = match () {
+            () if is_levels(atom) || options::<Chunk>(meant.mask()) || options::<Spans>(meant.mask()) => {
+                "prefix_lm_or_block_wrong"
+            }
+            () if atom.atom_as::<Chunk>().is_some() => "chunk_boundary",
+            () if leaks => "cross_document",
+            () => "document_boundary_off_by_one",
+        };
+        Some(Rewrite { class, says, cost: 1.15, bound: bound.bind(meant.shape(), meant.facts()).ok()? })
+    };
+    declared.into_iter().filter_map(of_atom).collect()
+}
+
+/// Returns true for an elementary mask (atom) in which the tokens of a group read each other.
+fn is_group(atom: &Mask) -> bool {
+    atom.atom_as::<Chunk>().is_some() || atom.atom_as::<Spans>().is_some() || atom.atom_as::<Documents>().is_some()
+}
+
+fn is_levels(atom: &Mask) -> bool {
+    atom.atom_as::<Clearance>().is_some()
+}
+
+/// Returns true if an elementary mask (atom) of type `A` is an option of a union in `mask`, and therefore adds cells.
+fn options<A: noren_mask::atom::Atom>(mask: &Mask) -> bool {
+    let option = |part: &Mask| part.atom_as::<A>().is_some();
+    matches!(mask.node(), Node::Or(parts) if parts.iter().any(option)) || mask.children().into_iter().any(options::<A>)
+}
+
+/// Returns the mask that replaces the atoms of type `A` in `mask` to leave them out: `none` in a union, otherwise `full`.
+fn left_out<A: noren_mask::atom::Atom>(mask: &Mask) -> Mask {
+    if options::<A>(mask) { none() } else { full() }
+}
+
+/// Returns an [`Intent`] with some properties of the declared mask `meant`, for messages: its sizes, its query offsets,
+/// its window width, its causality and its padding.
 pub(super) fn terms(meant: &BoundMask) -> Intent {
     let shape = meant.shape();
     let offsets = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
     let mut terms = Intent::new(shape.batch_len(), shape.q_len(), shape.kv_len(), offsets);
-    terms.left = atoms(meant.mask()).find_map(|atom| match (atom.atom_as::<Sliding>(), atom.atom_as::<Window>()) {
-        (Some(sliding), _) => Some(sliding.window as i64 - 1),
-        (_, Some(window)) => window.left,
-        _ => None,
+    terms.left = width(meant);
+    terms.causal = atoms(meant.mask()).any(|atom| Border::of(atom).is_some()).then_some(0);
+    terms.valid = real_keys(meant).map(|rows| {
+        let row = |keys: &IntervalSet| {
+            let mut row = row_of(shape.kv_len(), 0, 0);
+            keys.iter().for_each(|run| set_range(&mut row, run.start as usize, run.end as usize));
+            row
+        };
+        Rc::new(rows.iter().map(row).collect())
     });
     terms
 }
 
+/// Returns the number of keys before the query in the first window of `meant`; `None` if `meant` has no window.
+pub(super) fn width(meant: &BoundMask) -> Option<i64> {
+    atoms(meant.mask()).find_map(|atom| match (atom.atom_as::<Sliding>(), atom.atom_as::<Window>()) {
+        (Some(sliding), _) => Some(sliding.window as i64 - 1),
+        (_, Some(window)) => window.left,
+        _ => None,
+    })
+}
+
 /// Returns the non-padding keys of each batch row from the first padding term of `meant`; `None` if `meant` has no padding term.
-pub(super) fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
+fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     let padding = first::<Padding>(meant.mask())?;
     let of = |b: usize| with_row(meant, b, |row| row.real_keys(padding.side, padding.lengths.as_deref()));
     Some((0..meant.shape().batch_len()).map(of).collect())
@@ -116,15 +194,15 @@ fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
         Edit::Window(_) | Edit::DropWindow => resized(atom, edit),
         Edit::ChunkSize(by) => atom.atom_as::<Chunk>()?.size.checked_add_signed(by).filter(|n| *n > 0).map(chunk),
         Edit::ChunkShift(by) => shifted(atom.atom_as::<Chunk>()?.size, by, last_position(meant)),
-        Edit::DropChunk => atom.atom_as::<Chunk>().map(|_| full()),
-        Edit::DropDocuments => atom.atom_as::<Documents>().map(|_| full()),
+        Edit::DropChunk => atom.atom_as::<Chunk>().map(|_| left_out::<Chunk>(meant.mask())),
+        Edit::DropDocuments => atom.atom_as::<Documents>().map(|_| left_out::<Documents>(meant.mask())),
         Edit::Borders { by, alone } => borders(meant, atom.atom_as()?, by, alone),
         Edit::DropPadding => atom.atom_as::<Padding>().map(|_| full()),
         Edit::PaddingOnQueries => on_queries(meant, atom.atom_as()?),
         Edit::DropPrefix => atom.atom_as::<Prefix>().map(|_| none()),
         Edit::WholePrefix => atom.atom_as::<Prefix>().map(|_| prefix(kv_len)),
         Edit::Prefix(by) => longer(&atom.atom_as::<Prefix>()?.lengths, by).map(prefix),
-        Edit::DropBlocks => atom.atom_as::<Spans>().map(|_| none()),
+        Edit::DropBlocks => atom.atom_as::<Spans>().map(|_| left_out::<Spans>(meant.mask())),
         Edit::TreeAsChain => atom.atom_as::<Tree>().map(|_| causal()),
         _ => None,
     };

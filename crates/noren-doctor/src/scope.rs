@@ -3,6 +3,7 @@
 use super::edits::Post;
 use super::intent::Intent;
 use super::target::{Mistake, Target};
+use super::words::counted;
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
@@ -85,7 +86,8 @@ impl Target<'_> {
         let &(b, i) = empty.first().filter(|_| kept > 0)?;
         let count = empty.len();
         let says = format!(
-            "{count} row(s) of non-padding queries read no key, the first is the row of query {i} of batch row {b}: all other rows are correct"
+            "no visible key in {} of non-padding queries, the first is the row of query {i} of batch row {b}: all other rows are correct",
+            counted(count as u64, "row")
         );
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }

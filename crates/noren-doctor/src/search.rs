@@ -2,9 +2,12 @@
 
 use super::edits::{Edit, Post};
 use super::expect::Hypothesis;
-use super::intent::{Intent, row};
+use super::families::families;
+use super::intent::{Intent, PerRow, row};
 use super::target::{Mistake, Target};
-use noren_mask::bits::ends;
+use super::words::counted;
+use noren_mask::bits::{ends, row_of};
+use std::rc::Rc;
 
 /// The maximum `doubt` (excluded) of a hypothesis for which pairs of mistakes are searched. A hypothesis is a possible
 /// intended mask; its `doubt` is the cost of the assumption that this mask was intended.
@@ -74,7 +77,7 @@ impl Target<'_> {
         if let Some(says) = self.other_tree(right) {
             found(vec![("tree_mask", says.to_string())], 1.2);
         }
-        if let Some((mistake, cost)) = self.emptied_rows(right) {
+        if let Some((mistake, cost)) = self.emptied_rows(right).or_else(|| self.equal_rows(right)) {
             found(vec![mistake], cost);
         }
         if right.batch > 1 && !self.part {
@@ -98,6 +101,9 @@ impl Target<'_> {
             && self.same(right, &wrong, Post::None)
         {
             found(vec![self.mistake(edit, right)], 1.4);
+        }
+        if declared && !self.keys_only {
+            self.other_sizes(right, found);
         }
         if let Some(by) = self.other_border(right).filter(|_| !self.keys_only) {
             let edit = Edit::Causal(by);
@@ -196,6 +202,69 @@ impl Target<'_> {
         Some((edit.apply(right)?, edit))
     }
 
+    /// Returns the mistake that padding is applied to queries instead of keys, with its cost, if some queries read all
+    /// keys and all others no key, although the intended mask `right` hides only padding. The padding of the queries may
+    /// be unknown, as in cross-attention without the ids of the decoder.
+    fn equal_rows(&self, right: &Intent) -> Option<(Mistake, f64)> {
+        let terms = right.causal.is_some() || right.left.is_some() || right.chunk.is_some() || right.segments.is_some();
+        if terms || right.valid.is_none() || self.keys_only {
+            return None;
+        }
+        let all = row_of(right.kv_len, 0, right.kv_len);
+        let rows = || self.order.iter().flat_map(|&(b, i)| self.heads[b].iter().map(move |&h| self.given.row(b, h, i)));
+        let is_full = |row: &[u64]| row == all;
+        let is_empty = |row: &[u64]| row.iter().all(|word| *word == 0);
+        let mixed = rows().any(is_full) && rows().any(is_empty) && rows().all(|row| is_full(row) || is_empty(row));
+        mixed.then(|| (self.mistake(Edit::PaddingOnQueries, right), 1.1))
+    }
+
+    /// Calls `found(mistakes, cost)` if the given mask is the intended mask `right` with other chunks, prefixes or blocks,
+    /// which are read from the given mask.
+    fn other_sizes(&self, right: &Intent, found: &mut dyn FnMut(Vec<Mistake>, f64)) {
+        let same_terms = |shown: &Intent| {
+            let terms = |i: &Intent| [i.chunk.is_some(), i.prefix.is_some(), i.left.is_some()];
+            terms(shown) == terms(right) && (right.chunk.is_some() || right.prefix.is_some())
+        };
+        let mut report = |shown: &Intent, class, says| {
+            if self.same(right, shown, Post::None) {
+                found(vec![(class, says)], 1.5);
+            }
+        };
+        for shown in families(self.given, right).iter().filter(|shown| same_terms(shown)) {
+            let (class, says) = match (&shown.chunk, &right.chunk, &shown.prefix, &right.prefix) {
+                (Some((n, _)), Some((declared, _)), ..) if n != declared => {
+                    ("chunk_boundary", format!("chunks have {n} keys, but {declared} are declared"))
+                }
+                (_, _, Some(n), Some(declared)) if n != declared => {
+                    let says = format!("the prefix has {n:?} keys, but {declared:?} are declared");
+                    ("prefix_lm_or_block_wrong", says)
+                }
+                _ => continue,
+            };
+            report(shown, class, says);
+        }
+        if right.blocks.is_some() {
+            let blocks = Some(self.shown_blocks(right));
+            let says = "the blocks of tokens that read each other have other sizes than the declared blocks";
+            report(&Intent { blocks, ..right.clone() }, "prefix_lm_or_block_wrong", says.to_string());
+        }
+    }
+
+    /// Returns the blocks that the given mask shows: a query that reads later keys belongs to a block that ends with the
+    /// last of these keys.
+    fn shown_blocks(&self, right: &Intent) -> PerRow<i64> {
+        let mut ids = vec![vec![-1i64; right.kv_len]; right.batch];
+        for b in (0..right.batch).filter(|&b| !self.heads[b].is_empty()) {
+            for i in (0..right.q_len).filter(|&i| right.cares(b, i)) {
+                let (own, last) = (right.slot(b, i), ends(self.given.row(b, self.heads[b][0], i)).map_or(0, |e| e.1));
+                if let Some(own) = usize::try_from(own).ok().filter(|own| *own < last) {
+                    ids[b][own..=last].fill(last as i64);
+                }
+            }
+        }
+        Rc::new(ids)
+    }
+
     /// Returns the causal offset that the given mask shows: the last visible key of the middle query minus the position
     /// of the middle query. For example, the offset is 1 if the query also reads the next key. `None` if the intended
     /// mask `right` is not causal, or if the middle query reads no key or reads the last key of the mask.
@@ -278,7 +347,7 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         ),
         () => (
             "document_boundary_off_by_one",
-            format!("the mask has {invented} border(s) between documents that are not declared"),
+            format!("{} between documents not declared", counted(invented as u64, "border")),
         ),
     }
 }

@@ -4,10 +4,11 @@
 use super::align::Alignment;
 use super::decode::decode;
 use super::edits::Post;
+use super::evidence::{Evidence, name_causes};
 use super::input::Input;
 use super::planes::Plane;
 use super::report::{Certainty, Finding, Report, SHOWN};
-use super::rewrites::{Rewrite, real_keys, rewrites, terms, without_padding};
+use super::rewrites::{Rewrite, regroupings, rewrites, terms, width, without_padding};
 use super::target::{Mistake, Target, rolled};
 use super::values::Values;
 use super::verdict::{Outcome, decide};
@@ -35,21 +36,18 @@ pub(super) fn against_expression(
     bound: &BoundMask,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let decoded = decode(mask, alignment.dims, &input.context, alignment.keys_only);
+    let decoded = decode(mask, alignment.dims, &input.context);
     report.findings.extend(decoded.findings.iter().cloned());
     let (meant, text) = (Keep::of(bound), bound.mask().to_string());
     let [batch, heads, q_len, kv_len] = meant.dims();
     let own = alignment.dims;
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
-        return Err(Error::fact(
-            "mask",
-            format!(
-                "the array has shape {:?}, which does not fit the shape {:?} of the declared mask",
-                mask.shape(),
-                meant.dims()
-            ),
-        ));
+        return Err(Error::Input(format!(
+            "the array has shape {:?}, which does not fit the shape {:?} of the declared mask",
+            mask.shape(),
+            meant.dims()
+        )));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
@@ -61,6 +59,9 @@ pub(super) fn against_expression(
     if difference.wrong > 0 {
         report.findings.extend(findings(&found, &difference, &text));
     }
+    let intent = terms(bound);
+    let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent) };
+    name_causes(report, Some(&evidence));
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
     // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
@@ -69,7 +70,6 @@ pub(super) fn against_expression(
     report.given = Some(given);
     report.rank();
     report.compared = dims.iter().map(|&n| n as u64).product();
-    report.unknown.extend(input.context.left_out.iter().cloned());
     let outcome = Outcome { fits: difference.wrong == 0, ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
@@ -172,6 +172,9 @@ impl<'a> Search<'a> {
         let mut found = self.singles(&rewrites, &everywhere);
         found.extend(self.rows_changed());
         found.extend(self.padding());
+        if found.is_empty() {
+            found = self.singles(&regroupings(self.bound, self.given), &everywhere);
+        }
         let [batch, heads, ..] = self.given.dims();
         if found.is_empty() && slices.len() < batch * heads {
             let place = self.target.place(slices);
@@ -236,7 +239,7 @@ impl<'a> Search<'a> {
     /// Returns the explanation that the given mask hides the wrong keys as padding. `None` if cells differ for another
     /// reason, or if no padding is declared.
     fn padding(&self) -> Option<Explanation> {
-        let (real, open) = (real_keys(self.bound)?, without_padding(self.bound)?);
+        let open = without_padding(self.bound)?;
         let [batch, heads, q_len, kv_len] = self.given.dims();
         let open = Keep::of(&open).expand(self.given.dims());
         let none = vec![0u64; kv_len.div_ceil(64)];
@@ -257,18 +260,10 @@ impl<'a> Search<'a> {
                 return None;
             }
         }
-        let valid: Vec<Vec<u64>> = (0..batch)
-            .map(|b| {
-                let mut row = row_of(kv_len, 0, 0);
-                let keys = &real[b.min(real.len() - 1)];
-                keys.iter().for_each(|run| noren_mask::bits::set_range(&mut row, run.start as usize, run.end as usize));
-                row
-            })
-            .collect();
         let mut right = terms(self.bound);
         right.batch = batch;
         let plane = Plane { seen, hidden, rows: (0..batch).collect() };
-        let (mistake, cost) = plane.judge(&right, &valid, &self.target)?;
+        let (mistake, cost) = plane.judge(&right, right.valid.as_ref()?, &self.target)?;
         Some(Explanation { mistakes: vec![mistake], cost })
     }
 
@@ -287,15 +282,15 @@ impl<'a> Search<'a> {
                 let Explanation { mistakes, cost } = by_post(Post::Complement);
                 mistakes.into_iter().for_each(|(class, says)| pair(class, says, cost));
             }
-            let width = terms(&first.bound).left;
-            let resized = width != terms(self.bound).left;
+            let left = width(&first.bound);
+            let resized = left != width(self.bound);
             for second in self::rewrites(&first.bound, None, true) {
                 tried += 1;
                 if tried > MOST_PAIRS {
                     return found;
                 }
                 // Two changes of the window width equal one change of the width. That change is already in the list.
-                let twice = resized && terms(&second.bound).left != width;
+                let twice = resized && width(&second.bound) != left;
                 if !twice && self.is(&second.bound, &everywhere) {
                     pair(second.class, second.says, second.cost);
                 }

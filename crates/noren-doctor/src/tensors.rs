@@ -22,6 +22,34 @@ const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 /// Names of the arrays that this module reads. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
+/// A formula that pools the hidden states of a batch row, as (name, name of the correct formula, index of the cause in the
+/// catalogue). The index is `None` for a formula that includes no padding.
+type Formula = (&'static str, &'static str, Option<usize>);
+
+const MEAN: &str = "mean of non-padding tokens";
+const FIRST: &str = "first non-padding token";
+const LAST: &str = "last non-padding token";
+const MAX: &str = "maximum of non-padding tokens";
+
+/// The formulas in the order in which they are tried.
+const FORMULAS: &[Formula] = &[
+    ("mean of all tokens, padding included", MEAN, Some(0)),
+    ("sum of non-padding tokens divided by the padded length", MEAN, None),
+    ("token at index 0", FIRST, Some(2)),
+    ("token at index -1", LAST, Some(1)),
+    ("token at index `mask.sum() - 1`", LAST, Some(3)),
+    ("token at index `mask.sum()`", LAST, None),
+    ("token before the last non-padding token", LAST, None),
+    ("maximum of all tokens, padding included", MAX, None),
+    ("mean of the tokens that are non-padding in batch row 0", MEAN, Some(4)),
+    ("mean of the tokens that are non-padding in the next batch row", MEAN, Some(4)),
+    ("mean of the tokens that are non-padding in the batch row before", MEAN, Some(4)),
+    (MEAN, MEAN, None),
+    (FIRST, FIRST, None),
+    (LAST, LAST, None),
+    (MAX, MAX, None),
+];
+
 /// Compares the given pooled states with those computed from the given hidden states, and returns a finding if they
 /// differ. The pooled states are computed with the declared pooling; without a declaration, the results of all correct
 /// formulas are accepted. If a known wrong formula gives the pooled states, the finding names this formula.
@@ -36,7 +64,6 @@ pub(super) fn pooling(
     if (batch, width) != (pooled_batch, pooled_width) || len == 0 {
         return None;
     }
-    let at = |b: usize, k: usize, d: usize| hidden.at((b * len + k) * width + d);
     let normal = |v: Vec<f64>| -> Vec<f64> {
         let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
         v.iter().map(|x| x / norm).collect()
@@ -45,76 +72,89 @@ pub(super) fn pooling(
         let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
         a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
     };
+    let real = |b: usize| -> Vec<usize> { (0..len).filter(|&k| is_real(b, k)).collect() };
     let fits = |name: &str| {
         (0..batch).all(|b| {
             let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-            let real: Vec<usize> = (0..len).filter(|&k| is_real(b, k)).collect();
-            let made = pooled_by(name, width, (&real, len), |k, d| at(b, k, d));
+            let (tokens, over) = pooled_tokens(name, b, batch, len, &real);
+            let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
+            let of = |d: usize| match over {
+                Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
+                None => tokens.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max),
+            };
+            let made: Vec<f64> = (0..width).map(of).collect();
             close(&made, &found) || close(&normal(made), &found)
         })
     };
     let right: &[&str] = match context.pooling {
-        Some(Pooling::First) => &["first non-padding token"],
-        Some(Pooling::Last) => &["last non-padding token"],
-        Some(Pooling::Max) => &["maximum of non-padding tokens"],
-        Some(Pooling::Mean) => &["mean of non-padding tokens"],
-        Some(Pooling::Other) | None => &[
-            "mean of non-padding tokens",
-            "first non-padding token",
-            "last non-padding token",
-            "maximum of non-padding tokens",
-        ],
+        Some(Pooling::First) => &[FIRST],
+        Some(Pooling::Last) => &[LAST],
+        Some(Pooling::Max) => &[MAX],
+        Some(Pooling::Mean) => &[MEAN],
+        Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX],
     };
     if right.iter().any(|name| fits(name)) {
         return None;
     }
-    let wrong = [
-        "mean of all tokens, padding included",
-        "sum of non-padding tokens divided by the padded length",
-        "token 0",
-        "token -1",
-        "maximum of all tokens",
-        "mean of non-padding tokens",
-        "first non-padding token",
-        "last non-padding token",
-    ];
-    match wrong.iter().find(|name| fits(name)) {
-        Some(name) => {
-            let text = format!("the pooled state is the {name}; the pooled state should be the {}", right[0]);
-            Some(Finding::of("pooling_includes_padding", Certainty::Certain, text))
+    Some(match FORMULAS.iter().find(|(name, ..)| fits(name)) {
+        Some((name, meant, cause)) => {
+            let meant = if let [declared] = right { declared } else { meant };
+            let text = format!("the pooled state is the {name}; the pooled state should be the {meant}");
+            let finding = Finding::of("pooling_includes_padding", Certainty::Certain, text);
+            // The code of a cause is wrong only on one side of the padding.
+            let padded = |at: usize| (0..batch).any(|b| !is_real(b, at));
+            match cause.filter(|cause| match cause {
+                1 => padded(len - 1),
+                2 | 3 => padded(0),
+                _ => true,
+            }) {
+                Some(cause) => finding.because(cause),
+                None => finding,
+            }
         }
-        None => Some(
-            Finding::of(
-                "pooling_includes_padding",
-                Certainty::Possible,
-                "no known formula computes the pooled state from the hidden states",
-            )
-            .severity(Severity::Note),
-        ),
-    }
+        None => Finding::of(
+            "pooling_includes_padding",
+            Certainty::Possible,
+            "no known formula computes the pooled state from the hidden states",
+        )
+        .note(),
+    })
 }
 
-/// Returns the pooled state of one batch row by the formula `name`. `real` has the indices of the non-padding tokens,
-/// and `len` is the number of all tokens of the batch row. `at(token, i)` returns number `i`, below `width`, of the
-/// hidden state of a token.
-fn pooled_by(name: &str, width: usize, (real, len): (&[usize], usize), at: impl Fn(usize, usize) -> f64) -> Vec<f64> {
-    let all: Vec<usize> = (0..len).collect();
-    let pick = |k: usize| (0..width).map(|d| at(k, d)).collect();
-    let sum = |keys: &[usize], over: usize| {
-        (0..width).map(|d| keys.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64).collect()
+/// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;
+/// `None` for the maximum. `real` returns the non-padding tokens of a batch row, and `len` is the number of all tokens.
+fn pooled_tokens(
+    name: &str,
+    b: usize,
+    batch: usize,
+    len: usize,
+    real: &dyn Fn(usize) -> Vec<usize>,
+) -> (Vec<usize>, Option<usize>) {
+    let own = real(b);
+    let count = own.len();
+    let one = |k: usize| (vec![k.min(len - 1)], Some(1));
+    let mean = |tokens: Vec<usize>| {
+        let over = tokens.len();
+        (tokens, Some(over))
     };
-    let max =
-        |keys: &[usize]| (0..width).map(|d| keys.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max)).collect();
+    let last = own.last().copied().unwrap_or(len - 1);
     match name {
-        "mean of non-padding tokens" => sum(real, real.len()),
-        "mean of all tokens, padding included" => sum(&all, len),
-        "sum of non-padding tokens divided by the padded length" => sum(real, len),
-        "first non-padding token" => pick(real.first().copied().unwrap_or(0)),
-        "token 0" => pick(0),
-        "last non-padding token" => pick(real.last().copied().unwrap_or(len - 1)),
-        "token -1" => pick(len - 1),
-        "maximum of non-padding tokens" => max(real),
-        _ => max(&all),
+        "mean of all tokens, padding included" => mean((0..len).collect()),
+        "sum of non-padding tokens divided by the padded length" => (own, Some(len)),
+        "token at index 0" => one(0),
+        "token at index -1" => one(len - 1),
+        // In PyTorch, the index -1 is the last token.
+        "token at index `mask.sum() - 1`" => one(count.checked_sub(1).unwrap_or(len - 1)),
+        "token at index `mask.sum()`" => one(count),
+        "token before the last non-padding token" => one(last.saturating_sub(1)),
+        "maximum of all tokens, padding included" => ((0..len).collect(), None),
+        "mean of the tokens that are non-padding in batch row 0" => mean(real(0)),
+        "mean of the tokens that are non-padding in the next batch row" => mean(real((b + 1) % batch)),
+        "mean of the tokens that are non-padding in the batch row before" => mean(real((b + batch - 1) % batch)),
+        MEAN => mean(own),
+        FIRST => one(own.first().copied().unwrap_or(0)),
+        LAST => one(last),
+        _ => (own, None),
     }
 }
 

@@ -11,6 +11,7 @@ use super::report::{Certainty, Finding, Report, SHOWN};
 use super::resemble;
 use super::target::Target;
 use super::verdict::{Outcome, compared};
+use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::ends;
 
@@ -57,7 +58,11 @@ impl Case<'_> {
             None => {
                 let found = resemble::nearest(&given, hypotheses);
                 (report.compared, report.rows_left_out) = compared(&found.intent, given.dims()[1]);
-                outcome.nearest = Some((found.name, found.off));
+                let shown = recognise(&given);
+                outcome.nearest = Some(match shown.is_exact() && found.off > 0 {
+                    true => (format!("`{}`", shown.expression()), 0),
+                    false => (found.name, found.off),
+                });
                 self.undecided(given, None, report)
             }
         }

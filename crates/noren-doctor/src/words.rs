@@ -39,145 +39,104 @@ pub enum Pooling {
     Other,
 }
 
-/// A list of pairs (word that a declaration may use, meaning of this word).
-type Words<T> = &'static [(&'static str, T)];
+/// A list of pairs (meaning, words with this meaning). A `|` is between two words; the first word is the usual one.
+type Words<T> = &'static [(T, &'static str)];
 
 /// Words for the convention of a mask array.
 const CONVENTIONS: Words<Convention> = &[
-    ("keep_bool", Convention::Keep),
-    ("ignore_bool", Convention::Drop),
-    ("keep_01", Convention::Keep),
-    ("additive", Convention::Additive),
-    ("keep", Convention::Keep),
-    ("drop", Convention::Drop),
-    ("ignore", Convention::Drop),
-    ("ignore_01", Convention::Drop),
-    ("drop_bool", Convention::Drop),
-    ("drop_01", Convention::Drop),
-    ("true_is_keep", Convention::Keep),
-    ("true_may_attend", Convention::Keep),
-    ("true_attends", Convention::Keep),
-    ("true_is_visible", Convention::Keep),
-    ("attend", Convention::Keep),
-    ("visible", Convention::Keep),
-    ("allowed", Convention::Keep),
-    ("segments", Convention::Keep),
-    ("true_is_ignored", Convention::Drop),
-    ("true_is_padding", Convention::Drop),
-    ("true_is_pad", Convention::Drop),
-    ("true_is_masked", Convention::Drop),
-    ("true_is_hidden", Convention::Drop),
-    ("masked", Convention::Drop),
-    ("hidden", Convention::Drop),
-    ("added", Convention::Additive),
-    ("add", Convention::Additive),
-    ("bias", Convention::Additive),
-    ("float_mask", Convention::Additive),
+    (
+        Convention::Keep,
+        "keep_bool|keep_01|keep|true_is_keep|true_may_attend|true_attends|true_is_visible|attend|visible|allowed|segments",
+    ),
+    (
+        Convention::Drop,
+        "ignore_bool|ignore_01|ignore|drop|drop_bool|drop_01|true_is_ignored|true_is_padding|true_is_pad|true_is_masked|true_is_hidden|masked|hidden",
+    ),
+    (Convention::Additive, "additive|added|add|bias|float_mask"),
 ];
 
 /// Words for the role of a mask array in a model.
 const ROLES: Words<Role> = &[
-    ("attn", Role::Attention),
-    ("key_padding", Role::KeyPadding),
-    ("cross", Role::Cross),
-    ("attention", Role::Attention),
-    ("attn_mask", Role::Attention),
-    ("self", Role::Attention),
-    ("self_attn", Role::Attention),
-    ("self_attention", Role::Attention),
-    ("key_padding_mask", Role::KeyPadding),
-    ("padding", Role::KeyPadding),
-    ("padding_mask", Role::KeyPadding),
-    ("keys", Role::KeyPadding),
-    ("cross_attn", Role::Cross),
-    ("cross_attention", Role::Cross),
-    ("memory", Role::Cross),
-    ("memory_mask", Role::Cross),
+    (Role::Attention, "attn|attention|attn_mask|self|self_attn|self_attention"),
+    (Role::KeyPadding, "key_padding|key_padding_mask|padding|padding_mask|keys"),
+    (Role::Cross, "cross|cross_attn|cross_attention|memory|memory_mask"),
 ];
 
-const SIDES: Words<Side> = &[("left", Side::Left), ("right", Side::Right)];
+const SIDES: Words<Side> = &[(Side::Left, "left"), (Side::Right, "right")];
 
 /// Phrases for the keys that a window width counts.
 const WIDTHS: Words<WindowMeans> = &[
-    ("keys visible, self included", WindowMeans::WithSelf),
-    ("keys before the query", WindowMeans::Before),
-    ("keys on each side", WindowMeans::EachSide),
-    ("keys in total", WindowMeans::Total),
-    ("keys visible", WindowMeans::WithSelf),
-    ("self included", WindowMeans::WithSelf),
-    ("including self", WindowMeans::WithSelf),
-    ("with self", WindowMeans::WithSelf),
-    ("previous keys, self excluded", WindowMeans::Before),
-    ("previous keys plus self", WindowMeans::Before),
-    ("previous keys", WindowMeans::Before),
-    ("self excluded", WindowMeans::Before),
-    ("before", WindowMeans::Before),
-    ("each side", WindowMeans::EachSide),
-    ("either side", WindowMeans::EachSide),
-    ("both sides", WindowMeans::EachSide),
-    ("per side", WindowMeans::EachSide),
-    ("radius", WindowMeans::EachSide),
-    ("total", WindowMeans::Total),
-    ("diameter", WindowMeans::Total),
+    (WindowMeans::WithSelf, "keys visible, self included|keys visible|self included|including self|with self"),
+    (
+        WindowMeans::Before,
+        "keys before the query|previous keys, self excluded|previous keys plus self|previous keys|self excluded|before",
+    ),
+    (WindowMeans::EachSide, "keys on each side|each side|either side|both sides|per side|radius"),
+    (WindowMeans::Total, "keys in total|total|diameter"),
 ];
 
 /// Words for methods of pooling.
 const POOLINGS: Words<Pooling> = &[
-    ("mean", Pooling::Mean),
-    ("cls", Pooling::First),
-    ("last", Pooling::Last),
-    ("max", Pooling::Max),
-    ("avg", Pooling::Mean),
-    ("average", Pooling::Mean),
-    ("mean_tokens", Pooling::Mean),
-    ("first", Pooling::First),
-    ("first_token", Pooling::First),
-    ("cls_token", Pooling::First),
-    ("last_token", Pooling::Last),
-    ("eos", Pooling::Last),
-    ("max_tokens", Pooling::Max),
-    ("attention", Pooling::Other),
-    ("other", Pooling::Other),
+    (Pooling::Mean, "mean|avg|average|mean_tokens"),
+    (Pooling::First, "cls|first|first_token|cls_token"),
+    (Pooling::Last, "last|last_token|eos"),
+    (Pooling::Max, "max|max_tokens"),
+    (Pooling::Other, "other|attention"),
 ];
 
-/// Words for position encodings. The value is true if the encoding depends only on distances between positions.
-const ENCODINGS: Words<bool> = &[
-    ("rope", true),
-    ("rotary", true),
-    ("mrope", true),
-    ("alibi", true),
-    ("relative", true),
-    ("t5", true),
-    ("none", true),
-    ("nope", true),
-    ("xpos", true),
-    ("learned", false),
-    ("absolute", false),
-    ("sinusoidal", false),
-];
+/// Words for position encodings. The meaning is true if the encoding depends only on distances between positions.
+const ENCODINGS: Words<bool> =
+    &[(true, "rope|rotary|mrope|alibi|relative|t5|none|nope|xpos"), (false, "learned|absolute|sinusoidal")];
 
-/// Words for tasks of the model. The value is true if the model generates a continuation of the text.
+/// Words for the bias that is stored in an array.
+const BIASES: Words<()> = &[((), "alibi"), ((), "t5"), ((), "relative"), ((), "learned"), ((), "other")];
+
+/// Words for tasks of the model. The meaning is true if the model generates a continuation of the text.
 const TASKS: Words<bool> = &[
-    ("generation", true),
-    ("training", false),
-    ("generate", true),
-    ("generating", true),
-    ("text_generation", true),
-    ("decode", true),
-    ("decoding", true),
-    ("train", false),
-    ("prefill", false),
-    ("inference", false),
-    ("evaluation", false),
-    ("eval", false),
-    ("embedding", false),
-    ("encoding", false),
-    ("classification", false),
+    (true, "generation|generate|generating|text_generation|decode|decoding"),
+    (false, "training|train|prefill|inference|evaluation|eval|embedding|encoding|classification"),
 ];
 
-/// Words for the token at which counting of chunks or prefixes begins. The value is true for the first token of the
+/// Words for the token at which counting of chunks or prefixes begins. The meaning is true for the first token of the
 /// row, padding included, and false for the first non-padding token.
-const CHUNK_ORIGINS: Words<bool> = &[("slot", true), ("text", false), ("slot_0", true), ("first_real_token", false)];
+const CHUNK_ORIGINS: Words<bool> = &[(true, "slot|slot_0"), (false, "text|first_real_token")];
+
+/// Other usual names of declarations: for an error message that gives the one accepted name.
+const OTHER_NAMES: Words<&str> = &[
+    ("kind", "mask_kind|intent|attention_type|mask_type"),
+    ("layer_types", "layer_kinds|kinds"),
+    ("role", "slot"),
+    ("prefix_len", "prefix|prefix_lengths"),
+    ("window", "sliding_window|window_size"),
+    ("window_means", "window_convention|window_counts"),
+    ("chunk", "attention_chunk_size|chunk_size"),
+    ("sinks", "sink_tokens|attention_sinks|num_sinks"),
+    ("redactions", "hidden_keys|redact"),
+    ("layers", "num_layers|n_layers|num_hidden_layers|depth"),
+    ("api", "function|consumer"),
+    ("convention", "polarity"),
+    ("compute_dtype", "dtype|score_dtype|autocast_dtype"),
+    ("bias", "position_bias"),
+    ("position_encoding", "positions|pos_encoding|position_embedding_type"),
+    ("score_bound", "max_score|max_abs_score"),
+    ("pad_token_id", "pad|pad_id"),
+    ("eos_token_id", "eos|eos_id"),
+    ("bos_token_id", "bos|bos_id|cls_token_id"),
+    ("special_token_ids", "special_ids|all_special_ids|special_tokens"),
+    ("padding_side", "side"),
+    ("lengths", "seq_lens|seqlens"),
+    ("kv_written", "written|cache_written|valid_kv_len"),
+    ("past_len", "past|cache_len|query_offset|past_key_values_length"),
+    ("batch", "batch_size"),
+    ("heads", "num_heads|n_heads|num_attention_heads|n_head"),
+    ("q_len", "q|query_len|tgt_len|target_len|decoder_len"),
+    ("kv_len", "key_len|k_len|src_len|cache_capacity|capacity|max_cache_len|encoder_len"),
+    ("task", "generation|generate|purpose|mode"),
+    ("model_shifts_labels", "shifts_labels|shift_labels|model_shifts"),
+    ("mlm_probability", "masked_fraction|mlm_prob"),
+    ("pooling", "pooling_mode|pool"),
+    ("prompt_len", "prompt_length"),
+];
 
 /// The meaning of one word of a name such as `causal_packed`, which names a kind of mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,92 +158,66 @@ enum Part {
 
 /// Words in names of kinds of masks.
 const KINDS: Words<Part> = &[
-    ("causal", Part::Causal),
-    ("bidirectional", Part::BothWays),
-    ("sliding", Part::Sliding),
-    ("chunked", Part::Chunked),
-    ("prefix", Part::Prefix),
-    ("packed", Part::Packed),
-    ("tree", Part::Tree),
-    ("cross", Part::Cross),
-    ("full", Part::BothWays),
-    ("decoder", Part::Causal),
-    ("encoder", Part::BothWays),
-    ("autoregressive", Part::Causal),
-    ("noncausal", Part::BothWays),
-    ("symmetric", Part::BothWays),
-    ("mlm", Part::BothWays),
-    ("masked", Part::BothWays),
-    ("bert", Part::BothWays),
-    ("document", Part::Packed),
-    ("documents", Part::Packed),
-    ("segment", Part::Packed),
-    ("segments", Part::Packed),
-    ("diagonal", Part::Packed),
-    ("diag", Part::Packed),
-    ("varlen", Part::Packed),
-    ("window", Part::Sliding),
-    ("windowed", Part::Sliding),
-    ("local", Part::Sliding),
-    ("ring", Part::Sliding),
-    ("swa", Part::Sliding),
-    ("chunk", Part::Chunked),
-    ("chunks", Part::Chunked),
-    ("image", Part::Blocks),
-    ("images", Part::Blocks),
-    ("span", Part::Blocks),
-    ("spans", Part::Blocks),
-    ("vlm", Part::Blocks),
-    ("multimodal", Part::Blocks),
-    ("medusa", Part::Tree),
-    ("speculative", Part::Tree),
-    ("attention", Part::Filler),
-    ("attn", Part::Filler),
-    ("self", Part::Filler),
-    ("mask", Part::Filler),
-    ("lm", Part::Filler),
-    ("with", Part::Filler),
-    ("and", Part::Filler),
-    ("block", Part::Filler),
-    ("blocks", Part::Filler),
-    ("layer", Part::Filler),
-    ("global", Part::BothWays),
-    ("not", Part::Not),
-    ("non", Part::Not),
+    (Part::Causal, "causal|decoder|autoregressive"),
+    (Part::BothWays, "bidirectional|full|encoder|noncausal|symmetric|mlm|masked|bert|global"),
+    (Part::Sliding, "sliding|window|windowed|local|ring|swa"),
+    (Part::Chunked, "chunked|chunk|chunks"),
+    (Part::Prefix, "prefix"),
+    (Part::Packed, "packed|document|documents|segment|segments|diagonal|diag|varlen"),
+    (Part::Blocks, "image|images|span|spans|vlm|multimodal"),
+    (Part::Tree, "tree|medusa|speculative"),
+    (Part::Cross, "cross"),
+    (Part::Filler, "attention|attn|self|mask|lm|with|and|block|blocks|layer"),
+    (Part::Not, "not|non"),
 ];
+
+/// The usual names of kinds of masks, for error messages.
+const USUAL_KINDS: &[&str] =
+    &["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross"];
 
 /// Kinds of layers without softmax attention, which have no mask.
 const WITHOUT_ATTENTION: &[&str] =
     &["linear_attention", "conv", "convolution", "mamba", "mamba2", "recurrent", "ssm", "rwkv", "moe", "mlp"];
 
+/// Returns the words of a table, each with its meaning.
+fn each<T: Copy>(table: Words<T>) -> impl Iterator<Item = (&'static str, T)> + Clone {
+    table.iter().flat_map(|&(meaning, words)| words.split('|').map(move |word| (word, meaning)))
+}
+
 /// Returns the meaning of `word`. If the word is unknown, returns an error that names `key`, the declaration that
 /// contains the word.
-fn look_up<T: Copy + PartialEq>(key: &str, word: &str, words: Words<T>) -> Result<T, Error> {
+fn look_up<T: Copy>(key: &str, word: &str, table: Words<T>) -> Result<T, Error> {
     let plain = phrase(word);
-    let found = words.iter().find(|(known, _)| phrase(known) == plain).map(|(_, meaning)| *meaning);
-    found.ok_or_else(|| unknown(key, word, words.iter().map(|(known, _)| *known)))
+    let found = each(table).find(|(known, _)| phrase(known) == plain).map(|(_, meaning)| meaning);
+    let usual: Vec<&str> = table.iter().filter_map(|(_, words)| words.split('|').next()).collect();
+    found.ok_or_else(|| unknown(key, word, each(table).map(|(known, _)| known), &usual))
 }
 
 /// Returns the words of the text (sequences of letters and digits) in lower case, separated by one space: for the text
 /// `Keep_Bool`, returns `keep bool`.
-fn phrase(text: &str) -> String {
+pub(super) fn phrase(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the error about an unknown word in the declaration `key`. The message lists the first few words of `known`,
-/// which are those in the documentation.
-fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str> + Clone) -> Error {
+/// Returns the error about an unknown word in the declaration `key`. The message has the nearest of the words `known`,
+/// and the words `usual`.
+fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str>, usual: &[&str]) -> Error {
     let shown: String = word.chars().take(60).collect();
-    let listed: Vec<&str> = known.clone().take(9).collect();
-    let listed = listed.join(", ");
-    let text = match noren_mask::nearest(word, known) {
-        Some(near) => {
-            format!("`{shown}` is an unknown word: did you mean `{near}`? Known words are {listed}, ...")
-        }
-        None => format!("`{shown}` is an unknown word: known words are {listed}, ..."),
-    };
-    Error::fact(format!("context: {key}"), text)
+    let near = noren_mask::nearest(word, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+    Error::Input(format!("{key}=`{shown}` is an unknown word: {near}Give {}", usual.join(", ")))
+}
+
+/// Returns the error about `key`, which is no name of a declaration. `known` has the names of all declarations.
+pub(super) fn unknown_key(key: &str, known: &[&str]) -> Error {
+    let plain = phrase(key);
+    let short = |name: &str| phrase(name).replace(' ', "");
+    let same = || known.iter().find(|name| short(name) == short(key)).copied();
+    let other = || each(OTHER_NAMES).find(|(other, _)| phrase(other) == plain).map(|(_, name)| name);
+    let near = || noren_mask::nearest(key, known.iter().copied());
+    let near = same().or_else(other).or_else(near).map(|near| format!("did you mean `{near}`?"));
+    let text = near.unwrap_or_else(|| format!("give {}", known.join(", ")));
+    Error::Input(format!("`{key}` is an unknown declaration: {text}"))
 }
 
 pub(super) fn convention(word: &str) -> Result<Convention, Error> {
@@ -312,9 +245,14 @@ pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
 
+/// Returns the name of a bias in lower case, or an error if the bias is unknown.
+pub(super) fn bias(word: &str) -> Result<String, Error> {
+    look_up("bias", word, BIASES).map(|()| phrase(word))
+}
+
 /// Returns true if `word` is the name of a position encoding that depends only on the distances between positions.
 pub(super) fn counts_distances(word: &str) -> bool {
-    ENCODINGS.iter().any(|(known, relative)| *known == word && *relative)
+    each(ENCODINGS).any(|(known, relative)| known == word && relative)
 }
 
 /// Returns whether the task generates a continuation of the text.
@@ -335,43 +273,32 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     let mut parts = Vec::new();
     let mut negated = false;
     for word in &words {
-        let Some((_, part)) = KINDS.iter().find(|(known, _)| known == word) else {
-            let names =
-                ["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross"];
-            let known = names.into_iter().chain(KINDS.iter().map(|(known, _)| *known));
-            return Err(match words.len() {
-                1 => unknown(key, name, known),
-                _ => unknown(key, word, known),
-            });
+        let Some((_, part)) = each(KINDS).find(|(known, _)| known == word) else {
+            let given = if words.len() == 1 { name } else { word };
+            return Err(unknown(key, given, kinds(), USUAL_KINDS));
         };
         match (negated, part) {
             (true, Part::Causal) => parts.push(Part::BothWays),
             (true, Part::BothWays) => parts.push(Part::Causal),
             (true, _) => {
-                return Err(Error::fact(
-                    format!("context: {key}"),
-                    format!(
-                        "the kind of mask `{name}` negates a word that has no opposite: use `causal` or `bidirectional`"
-                    ),
-                ));
+                return Err(Error::Input(format!(
+                    "{key}=`{name}` negates a word that has no opposite: use `causal` or `bidirectional`"
+                )));
             }
             (false, Part::Not) => {}
-            (false, part) => parts.push(*part),
+            (false, part) => parts.push(part),
         }
-        negated = *part == Part::Not;
+        negated = part == Part::Not;
     }
     if negated || !parts.iter().any(|p| *p != Part::Filler) {
-        return match plain == "block diagonal" || plain.is_empty() || negated {
-            true => Err(unknown(key, name, KINDS.iter().map(|(known, _)| *known))),
-            false => Err(Error::fact(
-                format!("context: {key}"),
-                format!(
-                    "`{name}` names no kind of mask: use causal, bidirectional, sliding, chunked, prefix_lm, packed, tree or cross"
-                ),
-            )),
-        };
+        return Err(unknown(key, name, kinds(), USUAL_KINDS));
     }
     of_parts(key, name, &parts, &words)
+}
+
+/// Returns the words for kinds of masks, the usual names first.
+fn kinds() -> impl Iterator<Item = &'static str> {
+    USUAL_KINDS.iter().copied().chain(each(KINDS).map(|(known, _)| known))
 }
 
 fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<MaskKind, Error> {
@@ -393,9 +320,9 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
     let (decoder, both_ways) = (has(Part::Causal), has(Part::BothWays) && !both_ways_blocks);
     if decoder && both_ways && !kind.blocks && !kind.cross {
         let text = format!(
-            "`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings"
+            "{key}=`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings"
         );
-        return Err(Error::fact(format!("context: {key}"), text));
+        return Err(Error::Input(text));
     }
     let said = decoder || both_ways;
     // A prefix, window, chunk or image block implies a causal mask, unless the name also has a word such as `bidirectional`.
@@ -417,91 +344,85 @@ pub(super) fn layer_kind(name: &str) -> Result<Option<MaskKind>, Error> {
     }
 }
 
+/// Returns a number with its noun: `1 key`, `6 keys`.
+pub(super) fn counted(n: impl Into<i128>, noun: &str) -> String {
+    let n = n.into();
+    format!("{n} {noun}{}", if n.abs() == 1 { "" } else { "s" })
+}
+
 /// The name of the function or argument that takes a mask, split into words at dots and similar characters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Api(Vec<String>);
 
-/// Names of PyTorch's `scaled_dot_product_attention`.
-const SDPA: &[&str] = &["sdpa", "scaled_dot_product_attention"];
-/// Names of fused attention functions, which add floats to the scores.
-const FUSED: &[&str] = &[
-    "additive",
-    "xformers",
-    "memory_efficient_attention",
-    "flash",
-    "flash_attn",
-    "flash_attention",
-    "flash_attn_func",
-    "flash_attn_varlen_func",
-    "flash_attention_2",
-];
-/// Names of PyTorch's attention modules and of modules that contain them.
-const MULTIHEAD: &[&str] = &[
-    "multiheadattention",
-    "mha",
-    "transformer",
-    "transformerencoder",
-    "transformerencoderlayer",
-    "transformerdecoder",
-    "transformerdecoderlayer",
-];
-/// Names of libraries whose attention module reads true as an allowed cell.
-const KEEPING: &[&str] = &["keras", "tf", "tensorflow", "flax", "mlx", "jax", "haiku"];
-/// Known names of functions, libraries and models that no other list contains.
-const OTHERS: &[&str] = &[
-    "jax",
-    "mlx",
-    "transformers",
-    "huggingface",
-    "hf",
-    "generate",
-    "llama",
-    "gpt",
-    "gpt2",
-    "mlm",
-    "masked_lm",
-    "maskedlm",
-    "gpt_oss",
-    "flex_attention",
-    "keras",
-    "key_padding_mask",
-    "noren",
-    "onnx",
-    "burn",
-    "candle",
-    "vllm",
+/// The meaning of a word in the name of an attention function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slot {
+    /// PyTorch's `scaled_dot_product_attention`.
+    Sdpa,
+    /// A fused attention function, which adds floats to the scores.
+    Fused,
+    /// PyTorch's attention module, or a module that contains it.
+    Multihead,
+    /// A library whose attention module reads true as an allowed cell.
+    Keeping,
+    /// Another known function, library or model.
+    Other,
+}
+
+const SLOTS: Words<Slot> = &[
+    (Slot::Sdpa, "sdpa|scaled_dot_product_attention"),
+    (
+        Slot::Multihead,
+        "mha|multiheadattention|multihead_attention|transformer|transformerencoder|transformerencoderlayer|transformerdecoder|transformerdecoderlayer",
+    ),
+    (
+        Slot::Fused,
+        "flash_attn|flash|flash_attention|flash_attn_func|flash_attn_varlen_func|flash_attention_2|xformers|memory_efficient_attention|additive",
+    ),
+    (
+        Slot::Other,
+        "transformers|huggingface|hf|generate|llama|gpt|gpt2|mlm|masked_lm|maskedlm|gpt_oss|key_padding_mask|model|eager|flex_attention|noren|onnx|burn|candle|vllm",
+    ),
+    (Slot::Keeping, "keras|tf|tensorflow|flax|mlx|jax|haiku"),
 ];
 
 impl Api {
-    pub(super) fn named(name: &str) -> Self {
+    /// Returns the name `name` of a function, split into words.
+    ///
+    /// # Errors
+    /// Returns an error if no word of the name is known.
+    pub(super) fn named(name: &str) -> Result<Self, Error> {
         let parts = name.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|p| !p.is_empty());
-        Api(parts.map(|p| p.to_lowercase().replace('-', "_")).collect())
+        let api = Api(parts.map(str::to_lowercase).collect());
+        let model = ["forcausallm", "formaskedlm", "forconditionalgeneration", "model"].iter().any(|end| api.ends(end));
+        let known = model || each(SLOTS).any(|(word, _)| api.is(&[word]));
+        let words = || each(SLOTS).map(|(word, _)| word);
+        let usual =
+            ["sdpa", "mha", "flash_attn", "transformers", "keras", "jax", "or leave `api` out and give `convention`"];
+        let last = api.0.last().map_or(name, String::as_str);
+        known.then(|| api.clone()).ok_or_else(|| unknown("api", last, words(), &usual))
     }
 
     fn is(&self, words: &[&str]) -> bool {
         self.0.iter().any(|part| words.contains(&part.as_str()))
     }
 
+    fn has(&self, slot: Slot) -> bool {
+        each(SLOTS).any(|(word, meaning)| meaning == slot && self.is(&[word]))
+    }
+
     fn ends(&self, end: &str) -> bool {
         self.0.iter().any(|part| part.ends_with(end))
     }
 
-    /// Returns true if at least one word of the name is known, or if no name is declared.
-    pub(super) fn known(&self) -> bool {
-        let lists = [SDPA, FUSED, MULTIHEAD, KEEPING, OTHERS];
-        self.0.is_empty()
-            || lists.iter().any(|words| self.is(words))
-            || ["forcausallm", "formaskedlm", "forconditionalgeneration", "model"].iter().any(|end| self.ends(end))
-    }
-
     /// Returns true for PyTorch's `scaled_dot_product_attention`: booleans allow cells, floats are added.
     pub(super) fn sdpa(&self) -> bool {
-        self.is(SDPA)
+        self.has(Slot::Sdpa)
     }
 
     /// Returns true for PyTorch's attention module, in which true hides a cell.
     pub(super) fn multihead(&self) -> bool {
-        self.is(MULTIHEAD) && !self.is(KEEPING)
+        self.has(Slot::Multihead) && !self.has(Slot::Keeping)
     }
 
     /// Returns true if the stored value true hides a cell. Declarations can override this default.
@@ -511,12 +432,12 @@ impl Api {
 
     /// Returns true if the name of the function determines whether the stored value true allows or hides a cell.
     pub(super) fn says_polarity(&self) -> bool {
-        !self.0.is_empty() && self.known()
+        !self.0.is_empty()
     }
 
     /// Returns true if the function adds floats to the scores.
     pub(super) fn adds(&self) -> bool {
-        self.sdpa() || self.is(FUSED) || self.multihead()
+        self.sdpa() || self.has(Slot::Fused) || self.multihead()
     }
 
     /// Returns true if the function accepts only floats, which it adds to the scores.
@@ -590,9 +511,9 @@ mod tests {
 
     #[test]
     fn libraries_differ_in_what_true_means() {
-        assert!(Api::named("torch.nn.MultiheadAttention.key_padding_mask").drops());
-        assert!(!Api::named("keras.layers.MultiHeadAttention").drops());
-        assert!(Api::named("torch.nn.functional.scaled_dot_product_attention").adds());
-        assert!(!Api::named("padding_adder").adds() && !Api::named("padding_adder").known());
+        let api = |name| Api::named(name).expect(name);
+        assert!(api("torch.nn.MultiheadAttention.key_padding_mask").drops());
+        assert!(!api("keras.layers.MultiHeadAttention").drops());
+        assert!(api("torch.nn.functional.scaled_dot_product_attention").adds());
     }
 }

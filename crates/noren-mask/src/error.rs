@@ -63,6 +63,10 @@ pub enum Error {
     #[error("plan: {0}")]
     Plan(String),
 
+    /// An array or a declaration that is given to a check cannot be used.
+    #[error("{0}")]
+    Input(String),
+
     /// Planning or counting exceeds its [`Budget`](crate::Budget).
     #[error("{0}")]
     Budget(String),

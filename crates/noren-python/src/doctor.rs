@@ -97,10 +97,10 @@ pub(crate) fn check<'py>(
     Ok((fields.to_string(), classes, report.to_string(), arrays))
 }
 
-/// Returns (name, description, usual cause) for every class of mistakes.
+/// Returns (name, description, usual causes) for every class of mistakes.
 #[pyfunction]
-pub(crate) fn classes() -> Vec<(&'static str, &'static str, &'static str)> {
-    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause)).collect()
+pub(crate) fn classes() -> Vec<(&'static str, &'static str, String)> {
+    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.causes_text())).collect()
 }
 
 /// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.

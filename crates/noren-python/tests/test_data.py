@@ -143,12 +143,12 @@ def test_the_doctor_finds_nothing_in_packed_rows() -> None:
         for labels, shifts in ((packed.labels, True), (packed.shifted_labels, False)):
             if (labels == -100).all(1).any():
                 continue  # a row of one token has no label
-            report = nr.check(packed.bind().dense(), labels=labels, shifts_labels=shifts, **common)
+            report = nr.check(packed.bind().dense(), labels=labels, model_shifts_labels=shifts, **common)
             assert report.verdict == "correct" and not report.classes, report
             checked += 1
         if len(packed.documents[0]) > 1 and min(packed.documents[0]) > 1:
             wrong = packed.input_ids.copy()
-            assert "boundary_label" in nr.check(packed.bind().dense(), labels=np.where(packed.segment_ids > 0, wrong, -100), shifts_labels=True, **common).classes
+            assert "boundary_label" in nr.check(packed.bind().dense(), labels=np.where(packed.segment_ids > 0, wrong, -100), model_shifts_labels=True, **common).classes
     assert checked > 60
     print(f"doctor: {checked} packed batches correct")
 
@@ -338,7 +338,7 @@ def test_the_doctor_finds_nothing_in_padded_batches() -> None:
         batch = PaddingCollator(side=side, labels="causal", pad_token_id=2, return_tensors="np")([{"input_ids": row} for row in rows])
         shape = nr.Shape.square(batch["input_ids"].shape[1], batch=4)
         cells = (nr.causal() & nr.padding()).bind(shape, {"attention_mask": batch["attention_mask"]}).dense()
-        declared: dict[str, Any] = dict(convention="keep", kind="causal", padding_side=side, eos_token_id=2, shifts_labels=True)
+        declared: dict[str, Any] = dict(convention="keep", kind="causal", padding_side=side, eos_token_id=2, model_shifts_labels=True)
         report = nr.check(cells, **declared, **{name: batch[name] for name in ("input_ids", "attention_mask", "position_ids", "labels")})
         assert report.verdict == "correct" and not report.classes, report
 

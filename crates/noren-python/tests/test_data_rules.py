@@ -166,7 +166,7 @@ def test_the_doctor_finds_nothing_in_batches_of_the_padding_collator(kind: str) 
         batch = collate(examples)
         mask = nr.padding() if kind == "masked" else nr.causal() & nr.padding()
         cells = mask.bind(nr.Shape.square(batch["input_ids"].shape[1], batch=5), {"attention_mask": batch["attention_mask"]}).dense()
-        declared: dict[str, Any] = dict(kind="causal", shifts_labels=True, eos_token_id=2)
+        declared: dict[str, Any] = dict(kind="causal", model_shifts_labels=True, eos_token_id=2)
         if kind == "masked":
             declared = dict(kind="bidirectional", mlm_probability=0.15, special_token_ids=[*SPECIAL, MASK])
         healthy(cells, batch, attention_mask=batch["attention_mask"], padding_side=side, **declared)
@@ -184,7 +184,7 @@ def test_the_doctor_finds_nothing_in_batches_of_the_packing_collator(method: str
             batch = collate(given)
             mask = nr.documents() if masked else nr.causal() & nr.documents()
             cells = mask.bind(nr.Shape.square(batch["input_ids"].shape[1], batch=len(batch["input_ids"])), batch["facts"]).dense()
-            declared: dict[str, Any] = dict(kind="causal_packed", eos_token_id=2, shifts_labels=True)
+            declared: dict[str, Any] = dict(kind="causal_packed", eos_token_id=2, model_shifts_labels=True)
             if masked:
                 declared = dict(meant="documents", facts=batch["facts"], mlm_probability=0.15, special_token_ids=[*SPECIAL, MASK])
             if (batch["labels"] == -100).all(1).any():

@@ -54,6 +54,12 @@ def test_words_and_sizes_are_refused_by_name() -> None:
         ({"kind": "caussal"}, "causal"),
         ({"convention": "true_is_paddin"}, "true_is_padding"),
         ({"knd": "causal"}, "kind"),
+        ({"rol": "key_padding"}, "did you mean `role`"),
+        ({"api": "spda"}, "did you mean `sdpa`"),
+        ({"sliding_window": 4}, "did you mean `window`"),
+        ({"shifts_labels": True}, "did you mean `model_shifts_labels`"),
+        ({"redactions": [[7, 3]]}, "expected a list of keys"),
+        ({"lengths": np.ones((2, 8), int)}, "lengths"),
         ({"past_len": 10**12, "q_len": 4}, "expected"),
         ({"batch": 2 * 10**9}, "declared sizes"),
     ]:
@@ -191,7 +197,7 @@ def test_lists_beside_the_mask_are_arrays_by_whatever_name() -> None:
         listed, array = (nr.check(mask, kind="causal", convention="keep", **{name: given}) for given in (rows, np.array(rows)))
         assert str(listed) == str(array) and listed.unknown == array.unknown
     assert "padding_keys_visible" in nr.check(mask[None, None], kind="causal", convention="keep", padding_mask=[[0, 1, 1, 1]]).classes
-    assert not nr.check(mask, kind="causal", convention="keep", prefix_lens=[0], pastLen=[0], special_token_ids=[1, 2]).unknown
+    assert not nr.check(mask, kind="causal", convention="keep", prefix_len=[0], past_len=[0], special_token_ids=[1, 2]).unknown
 
 
 def test_documents_that_floats_cannot_tell_apart_are_not_one() -> None:

@@ -1,9 +1,11 @@
 //! [`Class`]: one class of mistakes.
 
+use crate::edits::Edit;
+
 /// One class of mistakes in the catalogue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Class {
-    /// The number in the catalogue, such as `C02`; several classes may share one number.
+    /// The number in the catalogue, such as `C02`.
     pub code: &'static str,
     /// The name of the class in findings, such as `causal_leak`.
     pub name: &'static str,
@@ -16,12 +18,91 @@ pub struct Class {
     pub shows: &'static str,
     /// The property of the given arrays by which the mistake is found.
     pub found: &'static str,
-    /// The code that usually causes the mistake.
-    pub cause: &'static str,
+    /// The code that usually causes the mistake. A finding names the first cause that is true of the data.
+    pub causes: &'static [Cause],
     /// The code or expression to write instead.
     pub repair: &'static str,
     /// A small example that is drawn in the catalogue; `None` if the class has no example.
     pub example: Option<Example>,
+}
+
+impl Class {
+    /// Returns the usual causes as one text, with `; or ` between two causes.
+    pub fn causes_text(&self) -> String {
+        self.causes.iter().map(|cause| cause.text).collect::<Vec<_>>().join("; or ")
+    }
+}
+
+/// The code that may cause a mistake, with the conditions under which it can be the cause.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Cause {
+    /// The code or the action that causes the mistake.
+    pub text: &'static str,
+    /// The cause is possible only if all these facts hold.
+    pub(crate) when: &'static [Fact],
+}
+
+impl Cause {
+    pub(super) const fn any(text: &'static str) -> Self {
+        Cause { text, when: &[] }
+    }
+
+    pub(super) const fn when(when: &'static [Fact], text: &'static str) -> Self {
+        Cause { text, when }
+    }
+
+    /// A cause that only the check of the class can establish.
+    pub(super) const fn checked(text: &'static str) -> Self {
+        Cause { text, when: &[Fact::Checked] }
+    }
+}
+
+/// A fact about the given data or about a finding, on which a cause depends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Fact {
+    /// The check of the class has named this cause.
+    Checked,
+    /// A stored true allows a cell.
+    Keeps,
+    /// A stored true hides a cell.
+    Drops,
+    /// The numbers are added to the scores.
+    Adds,
+    /// The array holds minus infinity.
+    Infinite,
+    /// The array holds a positive number.
+    Positive,
+    NaN,
+    /// All numbers are results of `~` on an integer 0 or 1.
+    Flipped,
+    /// The number of dimensions of the array.
+    Rank(usize),
+    /// The intended mask is causal.
+    Causal,
+    /// The intended mask is known and not causal.
+    NotCausal,
+    /// The intended mask has no window.
+    NoWindow,
+    /// A batch row has padding.
+    Padded,
+    /// A batch row begins with padding.
+    LeftPadded,
+    /// The finding states this mistake.
+    Made(Edit),
+    /// The finding is not about single cells.
+    NoCells,
+    /// All rows of the finding belong to padding queries.
+    PaddingQueries,
+    /// Every query reads every key.
+    AllVisible,
+    /// The cells are those of a causal mask without other terms.
+    Triangle,
+    /// Every query reads all keys or none.
+    EqualRows,
+    /// All batch rows have the same cells.
+    EqualBatch,
+    /// The numbers of visible keys are multiples of 8, or all equal.
+    Rounded,
 }
 
 /// An example of a mistake: the expressions of the faulty mask and of the correct mask, with their shape.

@@ -5,7 +5,8 @@ mod beside;
 mod class;
 mod terms;
 
-pub use class::{Class, Example};
+pub(crate) use class::Fact;
+pub use class::{Cause, Class, Example};
 
 use std::sync::LazyLock;
 

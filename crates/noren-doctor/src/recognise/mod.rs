@@ -8,6 +8,7 @@ mod join;
 mod simple;
 mod slice;
 
+use crate::words::counted;
 use join::{Fit, join};
 use noren_mask::Keep;
 use noren_mask::Mask;
@@ -115,7 +116,7 @@ impl Recognised {
                     self.nearest
                 )
             }
-            n => format!("{} except for {n} cell(s)", self.nearest),
+            n => format!("{} except for {}", self.nearest, counted(n, "cell")),
         }
     }
 }

@@ -17,7 +17,7 @@ const FIELDS = [
   ]],
   ["past_len", "Tokens in the cache", "number"],
   ["window", "Window", "number", /sliding/],
-  ["window_means", "The window counts", ["keys visible, self included", "keys before the query", "keys on each side"], /sliding/],
+  ["window_means", "The window counts", ["keys visible, self included", "keys before the query", "keys on each side", "keys in total"], /sliding/],
   ["chunk", "Chunk", "number", /chunk/],
   ["prefix_len", "Prefix", "number", /prefix/],
   ["pad_token_id", "Padding id", "number"],
@@ -30,8 +30,8 @@ const KNOWN = new Set(FIELDS.map(([key]) => key));
 /** The names of declarations without their own field in the form. The form offers these names as suggestions. */
 const FURTHER = [
   "api", "role", "batch", "heads", "q_len", "kv_len", "bos_token_id", "special_token_ids", "kv_written", "lengths", "sinks", "bias",
-  "position_encoding", "layout", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
-  "prompt_len",
+  "position_encoding", "redactions", "layers", "layer", "layer_types", "is_causal", "max_seqlen", "ignore_index", "pooling",
+  "prompt_len", "chunk_from", "prefix_from", "score_bound", "task", "model_shifts_labels", "mlm_probability",
 ];
 
 /** Parses a value that the user typed: as JSON if the text is valid JSON, otherwise as text. */

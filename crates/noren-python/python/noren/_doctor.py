@@ -4,7 +4,6 @@ arrays."""
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,15 +19,11 @@ Convention = Literal["keep", "drop", "additive"]
 scores, and -inf hides a cell."""
 
 _DECLARED = frozenset({
-    "layerkinds", "layertypes", "kinds", "layerkind", "prefix", "prefixlen", "prefixlens", "prefixlength", "prefixlengths",
-    "redactions", "redacted", "redact", "hiddenkeys", "redactedkeys", "padtokenid", "padid", "pad", "eostokenid", "eosid", "eos",
-    "bostokenid", "bosid", "bos", "clstokenid", "clsid", "specialtokenids", "specialids", "specialtokens", "allspecialids",
-    "lengths", "seqlens", "reallengths", "written", "kvwritten", "writtenlen", "cachewritten", "validkvlen", "kvvalidlen",
-    "past", "pastlen", "pastlens", "pastlength", "pastlengths", "cachelen", "cachedlen", "queryoffset", "pastkeyvalueslength",
-    "promptlen", "promptlens", "promptlength", "promptlengths",
+    "layer_types", "prefix_len", "redactions", "pad_token_id", "eos_token_id", "bos_token_id", "special_token_ids", "lengths", "kv_written",
+    "past_len", "prompt_len",
 })  # fmt: skip
-"""Names of arguments of `noren.check`, in lower case and without underscores. A list that is given for one of these arguments
-is a declaration. A list for any other argument is read as an array that belongs to the mask."""
+"""Arguments of `noren.check` for which a list is a declaration. A list for any other argument is read as an array that belongs to
+the mask."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +235,7 @@ def check(
             continue
         if hasattr(value, "__dlpack__") and getattr(value, "shape", None) != ():
             beside[name] = _lent(value)
-        elif isinstance(value, (list, tuple)) and re.sub(r"[-_. ]", "", name).lower() not in _DECLARED:
+        elif isinstance(value, (list, tuple)) and name not in _DECLARED:
             beside[name] = np.asarray(value)
         else:
             declared[name] = _plain(value)

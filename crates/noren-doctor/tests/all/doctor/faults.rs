@@ -542,7 +542,7 @@ fn later_op(dice: &mut Dice, n: usize) -> Option<Faulty> {
     if right.left {
         let first = right.k - right.lengths.iter().min()?;
         right.prefix = Some(vec![first + 2]);
-        right.context.insert("prefix_counted_from".into(), json!("slot"));
+        right.context.insert("prefix_from".into(), json!("slot"));
     }
     let mut wrong = right.clone();
     wrong.padding_first = true;
