@@ -59,11 +59,18 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 8},
     "hunyuan_v1_moe": {"head_dim": 8, "num_experts": 4, "moe_topk": 2},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "bailing_hybrid": {"num_experts": 4, "n_group": 1, "num_experts_per_tok": 2},
+    "kimi_linear": {"num_experts": 4, "num_experts_per_token": 2},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "ministral": {"head_dim": 8},
     "nemotron": {"num_key_value_heads": 2},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "gpt_oss": {"layer_types": ["sliding_attention", "full_attention"]},
+    "qwen4_exp_text": {"num_experts": 4, "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 8, "indexer_compress_ratio": 4},
+    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2, "attention_head_dim": 16, "attention_hidden_size": 64},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"], "attention_head_dim": 16, "mamba_ngroups": 1},
+    "zaya": {"num_experts_per_tok": 1},
     "encoder-decoder": {"decoder": {"is_decoder": True, "add_cross_attention": True}},
 }
 MOST_PARAMETERS = 15_000_000
@@ -179,6 +186,17 @@ def model_class(auto: Any, kind: str) -> Any:
     return found[0] if isinstance(found, tuple) else found
 
 
+def random_model(auto: Any, config: Any, attention: str) -> Any:
+    """Returns a model with random weights, which are equal for equal configurations."""
+    torch.manual_seed(0)
+    model = auto.from_config(copy.deepcopy(config), attn_implementation=attention).float().eval()
+    numbers = torch.Generator().manual_seed(3)
+    for p in model.parameters():
+        if p.dim() > 1:
+            p.data = torch.randn(p.shape, generator=numbers) * 0.2
+    return model
+
+
 def attempt(kind: str, role: str) -> Tried:
     """Returns the result of one architecture."""
     auto = ROLES[role][0]
@@ -191,12 +209,7 @@ def attempt(kind: str, role: str) -> Tried:
             parameters = sum(p.numel() for p in auto.from_config(copy.deepcopy(config), attn_implementation="eager").parameters())
         if parameters > MOST_PARAMETERS:
             return Tried(kind, role, "not tried", f"its smallest form here has {parameters // 1_000_000} million parameters")
-        torch.manual_seed(0)
-        eager = auto.from_config(copy.deepcopy(config), attn_implementation="eager").float().eval()
-        numbers = torch.Generator().manual_seed(3)
-        for p in eager.parameters():
-            if p.dim() > 1:
-                p.data = torch.randn(p.shape, generator=numbers) * 0.2
+        eager = random_model(auto, config, "eager")
         with torch.no_grad():
             output(eager, role, RIGHT)
     except Exception as error:
@@ -206,7 +219,8 @@ def attempt(kind: str, role: str) -> Tried:
         ours.load_state_dict(eager.state_dict())
         found = differences(eager, ours, role)
     except noren.Error as error:
-        return Tried(kind, role, "refused", re.search(r": (.*)\. Give ", str(error))[1])
+        reason = re.search(r": (.*)\. Give ", str(error))
+        return Tried(kind, role, "refused", reason[1] if reason else str(error))
     except Exception as error:
         return Tried(kind, role, "WRONG", f"{type(error).__name__}: {error}"[:200])
     bad = {name: error for name, error in found.items() if not error <= TOLERANCE}

@@ -4,7 +4,6 @@ models.
 
 from __future__ import annotations
 
-import inspect
 import re
 import weakref
 from collections.abc import Hashable, Mapping
@@ -17,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ._hf_cache import given_cache, returned_cache
-from ._noren import BoundMask, Error, Facts, Mask, Plan, Spec
+from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, parameters
+from ._noren import Error, Facts, Plan
 from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
 from .torch._mask_call import Inputs, MaskCall, Own, Part
 
-ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
 PARTS = ("encoder", "decoder", "cross")
 CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
 """A pattern that finds the names of cross-attention modules in transformers."""
@@ -352,14 +351,10 @@ def install_hooks(model: nn.Module) -> None:
         model.register_forward_hook(_leave, always_call=True)
 
 
-@lru_cache(maxsize=1024)
-def _parameters(kind: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(kind.forward).parameters)[1:]
-
-
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Begins a forward pass for which the user gave a mask. Returns the arguments of the pass without the arguments
     `noren_mask`, `noren_facts` and `noren_inputs`; None under torch.compile."""
+    check_names(kwargs)
     if torch.compiler.is_compiling():
         if any(name in kwargs for name in ARGUMENTS) or getattr(model, SETTING, None) is not None:
             raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
@@ -368,9 +363,13 @@ def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     if outer is not None and not outer.contains(model):
         outer = None  # the frame of a forward pass that Ctrl-C ended
         _FRAME.set(None)
-    arguments = dict(zip(_parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
-    _refuse_attention_mask(arguments.get("attention_mask"))
+    arguments = dict(zip(parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
+    check_attention_mask(arguments.get("attention_mask"))
     setting = _wanted(model, outer, kwargs)
+    if cast(Any, model).config._attn_implementation in DEFAULTS:
+        check_sequences(model, arguments, None if setting is None else setting.mask)
+        if isinstance(arguments.get("position_ids"), Tensor):
+            POSITIONS.set((model, arguments["position_ids"]))
     rest = {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
     if setting is None:
         return args, rest
@@ -406,17 +405,12 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
     return None if default is None else _setting(model, "mask", default, None, None)
 
 
-def _refuse_attention_mask(mask: Any) -> None:
-    if isinstance(mask, (Mask, Spec, Plan, BoundMask, str)):
-        raise TypeError(
-            f"attention_mask is a {type(mask).__name__}, but transformers accepts only a tensor [batch, length]: give the mask as noren_mask=..., and the padding as attention_mask; for generate, call noren.hf.set_mask(model, mask)"
-        )
-
-
 def _leave(model: nn.Module, _: Any, output: Any) -> None:
     """Ends a forward pass for which the user gave a mask. Raises `Error` if the mask was not used."""
     if torch.compiler.is_compiling():
         return
+    if (known := POSITIONS.get()) is not None and known[0] is model:
+        POSITIONS.set(None)
     frame = _FRAME.get()
     if frame is None or frame.model is not model:
         return

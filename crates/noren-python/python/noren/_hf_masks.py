@@ -16,12 +16,14 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.overrides import TorchFunctionMode
 
 from ._hf_calls import Frame, current_frame
-from ._noren import Array, Error, Facts, Mask, Plan, Shape, causal, dense, full, keys, none, padding, queries, spans, window
+from ._hf_inputs import POSITIONS, restarts
+from ._noren import Array, Error, Facts, Mask, Plan, Shape, causal, chunk, dense, full, keys, none, padding, queries, spans, window
 from .torch._mask_call import Own, by_row, runs
 
 TILE = 256
 """Number of query rows in one call of a mask function that noren does not recognise and therefore evaluates."""
-
+MOST_BORDERS = 16
+"""Number of borders between sequences in a row, at which a mask is checked to separate the sequences."""
 
 
 @dataclass(repr=False, eq=False)
@@ -40,11 +42,12 @@ class Masked(BlockMask):
     facts: Facts
     real: NDArray[np.bool_] | None = None
     """`[batch, kv_len]`: true for a key that is not padding; None if no key is padding."""
-    packed: bool = False
     first_key: int = 0
     """The position of the first key in the call. It is above 0 if a sliding cache has removed the keys before it."""
     frame: Frame | None = None
     """The state of the forward pass that built the mask; None if no mask of noren was given for that pass."""
+    positions: tuple[Any, Tensor] | None = field(default_factory=POSITIONS.get)
+    """The model whose forward pass built the mask, and its `position_ids`; None if it got none."""
     _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
     _looked: bool = False
 
@@ -92,25 +95,31 @@ class Masked(BlockMask):
         parts = [keys(range(max(0, written)))] if written < self.kv_len else []
         return _fold(full(), [*parts, *([] if self.real is None or self.real.all() else [padding()])], lambda a, b: a & b)
 
-    def look_for_packing(self, position_ids: Tensor | None) -> None:
-        """Warns once if the positions of non-padding tokens begin again inside a row, as in packed sequences, but the mask does
-        not separate the sequences."""
-        if self._looked or self.packed or position_ids is None or position_ids.dim() != 2 or self.q_len == 1:
+    def look_for_packing(self, position_ids: Tensor | None, plan: Plan) -> None:
+        """Warns once if the positions of non-padding tokens begin again inside a row, as in packed sequences, and a sequence
+        reads the one before it."""
+        if self._looked or self.q_len == 1:
             return
         self._looked = True
-        restarts = (position_ids[:, 1:] <= position_ids[:, :-1]).cpu().numpy()
-        if self.real is not None and self.real.shape[1] >= self.q_len:
-            first = max(0, self.query_offset)
-            real = self.real[:, first : first + self.q_len]
-            if real.shape[1] == self.q_len and real.shape[0] == restarts.shape[0]:
-                restarts = restarts & real[:, 1:] & real[:, :-1]
-        if restarts.any():
-            warnings.warn(
-                "position_ids begin again inside a row, as in packed sequences, but transformers separates such sequences only "
-                "without an attention_mask and with use_cache=False: in this call the sequences read each other. Leave out attention_mask "
-                "and give use_cache=False",
-                stacklevel=2,
-            )
+        first = max(0, self.query_offset)
+        real = None if self.real is None else torch.from_numpy(self.real[:, first : first + self.q_len])
+        if self.positions is not None and self.positions[1].dim() == 2 and self.positions[1].shape[1] == self.q_len:
+            position_ids = self.positions[1]
+        begins = restarts(None if position_ids is None else position_ids.cpu(), real)
+        if begins is None:
+            return
+        for row, token in begins.nonzero()[:MOST_BORDERS].tolist():
+            query = token + 1
+            before = plan.bound.select_batch([row % self.batch]).select([(query, query + 1)], [(0, first + query)])
+            if before.dense().any():
+                lengths = torch.diff(torch.cat([torch.tensor([-1]), begins[row].nonzero()[:, 0], torch.tensor([self.q_len - 1])])).tolist()
+                warnings.warn(
+                    "position_ids begin again inside a row, as in packed sequences, but in this call the sequences read each other: give "
+                    f'noren_mask="documents" with noren_facts={{"documents": {lengths}}}, the lengths of the sequences (a list for each row). transformers '
+                    "itself separates them only without attention_mask and with use_cache=False, and only if the model gives position_ids to its mask",
+                    stacklevel=2,
+                )
+                return
 
 
 def make_mask(
@@ -134,8 +143,12 @@ def make_mask(
     facts: dict[str, Any] = {}
     real = reader.real
     if attention_mask is not None:
-        if attention_mask.dim() != 2:
-            raise Error(f"attention_mask has shape {tuple(attention_mask.shape)}: give a tensor [batch, length] with 1 for a token and 0 for padding")
+        needed = min(reader.q_offset + q_length, reader.kv_offset + kv_length)
+        if attention_mask.dim() != 2 or attention_mask.shape[0] != batch_size or attention_mask.shape[1] < needed:
+            raise Error(
+                f"attention_mask has shape {list(attention_mask.shape)}, but there are {batch_size} rows of {needed} tokens (with those of the cache): give a "
+                "tensor [batch, length] with 1 for a token and 0 for padding"
+            )
         given = _known_keys(attention_mask, kv_length, reader.kv_offset)
         real = given if real is None else real & given
     if real is not None and not real.all():
@@ -145,7 +158,7 @@ def make_mask(
         facts["arrays"] = reader.arrays
     offset = reader.q_offset - reader.kv_offset
     return Masked(
-        mask, batch_size, q_length, kv_length, offset, Facts(**facts), real, reader.packed, reader.kv_offset, current_frame()
+        mask, batch_size, q_length, kv_length, offset, Facts(**facts), real, reader.kv_offset, current_frame()
     )
 
 
@@ -180,7 +193,6 @@ class Reader:
         self.batch, self.q_len, self.kv_len = batch_size, q_len, kv_len
         self.q_offset, self.kv_offset, self.heads = q_offset, kv_offset, heads
         self.real: NDArray[np.bool_] | None = None
-        self.packed = False
         self._separated = False
         self.arrays: dict[str, Array] = {}
         self._remap: NDArray[np.int64] | None = None
@@ -212,7 +224,6 @@ class Reader:
                 ids = self._by_position(inside["block_sequence_ids"])
                 return self._same(ids, ids >= 0)
             case name if name == PACKED:
-                self.packed = True
                 return self._same(self._by_position(inside["packed_sequence_mask"]))
             case "remap_positions_for_packed_sequence.<locals>.inner_mask":
                 return self._remapped(function, inside)
@@ -256,6 +267,8 @@ class Reader:
 
     def _chunks(self, size: int, left_padding: Tensor) -> Mask:
         start = np.broadcast_to(left_padding.detach().cpu().numpy().astype(np.int64).reshape(-1, 1), (self.batch, 1))
+        if self._remap is None and ((start - self.kv_offset) % size == 0).all():
+            return chunk(size)
         at = self._positions() if self._remap is None else self._remap
         return self._same((np.broadcast_to(at, (self.batch, at.shape[-1])) - start) // size)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ._noren import Error
 
@@ -26,16 +26,17 @@ REASONS = {
     "inkling2_text": "the model's softmax has one sink for each query and head; noren has one for each head",
     "inkling2_loop": "the model's softmax has one sink for each query and head; noren has one for each head",
     "inkling2_loop_text": "the model's softmax has one sink for each query and head; noren has one for each head",
+    "qwen4_exp": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
+    "qwen4_exp_text": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
     "t5gemma2": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
     "t5gemma2_decoder": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
 }
 """The model types that use `AttentionInterface` but cannot compute attention with noren, each with the reason. The tests find
 missing entries: they try every text architecture of transformers."""
 
-HARMLESS = frozenset(
-    ("cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "encoder_attention_mask", "encoder_hidden_states", "position_embeddings")
-)
-"""The names of tensor arguments that models pass to attention functions, and that transformers' eager attention ignores."""
+SELECTIONS = frozenset(("block_indices", "indices", "sinks"))
+"""The names of tensor arguments with which models of transformers select keys or change scores, and that noren does not know. The tests
+compare these names with transformers' source."""
 
 
 def unsupported(model: Any) -> str | None:
@@ -105,12 +106,23 @@ def refuse_when_made(names: set[str], prepare: Callable[[Any], None]) -> None:
 
 
 def check_arguments(module: Any, given: dict[str, Any]) -> None:
-    """Raises `Error` if a layer gives the attention a tensor that noren does not know, because the tensor might change scores."""
+    """Raises `Error` if a layer gives the attention a tensor that noren does not know and that an attention function of transformers
+    reads. Other arguments, such as columns of a data set, are ignored, as eager attention ignores them."""
     import torch
 
-    unknown = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name not in HARMLESS]
+    read = SELECTIONS | _read_by_eager(cast(Hashable, type(module)))
+    unknown = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name in read]
     if unknown:
         raise Error(
             f"{type(module).__name__} passes to its attention {', '.join(unknown)}, which noren does not know: without this argument, outputs "
             'would be wrong; use attn_implementation="eager"'
         )
+
+
+@lru_cache(maxsize=1024)
+def _read_by_eager(kind: Any) -> frozenset[str]:
+    """Returns the names of the parameters of the eager attention functions that are in the modules of an attention class and of its
+    parent classes."""
+    sources = [vars(sys.modules[parent.__module__]) for parent in kind.__mro__ if parent.__module__ in sys.modules]
+    functions = {value for source in sources for name, value in source.items() if name.endswith("eager_attention_forward") and callable(value)}
+    return frozenset(name for function in functions for name, found in inspect.signature(function).parameters.items() if found.kind is not found.VAR_KEYWORD)

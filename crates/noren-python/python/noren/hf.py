@@ -78,8 +78,6 @@ def attention_forward(
     frame = current_frame()
     if isinstance(attention_mask, Masked):
         frame = attention_mask.frame if frame is None else frame  # gradient checkpointing calls layers after the forward pass
-        if frame is None or not frame.separates_sequences:
-            attention_mask.look_for_packing(position_ids)
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
                 f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has {query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks to these sizes in its own code, which noren does not support"
@@ -88,6 +86,10 @@ def attention_forward(
             plan = attention_mask.plan(query.shape[1], key.shape[1])
         else:
             plan = frame.plan(module, query, key, scaling, attention_mask.own(query.shape[1], key.shape[1]))
+        if frame is None or not frame.separates_sequences:
+            attention_mask.look_for_packing(position_ids, plan)
+        elif position_bias is not None:
+            raise Error(f"{type(module).__name__} adds biases by the distance of keys in the row, so its model cannot be folded: give the sequences in padded rows")
     else:
         plan, bias = _given(module, query, key, attention_mask, is_causal)
         extras.bias.extend(bias)

@@ -19,7 +19,7 @@ from .._hf_calls import DEFAULTS, SETTING, Setting
 from .._noren import Error
 from ._encode import Encoded
 from ._find import short
-from ._paths import other_paths
+from .._paths import other_paths
 from ._policy import Hide, Policy, check_policy
 from ._roles import Roles
 from ._state import Made, State, converted
