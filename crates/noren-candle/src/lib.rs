@@ -1,4 +1,4 @@
-//! Masked transformers on candle: attention with gradients, layers, models, generation, training, and audits of models.
+//! Masked transformers on candle: attention with gradients, layers, models, generation and training.
 //!
 //! candle provides tensors, gradients, optimisers and files. This crate adds noren's attention and masks.
 //!
@@ -22,12 +22,10 @@
 //! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
 //! * [`dynamic`]: masks that are made from the queries and keys of a call
 //! * [`prove`]: a test that private tokens change no released number; [`EntityRecognizer`]: names and places
-//! * [`audit`]: tests of a running model
 //! * `docs/models.md`: supported models, their exactness, and the files of this crate
 
 mod attend;
 mod attention;
-pub mod audit;
 pub mod dynamic;
 pub mod embed;
 mod error;

@@ -73,7 +73,6 @@ Examples:
   noren run --model path/to/classifier 'Not bad at all' 'It was too long'
   noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
   noren inspect --model gemma2
-  noren audit --model mistral
   noren train --data book.txt --objective clm --config config.json -o model
   noren serve --open
   noren bench --quick
@@ -122,10 +121,6 @@ enum Command {
     #[cfg(feature = "models")]
     /// Show what each layer of a model may read
     Inspect(model::inspect::InspectArgs),
-    #[cfg(feature = "models")]
-    /// Run a model and test whether hidden tokens change its outputs; exit code 0 when all checks pass, 1 when one
-    /// fails
-    Audit(model::audit::AuditArgs),
     #[cfg(feature = "models")]
     /// Train a model on a text to predict the next token, masked tokens, or both
     Train(train::TrainArgs),
@@ -182,8 +177,6 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Generate(args) => model::generate::run(args, &mut screen),
         #[cfg(feature = "models")]
         Command::Inspect(args) => model::inspect::run(args, &mut screen),
-        #[cfg(feature = "models")]
-        Command::Audit(args) => model::audit::run(args, &mut screen),
         #[cfg(feature = "models")]
         Command::Train(args) => train::run(args, &mut screen),
         #[cfg(feature = "serve")]

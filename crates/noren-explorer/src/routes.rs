@@ -1,5 +1,5 @@
-//! The paths of the server with their handlers. Most handlers send a call to a worker process. `openapi.json` describes
-//! the paths, and a test compares `openapi.json` with the code.
+//! The paths of the server with their handlers. Most handlers send a call to a worker process. `page/js/api.js` describes
+//! the requests.
 
 use crate::budget::Share;
 use crate::call::{BorderSearch, Call, CellRequest, DoctorRequest, ExportRequest, Numbers, Pair, TileRequest};
@@ -17,9 +17,6 @@ use crate::worker::MOST_MEMORY;
 use noren::Dtype;
 use serde_json::json as object;
 use std::time::Duration;
-
-/// The OpenAPI description of the server.
-const OPENAPI: &str = include_str!("openapi.json");
 
 /// The head dimensions for which costs are predicted.
 const HEAD_DIMS: [usize; 5] = [32, 64, 96, 128, 256];
@@ -72,7 +69,6 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("/api/language", "get", |server, request| question(server, request.body, Call::Language)),
     ("/api/presets", "get", |server, request| question(server, request.body, Call::Presets)),
     ("/api/about", "get", about),
-    ("/openapi.json", "get", |_, _| Ok(Response::new(200, JSON, OPENAPI))),
 ];
 
 /// Answers a request to the API or for a file of the page.
@@ -89,14 +85,15 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
     }
     let elsewhere = |says: &str, allowed: String| refusal(&Problem::status(405, says)).header("allow", allowed);
     match method {
-        _ if !allowed.is_empty() => {
-            elsewhere("this path does not accept the method: /openapi.json lists the methods", allowed.join(", "))
-        }
+        _ if !allowed.is_empty() => elsewhere(
+            "this path does not accept the method: use GET or POST as the header Allow lists",
+            allowed.join(", "),
+        ),
         _ if head.path.starts_with("/api/") => {
-            refusal(&Problem::status(404, "this path does not exist: /openapi.json lists the paths"))
+            refusal(&Problem::status(404, "this path does not exist: js/api.js has all paths"))
         }
         "GET" => page::file(head),
-        _ => elsewhere("this path accepts only GET: /openapi.json lists the paths and methods", "GET, HEAD".into()),
+        _ => elsewhere("this path accepts only GET", "GET, HEAD".into()),
     }
 }
 

@@ -1,5 +1,4 @@
-//! The catalogue of the audit: the checks of a running model, in Rust (`noren_candle::audit`) and in Python
-//! (`nr.audit`).
+//! The catalogue of the audit: the checks of a running model, which `nr.audit` in Python runs.
 //!
 //! A check runs the model twice, with and without a change of one input, and compares the outputs: some outputs must
 //! change, the others must not. This module has the names and texts of the checks, the tokens to change, the outputs to

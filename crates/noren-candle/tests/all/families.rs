@@ -4,7 +4,6 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use noren::{Dtype, Side};
-use noren_candle::audit::{Subject, Verdict, audit};
 use noren_candle::model::{Batch, Config, Head, Model, Output, Problem};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -158,40 +157,6 @@ fn half_precision_stays_close_to_f32() {
             assert!(off > 0.0 && off < 0.03 * largest, "{name}: {off}");
         }
     }
-}
-
-#[test]
-fn audits_of_correct_models_pass() {
-    for name in NAMES {
-        let (model, _) = load(name);
-        let report = audit(&Subject::of(&model), None).unwrap();
-        assert!(report.ok(), "{name}: {report}");
-        let passed = report.checks.iter().filter(|check| check.verdict == Verdict::Pass).count();
-        assert!(passed >= 6, "{name}: {report}");
-        for dtype in [Dtype::F32, Dtype::Bf16] {
-            let (mut packed, _) = load(name);
-            packed.pack(dtype).unwrap();
-            let packed = audit(&Subject::of(&packed), None).unwrap();
-            crate::audit::same_verdicts(&packed, &report, dtype);
-        }
-    }
-}
-
-#[test]
-fn a_window_that_is_wrong_in_one_layer_fails_the_audit() {
-    let (mut model, _) = load("modernbert");
-    let declared = model.masks();
-    assert_eq!(declared[0].spec.to_string(), "layers(every 3: full, else: window(left=4, right=4))");
-    let wrong = "layers(0: full, 3: full, else: window(left=4, right=5))".parse::<noren::Mask>().unwrap();
-    model.set_mask(declared[0].stack, wrong).unwrap();
-    // Layers 0 and 3 read all tokens, so the wider window is seen only if these layers are narrow too.
-    let narrow = "layers(0: window(left=4, right=4), 3: window(left=4, right=4), else: window(left=4, right=4))";
-    let wider = "layers(0: window(left=4, right=4), 3: window(left=4, right=4), else: window(left=4, right=5))";
-    let mut declared = declared;
-    declared[0].spec.mask = narrow.parse().unwrap();
-    model.set_mask(declared[0].stack, wider.parse().unwrap()).unwrap();
-    let report = audit(&Subject::of(&model).declared(declared), None).unwrap();
-    assert!(!report.ok() && !report.failures().is_empty(), "{report}");
 }
 
 /// Returns the model of a folder with changed keys of config.json; a key with the value `null` is removed.

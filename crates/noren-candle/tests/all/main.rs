@@ -2,10 +2,10 @@
 
 mod adapters;
 mod attention;
-mod audit;
 mod embedded;
 mod families;
 mod flash;
+mod influence;
 mod minilm;
 mod models;
 mod modules;

@@ -9,7 +9,7 @@ use noren_candle::model::{Batch, Call, Model, Output};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 11] = [
     "bert",
     "bert_classifier",
     "bert_mlm",
@@ -23,7 +23,7 @@ const NAMES: [&str; 11] = [
     "t5",
 ];
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance/models").join(name)
 }
 

@@ -1,6 +1,5 @@
-//! The commands `embed`, `generate`, `inspect` and `audit`, and functions that load models.
+//! The commands `embed`, `generate` and `inspect`, and functions that load models.
 
-pub(crate) mod audit;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod hub;

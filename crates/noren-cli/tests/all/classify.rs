@@ -197,21 +197,11 @@ fn wrong_calls_are_refused() {
 }
 
 #[test]
-fn vectors_audits_and_masks_of_the_new_families() {
+fn vectors_and_masks_of_the_new_families() {
     let output = noren(&["embed", "--model", &model("modernbert"), "--budget", "7", &line_file()]);
     let [first, second] =
         [0, 1].map(|i| String::from_utf8_lossy(&output.stdout).lines().nth(i).expect("a line").to_owned());
     assert_eq!(first, second, "equal lines have the bits of each other in any pack");
-    for name in ["roberta", "distilbert", "modernbert", "roberta_classifier", "modernbert_mean", "qwen2_classifier"] {
-        for dtype in ["f32", "bf16"] {
-            let output = noren(&["audit", "--model", &model(name), "--dtype", dtype]);
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(
-                output.status.success() && text.contains(&format!("with packed weights of {dtype}")),
-                "{name}: {text}"
-            );
-        }
-    }
     let output = noren(&["inspect", "--model", &model("modernbert"), "--json"]);
     let masks: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(masks[0]["mask"], "layers(every 3: full, else: window(left=4, right=4))");

@@ -88,7 +88,7 @@ fn files_that_are_missing() {
         std::fs::write(copy.folder.file("config.json"), bad).unwrap();
         refused(&copy.run(), "config.json: the file is ");
     }
-    for command in ["run", "embed", "generate", "inspect", "audit"] {
+    for command in ["run", "embed", "generate", "inspect"] {
         let more: &[&str] = match command {
             "run" => &["--input", "x", "-o", "y"],
             "generate" => &["words"],
@@ -244,7 +244,7 @@ fn weights_that_are_no_numbers_are_refused() {
     refused(&noren(&["embed", "--model", text(&bert), text(&lines)]), "finite numbers are needed");
 }
 
-/// A classifier with finite weights and infinite scores: no class is named, and the audit gives no verdict.
+/// A classifier with finite weights and infinite scores: no class is named.
 #[test]
 fn class_scores_that_are_not_finite_are_refused() {
     let folder = Folder::new("hostile-classes");
@@ -260,7 +260,6 @@ fn class_scores_that_are_not_finite_are_refused() {
     tensors.insert("classifier.out_proj.weight".to_owned(), head);
     files::save(&tensors, path).unwrap();
     refused(&noren(&["run", "hello", "--model", text(&model)]), "a value of the logits of the model is");
-    refused(&noren(&["audit", "--model", text(&model)]), "a class score is");
 }
 
 /// Pipes and devices in the folder of a model are refused; reading them would wait or not end.

@@ -1,4 +1,4 @@
-// The server's API: one function for each endpoint. GET /openapi.json describes it.
+// The server's API: one function for each endpoint.
 
 /**
  * An error of the server. `start` and `end` are positions in the mask's text, and `layer` is the index of the faulty mask. `cause` is a key
@@ -132,7 +132,9 @@ export async function masks(scene, options) {
 /**
  * Requests a tile of a mask's picture, which has up to 256 by 256 pixels. A pixel shows `2^level` by `2^level` cells of the mask. `row` and
  * `col` are the indices of the tile among the tiles of this level. Returns `{rows, cols, firstQuery, firstKey, cells}`. `cells` has one
- * byte for each pixel; `/openapi.json` describes the bits of a byte.
+ * byte for each pixel. Bits 0 and 1: none, some or all of its cells are allowed (0, 1, 2). With `plan`, bits 2 and 3: skipped, in a mixed
+ * tile, in a full tile (0, 1, 2). With `other`, bit 4: some cells are only in this mask; bit 5: some are only in the other mask; bits 6
+ * and 7: bits 0 and 1 of the other mask.
  */
 export async function tile(id, level, row, col, { batch = 0, head = 0, plan, other, signal } = {}) {
   const path = `masks/${id}/tiles/${level}/${row}/${col}${query({ batch, head, plan: plan ? 1 : null, other })}`;
@@ -148,8 +150,8 @@ export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
 /**
- * Computes the attention of one query of a mask, step by step. `row` has the query `q`, one score for each key, and optionally values, keys
- * that are switched off, and more; `/openapi.json` describes it.
+ * Computes the attention of one query of a mask, step by step. `row` is `{q, scores}` with one score for each key, and optionally `batch`,
+ * `head`, `values` (one vector for each key), `off` (keys that are switched off) and `sink`.
  */
 export const row = (id, row, { signal } = {}) =>
   json([id], `masks/${id}/row`, { method: "POST", body: JSON.stringify(row), signal });
