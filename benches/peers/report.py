@@ -1,4 +1,4 @@
-"""Writes docs/performance.md and its pictures from the measurements of run.py."""
+"""Writes docs/performance.md, its pictures and the table of README.md from the measurements of run.py."""
 
 import json
 import re
@@ -22,6 +22,12 @@ def add(document, docs):
     documents = [d for d in documents if kind(d) != kind(document)] + [document]
     data.write_text(json.dumps({"machines": sorted(documents, key=kind)}, indent=1) + "\n")
     write(docs)
+
+
+def disturbed(row):
+    """Whether a ratio of this row and the quotient of its two medians differ by more than 15 %: then other programs took time in some rounds."""
+    ours = row["peers"].get("noren", {}).get("ms")
+    return any(not 1 / 1.15 < f["ratio"] * ours / f["ms"] < 1.15 for f in row["peers"].values() if "ratio" in f)
 
 
 def add_gpu(machine, docs):
@@ -59,10 +65,32 @@ def write(docs):
     on_gpu = docs / "performance-gpu.json"
     gpus = json.loads(on_gpu.read_text())["machines"] if on_gpu.exists() else []
     (docs / "pictures").mkdir(parents=True, exist_ok=True)
+    readme = docs.parent / "README.md"
+    readme.write_text(re.sub("(?s)(<!-- speed -->\n).*(<!-- end -->)", rf"\1{chr(10).join(summary(documents))}\n\2", readme.read_text()))
     for document in documents:
+        rows = document["rows"]
+        document["rows"] = [row for row in rows if not disturbed(row)]
+        document["left_out"] = len(rows) - len(document["rows"])
         (docs / picture_path(document)).write_text(picture(document))
     lines = [*page(documents), *(line for machine in gpus for line in gpu_part(machine))]
     (docs / "performance.md").write_text("\n".join(lines) + "\n")
+
+
+def summary(documents):
+    """Gives the table of README.md: a row for each kind of processor, with all of its instructions."""
+    shown = {("fwd", "f32", "causal", 64, 4096): "forward, f32, causal", ("fwd", "f32", "docs8", 64, 4096): "forward, f32, 8 documents, causal",
+             ("fwd", "bf16", "causal", 64, 4096): "forward, bf16, causal", ("fwdbwd", "bf16", "causal", 64, 4096): "forward and backward, bf16, causal",
+             ("decode", "f32", "full", 128, 32768): "decode step, f32, 32768 keys"}  # fmt: skip
+    yield from ["| processor | " + " | ".join(shown.values()) + " |", "|---" * (len(shown) + 1) + "|"]
+    for document in (d for d in documents if not d["kept_to"]):
+        rows = {tuple(row[k] for k in ("op", "dtype", "mask", "dim", "m")): row for row in document["rows"] if not disturbed(row)}
+        m, cells = document["machine"], []
+        for key in shown:
+            figures = rows[key]["peers"].items() if key in rows else []
+            unit = "GB/s" if key[0] == "decode" else "GFLOP/s"
+            cells.append(", ".join(f"{NAMES[peer]} {f['ratio']:.2f}x" if "ratio" in f else f"**{short(rate(f))} {unit}**"
+                                   for peer, f in figures if peer in ("noren", "sdpa", "sdpa_bool", "flex") and "ms" in f))
+        yield "| " + " | ".join([f"{kind(document)}, {document['threads']} threads, {m['date']} at {m['commit']}", *cells]) + " |"
 
 
 def kind(document):
@@ -96,7 +124,8 @@ def page(documents):
         "",
         "GFLOP/s count operations of allowed pairs only, even if a peer computes other pairs too: `4 * head_dim` forward and decoding, "
         "`14 * head_dim` forward and backward. In brackets: the peer's time divided by noren's, measured alternately in the same run; "
-        "above 1, noren is faster. Machines are noisy: ratios are more reliable than single values.",
+        "above 1, noren is faster. Machines are noisy: ratios are more reliable than single values, and rows are left out in which a ratio and "
+        "the quotient of its two values differ by more than 15 %.",
         "",
         "The limits are medians of `noren bench`; memory bandwidth is for a size that fits each cache level. The share of the limit is "
         "the shortest possible time divided by the measured time. The shortest possible time is the longer of computing (products at the "
@@ -121,6 +150,7 @@ def part(document):
         "",
         f"{m['cores']} cores, {document['threads']} threads, {m['system']}; commit {m['commit']}; {m['date']}. Compared with: {versions}.",
         *document.get("notes", []),
+        *([f"Left out: {document['left_out']} rows that were disturbed."] if document["left_out"] else []),
         "",
         f"![Attention by operation, type and mask]({picture_path(document)})",
     ]

@@ -245,14 +245,14 @@ def run(groups, args, document):
 
 
 def rows_of(path, document):
-    """Returns the rows that an interrupted run on the same machine, commit and versions wrote to `path`."""
+    """Returns the undisturbed rows that an earlier run on the same machine, commit and versions wrote to `path`."""
     if not path or not Path(path).exists():
         return []
     earlier = json.loads(Path(path).read_text())
     different = [key for key in ("machine", "versions", "threads", "kept_to") if earlier[key] != document[key]]
     if different:
         sys.exit(f"--resume: {path} is of another run: different {', '.join(different)}; remove the file to start again")
-    return earlier["rows"]
+    return [row for row in earlier["rows"] if not report.disturbed(row)]
 
 
 def save(document, path):
@@ -277,6 +277,10 @@ def publish(args, document):
     if args.isa:
         document["notes"] = [f"noren and PyTorch were kept to {args.isa} by variables of their environment; the processor has more."]
     save(document, args.json)
+    if rows := [row for row in document["rows"] if report.disturbed(row)]:
+        for row in rows:
+            show(row, document["peers"])
+        sys.exit("not published: ratios of these rows and the quotients of their medians differ by more than 15 %: run again with --resume")
     report.add(document, ROOT / "docs")
 
 
@@ -299,10 +303,10 @@ def main():
     p.add_argument("--budget", type=float, default=3.0, help="seconds of timed runs aimed at, for each measurement")
     p.add_argument("--timeout", type=float, default=600.0, help="seconds after which a measurement is given up")
     p.add_argument("--json", metavar="FILE", help="write everything to this file, after every row")
-    p.add_argument("--resume", action="store_true", help="keep the rows that the file of --json has from an interrupted run of the same day and commit")
+    p.add_argument("--resume", action="store_true", help="keep the undisturbed rows that the file of --json has from an earlier run of the same day and commit")
     p.add_argument("--publish", action="store_true", help="measure what docs/performance.md shows, and add this machine to it")
     p.add_argument("--isa", choices=["avx2"], help="keep noren and PyTorch to this instruction set [default: all that the processor has]")
-    p.add_argument("--page", action="store_true", help="write docs/performance.md again from docs/performance.json, without measuring")
+    p.add_argument("--page", action="store_true", help="write docs/performance.md and the table of README.md again from docs/performance.json, without measuring")
     a = p.parse_args()
     if a.page:
         return report.write(ROOT / "docs")

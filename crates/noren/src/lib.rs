@@ -100,7 +100,7 @@
 //!
 //! # Errors
 //!
-//! [`Error`] is the only error type: `?` converts the errors of parsing and binding a mask into it. Each message names
+//! [`Error`] is the error of this crate: `?` converts the errors of parsing and binding a mask into it. Each message names
 //! the given value, the expected value and how to fix the problem. Each variant can be matched:
 //!
 //! ```

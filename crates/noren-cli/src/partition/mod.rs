@@ -60,7 +60,7 @@ struct WireArgs {
     /// Size of one value of the partial results that ranks exchange, in bytes
     #[arg(long, value_name = "N", default_value_t = 4)]
     partial_bytes: usize,
-    /// Speed of a rank in the forward pass without a mask, in GFLOP/s [default: 375, as measured on two cores of the README's machine in f32]
+    /// Speed of a rank in the forward pass without a mask, in GFLOP/s [default: 375, two cores of an AMD EPYC of family 26 in f32]
     #[arg(long, value_name = "GFLOP/S")]
     gflops: Option<f64>,
     /// Bandwidth into a rank from ranks on the same node, in GB/s
