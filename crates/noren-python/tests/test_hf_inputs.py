@@ -195,6 +195,21 @@ def test_hybrid_models_refuse_rows_with_several_sequences() -> None:
         model(**tokens, attention_mask=torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]))
 
 
+def test_positions_with_three_dimensions() -> None:
+    """Tests the positions of models with images: time, height and width. All tokens of an image have one time."""
+    text = {**SMALL, "model_type": "qwen2_vl_text", "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
+    config = AutoConfig.for_model("qwen2_vl", text_config=text, vision_config={"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2})
+    model = transformers.Qwen2VLForConditionalGeneration._from_config(config, attn_implementation="noren").eval()
+    packed = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]).expand(3, 1, 8)
+    with pytest.warns(UserWarning, match="the sequences read each other"):
+        model(IDS, position_ids=packed, use_cache=False)
+    image = torch.tensor([0, 1, 1, 1, 1, 2, 3, 4]).expand(3, 1, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(IDS, position_ids=packed, use_cache=False, noren_mask={"language_model": "documents"}, noren_facts={"documents": [4, 4]})
+        model(IDS, position_ids=image, use_cache=False)
+
+
 def test_models_that_drop_positions_refuse_packed_rows() -> None:
     sizes = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 32, "encoder_layers": 1, "encoder_attention_heads": 4, "encoder_ffn_dim": 32}
     model = made("bart", **sizes)

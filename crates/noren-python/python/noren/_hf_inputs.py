@@ -56,10 +56,14 @@ def check_attention_mask(mask: Any) -> None:
 
 def restarts(position_ids: Any, real: Any) -> Tensor | None:
     """Returns booleans `[batch, length - 1]`: element `j` is true if token `j + 1` begins another sequence, because its position is not above that of
-    token `j`. `real` `[batch, length]` is true for tokens that are not padding. Returns None if no element is true."""
-    if not isinstance(position_ids, Tensor) or position_ids.dim() != 2 or position_ids.shape[1] < 2:
+    token `j`. `position_ids` are `[batch, length]`, or `[3 or 4, batch, length]` in models with images. `real` `[batch, length]` is true for tokens that are not padding. Returns None if no element is true."""
+    if not isinstance(position_ids, Tensor) or position_ids.dim() not in (2, 3) or position_ids.shape[-1] < 2:
         return None
-    found = position_ids[:, 1:] <= position_ids[:, :-1]
+    if position_ids.dim() == 3:  # time, height and width: all tokens of an image have one time
+        position_ids = position_ids[0]
+        found = position_ids[:, 1:] < position_ids[:, :-1]
+    else:
+        found = position_ids[:, 1:] <= position_ids[:, :-1]
     if isinstance(real, Tensor) and real.dim() == 2 and real.shape[1] >= position_ids.shape[1]:
         real = real[:, -position_ids.shape[1] :].bool()
         found = found & real[:, 1:] & real[:, :-1]

@@ -103,7 +103,7 @@ class Masked(BlockMask):
         self._looked = True
         first = max(0, self.query_offset)
         real = None if self.real is None else torch.from_numpy(self.real[:, first : first + self.q_len])
-        if self.positions is not None and self.positions[1].dim() == 2 and self.positions[1].shape[1] == self.q_len:
+        if self.positions is not None and self.positions[1].shape[-1] == self.q_len:
             position_ids = self.positions[1]
         begins = restarts(None if position_ids is None else position_ids.cpu(), real)
         if begins is None:

@@ -80,7 +80,7 @@ def attention_forward(
         frame = attention_mask.frame if frame is None else frame  # gradient checkpointing calls layers after the forward pass
         if attention_mask.shape[2:] != (query.shape[2], key.shape[2]):
             raise Error(
-                f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has {query.shape[2]} queries and {key.shape[2]} keys: the model cuts masks to these sizes in its own code, which noren does not support"
+                f"the mask is for {attention_mask.q_len} queries and {attention_mask.kv_len} keys, but the layer has {query.shape[2]} queries and {key.shape[2]} keys: attention_mask has another length than the tokens, or the model cuts masks in its own code, which noren does not support"
             )
         if frame is None:
             plan = attention_mask.plan(query.shape[1], key.shape[1])
