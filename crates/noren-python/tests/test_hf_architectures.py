@@ -55,8 +55,8 @@ def test_a_part_of_a_model_may_be_refused() -> None:
 
 def test_tensors_that_noren_does_not_know_are_refused() -> None:
     q = torch.randn(1, 2, 3, 8)
-    with pytest.raises(nr.Error, match="Linear passes to its attention sinks, gate, which noren does not know"):
-        hf.attention_forward(torch.nn.Linear(1, 1), q, q, q, None, sinks=q, gate=q, cache_position=torch.arange(3), flag=True)
+    with pytest.raises(nr.Error, match="Linear passes to its attention sinks, indices, which noren does not know"):
+        hf.attention_forward(torch.nn.Linear(1, 1), q, q, q, None, sinks=q, indices=q, cache_position=torch.arange(3), flag=True)
 
 
 def test_a_registration_under_a_second_name_is_checked_too() -> None:
