@@ -29,9 +29,14 @@ pub(crate) fn after_fork() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Returns the number of threads for a call: 1 in a forked process, otherwise `wanted`. `None` means all cores.
+/// Returns the number of threads for a call: 1 in a forked process, otherwise `wanted`, otherwise the environment
+/// variable `OMP_NUM_THREADS`. `None` means all cores.
 pub(crate) fn threads_allowed(wanted: Option<usize>) -> Option<usize> {
-    if FORKED.load(Ordering::Relaxed) { Some(1) } else { wanted }
+    if FORKED.load(Ordering::Relaxed) {
+        return Some(1);
+    }
+    let given = || std::env::var("OMP_NUM_THREADS").ok()?.parse().ok().filter(|threads| *threads > 0);
+    wanted.or_else(given)
 }
 
 /// Score modifiers and options of one call of `forward`, `backward` or `weights`; the arguments are those of

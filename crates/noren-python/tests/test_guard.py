@@ -218,6 +218,110 @@ def test_packed_documents_by_positions() -> None:
     assert "cross_document" in leaking.report.classes
 
 
+EVIDENCE = ["position_ids", "positions and mask", "seq_idx", "segment_ids", "cu_seq_lens_q"]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager", "noren"])
+@pytest.mark.parametrize("evidence", EVIDENCE)
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_documents_that_read_each_other_are_never_correct(family: str, evidence: str, attention: str) -> None:
+    """The guard finds a leak exactly if the outputs of later documents depend on the first one."""
+    import noren.hf
+
+    noren.hf.register()
+    model = make(family)
+    model.set_attn_implementation(attention)
+    generator = torch.Generator().manual_seed(len(evidence))
+    for use_cache in (None, False, True):
+        lengths = torch.randint(2, 6, (3,), generator=generator).tolist()
+        total = sum(lengths)
+        ids = torch.randint(3, 99, (1 if evidence == "cu_seq_lens_q" else 2, total), generator=generator)
+        numbers = torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))
+        given: dict[str, Any] = {} if use_cache is None else {"use_cache": use_cache}
+        given["position_ids"] = torch.cat([torch.arange(n) for n in lengths]).expand(len(ids), total)
+        if evidence == "positions and mask":
+            given["attention_mask"] = torch.ones_like(ids)
+        elif evidence == "cu_seq_lens_q":
+            given |= {"cu_seq_lens_q": torch.tensor([0, *lengths]).cumsum(0).int(), "position_ids": torch.arange(total)[None]}
+        elif evidence != "position_ids":
+            if attention == "noren":
+                continue  # such an argument is refused by name
+            given |= {evidence: numbers.expand(len(ids), total) + (evidence == "segment_ids"), "position_ids": torch.arange(total)[None]}
+        other = ids.clone()
+        other[:, : lengths[0]] = 98 - other[:, : lengths[0]].clamp(max=90)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            rows = [model.eval()(input_ids=x, **given).logits[:, lengths[0] :] for x in (ids, other)]
+            leaks = not torch.allclose(*rows)
+            model.train()
+            if leaks:
+                assert "cross_document" in fault(model, batch={"input_ids": ids, **given}).report.classes
+                continue
+            with nr.guard(model) as watch:
+                model(input_ids=ids, **given)
+        assert watch.established and not watch.findings
+
+
+def test_gaps_of_positions_are_no_documents() -> None:
+    positions = torch.tensor([[0, 1, 2, 5, 6, 9, 10, 11]])
+    model = make("llama")
+    for use_cache in (True, False):
+        with warnings.catch_warnings(), nr.guard(model) as watch:
+            warnings.simplefilter("error")
+            model(input_ids=IDS[:1, :8], position_ids=positions, use_cache=use_cache)
+        assert watch.established and not watch.findings
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "bert", "t5"])
+def test_models_that_compute_with_noren(family: str) -> None:
+    import noren.hf
+
+    noren.hf.register()
+    counts = []
+    for attention in ("sdpa", "noren"):
+        model = make(family)
+        model.set_attn_implementation(attention)
+        found = []
+        for ids in (IDS, RIGHT, LEFT):
+            more: dict[str, Any] = {"decoder_input_ids": IDS[:, :7]} if family == "t5" else {"position_ids": counted(ids)}
+            with warnings.catch_warnings(), nr.guard(model, pad_token_id=0) as watch:
+                warnings.simplefilter("error")
+                model(**batch(ids, **more))
+            assert watch.established and not watch.findings
+            found.append(len(watch.established))
+        counts.append(found)
+    assert counts[0] == counts[1] or family == "t5"
+    if family == "llama":
+        for layer in model.model.layers:
+            layer.register_forward_pre_hook(lambda _, args, k: (args, k | {"attention_mask": None}), with_kwargs=True)
+        assert fault(model, "causal", batch=batch(LEFT)).report.classes
+
+
+def test_masks_that_are_given_to_noren() -> None:
+    import noren.hf
+
+    import noren.torch as nt
+
+    noren.hf.register()
+    model = make("llama")
+    model.set_attn_implementation("noren")
+    with noren.hf.set_mask(model, "window(left=3)"), nr.guard(model) as watch:
+        model(input_ids=IDS)
+    assert watch.established and not watch.findings
+    packed = torch.cat([torch.arange(8), torch.arange(12)]).expand(3, 20)
+    facts = {"documents": [[8, 12]] * 3}
+    with warnings.catch_warnings(), nr.guard(model) as watch:
+        warnings.simplefilter("ignore")
+        model(input_ids=IDS, position_ids=packed, attention_mask=torch.ones_like(IDS), noren_mask="documents", noren_facts=facts)
+    assert watch.established and not watch.findings
+    module, x = nt.convert(Named()), torch.randn(2, 6, 8)
+    with pytest.raises(nr.MaskFault, match="window_missing"), nr.guard(module, "causal"):
+        module(x, "causal & window(left=2)")
+    with nr.guard(module, "sliding(3)") as watch:
+        module(x, "causal & window(left=2)")
+    assert [seen.wrong for seen in watch.established] == [0]
+
+
 class Named(torch.nn.Module):
     """One attention under the name that PyTorch gives cross-attention."""
 

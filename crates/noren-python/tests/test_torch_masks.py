@@ -239,7 +239,7 @@ def test_compile_takes_modules() -> None:
 INTEGERS = torch.ones(8, 8, dtype=torch.int64)
 OTHERS = {
     "fp8": X.to(torch.float8_e4m3fn), "sparse": X.to_sparse(), "meta": X.to("meta"), "complex": X.to(torch.complex64),
-    "int": X.int(), "double": X.double(),
+    "int": X.int(),
 }  # fmt: skip
 
 

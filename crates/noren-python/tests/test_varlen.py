@@ -377,7 +377,7 @@ CU = torch.tensor([0, 2, 6], dtype=torch.int32)
     ("change", "message"),
     [
         ({"query": torch.zeros(1, 6, 2, 8)}, r"query has shape \(1, 6, 2, 8\): give the dimensions \[tokens, heads, head_dim\]"),
-        ({"query": X.double()}, "query holds torch.float64"),
+        ({"query": X.double()}, "hold torch.float64"),
         ({"query": X.half()}, "query, key and value hold torch.float16, torch.float32"),
         ({"query": np.zeros((6, 2, 8))}, "query is a ndarray: give a tensor"),
         ({"query": torch.zeros(6, 4, 8)}, "give enable_gqa=True"),

@@ -200,7 +200,12 @@ def __getattr__(name: str) -> _Any:
     if name in _WHERE:
         from importlib import import_module
 
-        return getattr(import_module(f"noren.{_WHERE[name]}"), name)
+        try:
+            return getattr(import_module(f"noren.{_WHERE[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f"noren.{name} needs PyTorch: pip install 'noren-attention[torch]'") from None
     if name in _MODULES:
         from importlib import import_module
 

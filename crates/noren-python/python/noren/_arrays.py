@@ -50,6 +50,10 @@ class NumPy:
             raise TypeError("the array holds numbers in another byte order than this machine: give array.astype(array.dtype.newbyteorder('='))")
         return array
 
+    def threads(self) -> int | None:
+        """Returns the number of threads that the library uses; None if it is unknown."""
+        return None
+
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:
         """Returns a new array for results, with the type of the array `like`."""
         import numpy as np
@@ -97,11 +101,19 @@ class Torch:
     def lend(self, array: Array) -> Any:
         import torch
 
+        from ._tensors import check_eager
+
+        check_eager(array)
         if array.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 "the tensor requires a gradient, but nr.attention records no gradients: use noren.torch.attention, tensor.detach() or torch.no_grad()"
             )
         return array.detach()
+
+    def threads(self) -> int | None:
+        import torch
+
+        return torch.get_num_threads()
 
     def empty(self, shape: tuple[int, ...], like: Array) -> Array:
         import torch

@@ -99,13 +99,25 @@ def attention(
         library(array).lend(array)  # refuses tensors whose gradients would be lost
     plan, spec, added = plan_with_arrays(mask, q, k, facts, query_offset, given, by_distance)
     if added:
-        bias = [*added, *(bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias])]
+        bias = [*added, *_listed(bias)]
     out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
     modifiers = modifiers_of(
         lib, scale=scale, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks,
         dropout=dropout, seed=seed, spec=spec, arrays=arrays, threads=threads, isa=isa,
     )  # fmt: skip
     lent = lib.lend(q), lib.lend(k), lib.lend(v)
+    if not isinstance(lib, Others) and str(q.dtype).endswith("float64"):
+        from ._double import attention as doubles
+
+        if spec is not None:
+            raise Error(f"`{spec}` has score modifiers, which are not computed in float64: give the mask alone and the modifiers by arguments")
+        slopes, biases = None if alibi is None else numbers("alibi", alibi), _listed(bias)
+        found = doubles(
+            *lent, plan, modifiers, scale=number("scale", scale), softcap=number("softcap", softcap), bias=biases, relative=relative,
+            alibi=slopes, soft=soft, sinks=sinks, dropout=dropout, seed=seed,
+        )  # fmt: skip
+        results = [found[0], *found[1:2] * bool(return_lse), *found[2:] * bool(return_weights)]
+        return results[0] if len(results) == 1 else tuple(results)
     lse = lib.zeros(q.shape[:-1]) if return_lse else None
     _noren.forward(*lent, plan, modifiers, lib.lend(out), lse)
     results = [lib.finish(out, q)]
@@ -223,8 +235,8 @@ def _planned(mask: Mask, shape: Shape) -> Plan:
 
 
 @lru_cache(maxsize=256)
-def _simple(scale: float | None, softcap: float | None) -> Modifiers:
-    return Modifiers(scale=scale, softcap=softcap)
+def _simple(scale: float | None, softcap: float | None, threads: int | None) -> Modifiers:
+    return Modifiers(scale=scale, softcap=softcap, threads=threads)
 
 
 def modifiers_of(
@@ -241,18 +253,17 @@ def modifiers_of(
 ) -> Modifiers:
     """Returns the score modifiers of an attention call. Their arrays are converted to `float32`."""
     scale, softcap = number("scale", scale), number("softcap", softcap)
+    if rest.get("threads") is None:
+        rest["threads"] = lib.threads()
     plain = {"dropout": 0.0, "seed": 0}
     rest = {name: value for name, value in rest.items() if value is not None and not (type(value) in (int, float) and plain.get(name) == value)}
     given = (bias, relative, soft, sinks, arrays)
-    if not rest and all(array is None for array in given):
-        return _simple(scale, softcap)
+    if not rest.keys() - {"threads"} and all(array is None for array in given) and isinstance(rest.get("threads"), int | None):
+        return _simple(scale, softcap, rest.get("threads"))
     check_names("arrays", arrays)
     if "alibi" in rest:
         rest["alibi"] = numbers("alibi", rest["alibi"])
-    if bias is None:
-        biases: list[Array] = []
-    else:
-        biases = list(bias) if isinstance(bias, (list, tuple)) else [bias]
+    biases = _listed(bias)
     def lend(name: str, array: Array | None) -> Array | None:
         return None if array is None else lib.floats(name, array)
 
@@ -266,6 +277,10 @@ def modifiers_of(
         arrays={name: _named(spec_score(rest.get("spec"), name), lend(name, array)) for name, array in (arrays or {}).items()},
         **rest,
     )
+
+
+def _listed(bias: Array | Sequence[Array] | None) -> list[Array]:
+    return list(bias) if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]
 
 
 def spec_score(spec: Spec | None, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,6 +11,9 @@ from ._noren import Plan
 
 simulated = False
 """True if calls with CPU tensors use the GPU kernels. Triton's interpreter then runs these kernels (see `noren.gpu.simulate`)."""
+
+watchers: list[Callable[[Call, Tensor, Tensor], None]] = []
+"""Functions that get each uncompiled call before it is computed, with its queries and keys; `noren.guard` adds one."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from .torch._masks import ignored
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
 IDS = ("input_ids", "src", "tokens", "ids", "x")
+POSITIONS = ("position_ids", "positions", "pos_ids")
+SEGMENTS = ("segment_ids", "document_ids", "doc_ids", "sequence_ids", "seq_idx")
+STARTS = ("cu_seqlens", "cu_seq_lens", "cu_seqlens_q", "cu_seq_lens_q", "cu_seqlens_k", "cu_seq_lens_k")
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Batch:
     spare: int = 0
     """1 if the padding id also has another meaning, such as end of text, else 0. With 1, the one token with the padding id that
     is next to the text counts as text."""
+    past: int = 0
+    """Number of tokens in the cache before the forward pass."""
     _real: dict[bool, Tensor | None] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -40,18 +45,13 @@ class Batch:
         for value in arguments.values():
             if isinstance(value, Mapping) and any(isinstance(v, Tensor) for v in value.values()):
                 given = {**{k: v for k, v in value.items() if isinstance(k, str)}, **given}
-        return Batch(given, pad, spare)
+        cache = given_cache(given)
+        return Batch(given, pad, spare, 0 if cache is None else int(cache.get_seq_length()))
 
     def tensor(self, *names: str) -> Tensor | None:
         """Returns the first argument that has one of these names and is a tensor; None if there is no such argument."""
         found = (self.given.get(name) for name in names)
         return next((value.detach() for value in found if isinstance(value, Tensor)), None)
-
-    @property
-    def past(self) -> int:
-        """Number of tokens in the cache."""
-        cache = given_cache(self.given)
-        return 0 if cache is None else int(cache.get_seq_length())
 
     def ids(self, decoder: bool = False) -> Tensor | None:
         """Returns the token ids `[batch, length]`: those of the decoder if `decoder` is true, else the model's `input_ids`. None
@@ -95,25 +95,33 @@ class Batch:
             return False
         return bool((ends(ids, self.pad, 0) & real).sum(1).gt(self.spare).any())
 
-    def segments(self) -> Tensor | None:
-        """Returns the document number of each token `[batch, length]`; None if the batch has no document numbers."""
-        found = self.tensor("segment_ids", "document_ids", "seq_idx")
-        return found.cpu() if found is not None and found.dim() == 2 else None
+    def documents(self, length: int) -> tuple[list[Tensor], bool]:
+        """Returns (document numbers of each token, from 1, as `[batch, length]`, one entry for each possible reading; whether the
+        documents of a row must not read each other). The list is empty if each row is one document.
 
-    def restarts(self) -> Tensor | None:
-        """Returns document numbers `[batch, length]` computed from the position ids; None if each row is one document.
-
-        A document begins at a token whose position is not the previous token's position plus 1, if both tokens are non-padding.
+        Document numbers and offsets (`SEGMENTS`, `STARTS`) have one reading. With position ids, a document begins where a
+        position is not the position before it plus 1, or only where it is not larger. Documents must be separate if positions
+        fall inside a row; after a gap they may be.
         """
-        positions = self.tensor("position_ids")
-        if positions is None or positions.dim() != 2 or positions.shape[1] < 2 or self.past:
-            return None
-        begins = torch.zeros_like(positions, dtype=torch.bool)
-        begins[:, 1:] = positions[:, 1:] != positions[:, :-1] + 1
+        if self.past:
+            return [], False
+        found, starts = self.tensor(*SEGMENTS), self.tensor(*STARTS)
+        if found is not None and found.dim() == 2 and found.shape[1] == length:
+            return [(found - found.min() + 1).cpu()], True
+        if starts is not None and starts.dim() == 1 and len(starts) > 2:
+            ends = starts[1:].cpu().contiguous()
+            return [torch.searchsorted(ends, torch.arange(length, dtype=ends.dtype), right=True)[None] + 1], True
+        positions = self.tensor(*POSITIONS)
+        if positions is None or positions.dim() != 2 or positions.shape[1] != length or positions.is_floating_point():
+            return [], False
+        steps = positions.diff(dim=1).cpu()
         real = self.real()
-        if real is not None and real.shape == (max(len(real), len(positions)), positions.shape[1]):
-            begins = begins & real & torch.cat([real[:, :1], real[:, :-1]], 1)
-        return begins.long().cumsum(1).cpu() if begins.any() else None
+        inside = torch.ones_like(steps, dtype=torch.bool)
+        if real is not None and real.shape == (max(len(real), len(positions)), length):
+            inside = real[:, 1:] & real[:, :-1]
+        readings = [begins & inside for begins in (steps != 1, steps <= 0)]
+        numbers = [torch.nn.functional.pad(begins.long().cumsum(1), (1, 0)) + 1 for begins in readings if begins.any()]
+        return numbers, bool(((steps < 0) & inside).any())
 
 
 def ends(ids: Tensor, pad: int, spare: int) -> Tensor:
@@ -140,12 +148,12 @@ class Expected:
     rows: Tensor
     """`[batch, q_len]`: true for non-padding queries. If all queries are compared, the first dimension may be 1."""
 
-    def wrong(self, keep: Tensor) -> int:
+    def wrong(self, keep: Tensor, narrowed: bool = False) -> int:
         """Returns the number of cells in which the mask `keep` differs from the allowed cells, in rows of non-padding queries.
-        If `cells` has several entries, returns the smallest of their numbers.
+        If `cells` has several entries, returns the smallest of their numbers. If `narrowed` is true, hidden cells do not count.
         """
         rows = self.rows[:, None, :, None]
-        return min(int(((keep != cells) & rows).sum()) for cells in self.cells)
+        return min(int(((keep & ~cells if narrowed else keep != cells) & rows).sum()) for cells in self.cells)
 
     def bound(self) -> BoundMask:
         """Returns the first entry of `cells` as a bound mask (a mask with a shape and facts)."""
@@ -176,11 +184,10 @@ def expected(meant: Mask, batch: Batch, q_len: int, kv_len: int, past: int, head
         cells = torch.stack([rows[shift] for shift in first.tolist()])
     cells = cells & everywhere[:, None, None, :]
     readings = [cells]
-    segments = batch.segments()
-    apart = segments if segments is not None else batch.restarts()
-    if apart is not None and not past and apart.shape[1] == kv_len and q_len == kv_len:
-        same = cells & (apart[:, None, :, None] == apart[:, None, None, :])
-        readings = [same] if packed or segments is not None else [cells, same]
+    if stream == "encoder" and q_len == kv_len:
+        apart, must = batch.documents(kv_len)
+        same = [cells & (ids[:, None, :, None] == ids[:, None, None, :]) for ids in apart]
+        readings = same if same and (must or packed) else [cells, *same]
     return Expected(readings, everywhere[:, past : past + q_len])
 
 

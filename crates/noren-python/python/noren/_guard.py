@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from . import _call
 from ._doctor import Report, check
 from ._expected import Batch, Expected, as_bound, expected, expected_cross, kept
 from ._noren import Error, Mask, causal, full
@@ -98,7 +100,7 @@ class Guard:
         self._disarm()
         if kind is None and self.step and not self.established:
             why = "the guard found no mask that it could compare with the intent, the mask that the model should have" if self.intent is not None else "the intended mask is unknown: give intent="
-            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of scaled_dot_product_attention and in modules of transformers and PyTorch; nr.audit tests any model"
+            message = f"nr.guard established nothing in {self.step} steps: {why}. The guard sees attention only in calls of scaled_dot_product_attention, in calls of noren, and in modules of transformers and PyTorch; nr.audit tests any model"
             warnings.warn(message, stacklevel=2)
 
     def _disarm(self) -> None:
@@ -117,6 +119,8 @@ class Guard:
         self._check_batch()
         self._watching = ExitStack()
         self._watching.enter_context(_Calls(self._on_call))
+        _call.watchers.append(self._on_plan)
+        self._watching.callback(_call.watchers.remove, self._on_plan)
 
     def _end(self, *_: Any) -> None:
         if self._watching is not None:
@@ -132,7 +136,8 @@ class Guard:
                 kwargs = dict(zip(parameters(module), args, strict=False)) | kwargs
             self._inside.append((name, module, kwargs))
             if isinstance(module, nn.MultiheadAttention):
-                self._on_multihead(module, kwargs)
+                if not _computes_plan(module, kwargs):
+                    self._on_multihead(module, kwargs)
             elif isinstance(mask := kwargs.get("attention_mask"), Tensor) and mask.dim() == 4:
                 hidden = _hidden(args, kwargs)
                 self._look(mask, mask.shape[-2], mask.shape[-1], mask.dtype if hidden is None else hidden.dtype, (mask,))
@@ -188,6 +193,21 @@ class Guard:
         else:
             self._look(mask, q_len, kv_len, query.dtype, (mask,))
 
+    def _on_plan(self, call: _call.Call, query: Tensor, key: Tensor) -> None:
+        """Checks the mask of a call of noren's attention: of a model with `attn_implementation="noren"`, `noren.torch.attention`,
+        or a converted module.
+
+        A mask that the user set for noren (`noren_mask=`, `set_mask`) may hide cells that the intent allows.
+        """
+        _, module, kwargs = self._inside[-1] if self._inside else ("", self.model, {})
+        multihead = isinstance(module, nn.MultiheadAttention)
+        if multihead and not _computes_plan(module, kwargs):
+            return
+        calls = sys.modules.get("noren._hf_calls")
+        given = getattr(module, "mask_hook", None) is not None or (calls is not None and calls.current_frame() is not None)
+        mask = torch.from_numpy(call.plan.bound.dense())
+        self._look(mask, query.shape[-2], key.shape[-2], query.dtype, key=("plan", call.plan), narrowed=given)
+
     def _on_multihead(self, module: nn.MultiheadAttention, given: dict[str, Any]) -> None:
         """Checks the masks of a call of `nn.MultiheadAttention`. In boolean masks of this module, true means ignored."""
         mask, keys = given.get("attn_mask"), given.get("key_padding_mask")
@@ -212,13 +232,15 @@ class Guard:
         self._look(whole if added else ~whole, q_len, kv_len, query.dtype, made_of, (mask is None, keys is None, q_len, kv_len))
 
     def _look(
-        self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = ()
-    ) -> None:
+        self, mask: Tensor, q_len: int, kv_len: int, dtype: torch.dtype, made_of: tuple[Tensor, ...] = (), key: tuple[Any, ...] = (),
+        narrowed: bool = False,
+    ) -> None:  # fmt: skip
         """Compares a mask with the intended mask, and runs the doctor on it. The same mask is examined only once in a forward
         pass, although many layers use it.
 
         Two masks are the same if they were made from equal tensors and values and are compared with equal intended masks.
-        `made_of` has the tensors from which the mask was made, and `key` the other values.
+        `made_of` has the tensors from which the mask was made, and `key` the other values. If `narrowed` is true, the mask may
+        hide cells that the intent allows.
         """
         name, module, kwargs = self._inside[-1] if self._inside else ("the model", self.model, {})
         stream, cross = self._stream(name, module, kwargs)
@@ -234,16 +256,17 @@ class Guard:
         if not cross and kv_len != past + q_len:
             return  # a ring buffer or a preallocated cache: the positions of its keys are not known
         right = self._expected(meant, stream, cross, (q_len, kv_len, past))
-        context = self._context(stream, cross, dtype, past)
+        context = self._context(stream, cross, dtype, past, kv_len)
+        said = self._said(meant, "segment_ids" in context)
         if right is None:
-            self._judge(name, mask, check(mask.detach().cpu(), **(context | self._said(meant) | self._known())), None)
+            self._judge(name, mask, check(mask.detach().cpu(), **(context | said | self._known())), None)
             return
-        wrong, keep = min(((right.wrong(keep), keep) for keep in kept(mask)), key=lambda found: found[0])
+        wrong, keep = min(((right.wrong(keep, narrowed), keep) for keep in kept(mask)), key=lambda found: found[0])
         values: dict[str, Any] = {"api": "sdpa", "compute_dtype": context["compute_dtype"]}
         if not wrong:  # the cells are correct, so the doctor checks only the values that hide cells
             self._judge(name, mask, check(_four(mask), meant=as_bound(keep), **values), 0)
             return
-        report = check(mask.detach().cpu(), **(context | self._said(meant) | self._known()))
+        report = check(mask.detach().cpu(), **(context | said | self._known()))
         if not any(finding.severity == "error" for finding in report.findings):
             report = check(_four(mask).expand(right.cells[0].shape), meant=right.bound(), **values)
         self._judge(name, mask, report, wrong)
@@ -295,13 +318,13 @@ class Guard:
         layer = int(number.group(1)) if number else 0
         return masks[layer if layer < len(masks) else 0].at_layer(layer)
 
-    def _said(self, meant: Mask | None) -> dict[str, Any]:
+    def _said(self, meant: Mask | None, separate: bool) -> dict[str, Any]:
         """Returns the argument of `noren.check` that declares the intended mask: `kind` if the doctor (`noren.check`) has a
-        name for this mask, such as `causal`; otherwise `meant`.
+        name for this mask, such as `causal`; otherwise `meant`. `separate` is true if the batch has several documents in a row.
 
         The name is preferred, because the doctor recognises the usual mistakes only for a declared `kind`.
         """
-        packed = "_packed" if self.intent is not None and self.intent.documents else ""
+        packed = "_packed" if separate or (self.intent is not None and self.intent.documents) else ""
         if meant is None:
             return {}
         if meant == causal():
@@ -313,7 +336,7 @@ class Guard:
             return {"kind": "sliding" + packed, "window": int(window.group(1))} | means
         return {"meant": meant}
 
-    def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int) -> dict[str, Any]:
+    def _context(self, stream: str, cross: bool, dtype: torch.dtype, past: int, kv_len: int) -> dict[str, Any]:
         """Returns the declarations for `noren.check` that the batch and the attention call define. `past` is the number of
         tokens in the cache.
         """
@@ -328,8 +351,9 @@ class Guard:
             context["attention_mask"] = real.long()
         if past:
             context["past_len"] = past
-        if not cross and not past and (segments := batch.segments()) is not None:
-            context["segment_ids"] = segments
+        apart, must = batch.documents(kv_len)
+        if not cross and stream == "main" and not decoder and must:
+            context["segment_ids"] = apart[0]
         return context
 
     def _check_batch(self) -> None:
@@ -352,6 +376,8 @@ class Guard:
             del given["labels"]
         if len(given) > 1:
             real = given.pop("attention_mask", None)
+            if batch.documents(given["input_ids"].shape[1])[1]:
+                real = None  # the masks of the layers show whether the documents are separate
             if real is not None:
                 context |= {"role": "key_padding", "convention": "keep"}
                 real = real.long()
@@ -378,6 +404,12 @@ class Guard:
 def _identity(tensor: Tensor) -> tuple[int, int]:
     """Returns a key for a dictionary: the identity and the version of a tensor. Tensors of inference mode have no version."""
     return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+def _computes_plan(module: nn.MultiheadAttention, given: dict[str, Any]) -> bool:
+    """Returns true if an attention module of noren has a mask that is not a tensor, which only the plan of its call shows."""
+    mask = given.get("attn_mask")
+    return getattr(module, "mask_hook", None) is not None or (mask is not None and not isinstance(mask, Tensor))
 
 
 def _other_keys(name: str, given: dict[str, Any]) -> bool:
@@ -430,8 +462,9 @@ def guard(
 ) -> Guard:
     """Returns a context manager that checks the masks of a model in its first `steps` forward passes, then removes its hooks.
 
-    `noren.check` examines every different mask that reaches `scaled_dot_product_attention`, an attention module of transformers or
-    `nn.MultiheadAttention`, together with its batch, positions and labels. A call without a mask counts as a mask of all keys, or
+    `noren.check` examines every different mask that reaches `scaled_dot_product_attention`, noren's attention, an attention module of
+    transformers or `nn.MultiheadAttention`, together with its batch, positions and labels. Documents that the batch separates, by
+    position ids that begin again, `seq_idx`, `segment_ids` or `cu_seqlens`, must not read each other. A call without a mask counts as a mask of all keys, or
     as a causal mask if `is_causal` is true.
 
     `intent` is the mask that the model should have, as in `noren.audit` [default: read from the configuration of a transformers

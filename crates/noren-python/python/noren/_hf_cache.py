@@ -30,4 +30,9 @@ def given_cache(arguments: Mapping[str, Any]) -> Any:
 
 def returned_cache(output: Any) -> Any:
     """Returns the key-value cache in the output of a forward pass; None if there is none."""
-    return next((cache for name in NAMES if (cache := getattr(output, name, None)) is not None), None)
+    return next((cache for name in NAMES if (cache := attribute(output, name)) is not None), None)
+
+
+def attribute(output: Any, name: str) -> Any:
+    """Returns an entry of a model's output, which is a mapping or an object with attributes; None if there is none."""
+    return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)

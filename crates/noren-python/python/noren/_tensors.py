@@ -11,7 +11,7 @@ from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 from ._given import number
 from ._noren import Error
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 DEVICES = ("cpu", "cuda")
@@ -36,11 +36,11 @@ def check_dense(name: str, x: Any) -> None:
 
 
 def check_floats(name: str, x: Tensor) -> None:
-    """Raises an error unless `x` is a dense tensor of float32, bfloat16 or float16. `name` is the name of the argument in the
-    message."""
+    """Raises an error unless `x` is a dense tensor of float32, bfloat16, float16 or float64. `name` is the name of the argument
+    in the message."""
     check_dense(name, x)
     if x.dtype not in FLOATS:
-        raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16 and float16, so convert the tensor first")
+        raise TypeError(f"{name} holds {x.dtype}: noren computes float32, bfloat16, float16 and float64, so convert the tensor first")
 
 
 def check_added(name: str, x: Tensor) -> None:
@@ -90,8 +90,18 @@ def check_dropout(name: str, p: float) -> float:
     return p
 
 
+def check_eager(x: Tensor) -> None:
+    """Raises an error inside of `torch.jit.trace`, which does not see what noren computes, and for tensors of `vmap` and other
+    transforms of torch.func, which have no memory."""
+    if torch._C._get_tracing_state() is not None:
+        raise Error("noren was called inside of torch.jit.trace or torch.onnx.export(dynamo=False), which would record an uninitialised tensor: use torch.export.export or torch.compile")
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        raise Error("noren was called inside of vmap, grad or another transform of torch.func: call it outside with a batch dimension, and use torch.autograd.grad for gradients")
+
+
 def lend(x: Tensor) -> Any:
     """Returns the tensor in a form that exports DLPack. A tensor with PyTorch's negative bit is copied first, because DLPack
     has no such bit."""
+    check_eager(x)
     x = x.detach()
     return to_dlpack(x.resolve_neg() if x.is_neg() else x)

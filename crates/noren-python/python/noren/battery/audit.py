@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from .._noren import Error, Mask, audit_not_tested
-from .catalogue import PADS, ROWS, Skip
+from .catalogue import PADS, Skip
 from .checks import BATTERY
 from .intent import Intent, from_config
 from .lab import Lab, Maker, Unclear, poisoned, stacks
@@ -20,7 +21,7 @@ from .layers import Column, against, columns
 from .precision import Selections, at_rest
 from .report import Check, Report
 from .rounding import Rounding, layers_within, longest_sum
-from .scan import in_every_row, turns
+from .scan import in_every_row, repeated, turns
 from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
 from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
@@ -97,12 +98,18 @@ def audit(
         found = _Run(lab).all(wanted)
     seconds = time.perf_counter() - began
     mode = "training mode without dropout" if training else "evaluation mode"
-    rounding, left_out = lab.rounding, not_tested(lab, wanted, training, compiled(model))
+    rounding, left_out = lab.rounding, (*not_tested(lab, wanted, training, compiled(model)), *_open(found))
     return Report(subject.name, rounding.name, str(lab.intent), lab.length, found, seconds, mode, str(rounding), left_out)
 
 
 SHORTEST = 8
 """The number of tokens of the shortest sequence on which every check can run."""
+
+
+def _open(checks: list[Check]) -> list[str]:
+    """Returns the checks that apply, but for which the audit did not find what it must change in the model."""
+    missing = [c for c in checks if c.name == "weak_fill" and c.sentence.startswith(("no keys", "keys can"))]
+    return [f"hidden keys whose scores are very large (weak_fill), because {c.sentence}" for c in missing]
 
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
@@ -111,7 +118,7 @@ def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bo
     return tuple(
         audit_not_tested(
             longest=lab.length + PADS,
-            rows=ROWS,
+            rows=next(rows for rows in count(1) if rows + 1 not in lab.subject.sizes),
             training=None if lab.subject.module is None else training,
             heads=lab.intent.heads,
             layers=bool(lab.layers),
@@ -133,7 +140,10 @@ def _lab(
         intent = _what_positions_allow(subject, intent)
     lab = Lab(subject, intent, maker, 16 if length is None else length)
     call = lab.call()
-    first, again = subject.run(call), subject.run(call)
+    try:
+        first, again = subject.run(call), subject.run(call)
+    except Exception as error:
+        raise _cannot_be_called(subject, error) from error
     with Selections() as selections:  # a separate pass, because PyTorch uses no fast path in this mode
         subject.run(call)
     for stream in first:
@@ -151,6 +161,23 @@ def _lab(
     narrowest = max(types, key=lambda dtype: torch.finfo(dtype).eps)
     lab.rounding = Rounding(narrowest, depth or layers_within(subject.module), wide, selections.met)
     return lab
+
+
+BATCH_FIRST = (
+    "[length, batch, width] is the input of PyTorch's attention modules with batch_first=False, their default: build them with batch_first=True, "
+    "or transpose their inputs and outputs"
+)
+
+
+def _sequence_first(module: nn.Module | None) -> bool:
+    """Returns true if a module contains an attention module of PyTorch whose inputs are `[length, batch, width]`."""
+    found = module.modules() if module is not None else ()
+    return any(isinstance(child, nn.MultiheadAttention) and not child.batch_first for child in found)
+
+
+def _cannot_be_called(subject: Subject, error: Exception) -> Error:
+    hint = f". The audit gives [batch, length] or [batch, length, width]; {BATCH_FIRST}" if _sequence_first(subject.module) else ""
+    return error if isinstance(error, Error) else Error(f"{subject.name} cannot be called: {_short(error)}{hint}")
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
@@ -261,7 +288,24 @@ class _Run:
         for name in wanted:
             outcomes = self.layers if name == "layers" else [self._verdict(s) for s in seen.get(name, [])]
             checks.append(Check.of(name, BATTERY[name], outcomes, skipped.get(name), times[name]))
+        failed = [check for check in checks if check.verdict is Verdict.FAIL]
+        if any(check.name == "batch" for check in failed) and self._exchanged():
+            hint = f"; {BATCH_FIRST}" if _sequence_first(self.subject.module) else ""
+            for check in failed:
+                check.likely = f"the batch and sequence axes are exchanged: tokens of one sequence do not influence each other, but tokens of other batch rows do{hint}"
         return checks
+
+    def _exchanged(self) -> bool:
+        """Returns true if a changed token changes the outputs at its position in other batch rows, but none at other positions."""
+        source = self.lab.call().source
+        base = Call(self.lab.sequence(3), None if source is None else repeated(source, 3))
+        tokens = base.main.tokens.clone()
+        tokens[1] = self.lab.maker.changed(tokens[1:2], (2,))[0]
+        before, after = (self._fresh(call, False).get("main") for call in (base, base.with_tokens(tokens)))
+        if before is None or after is None:
+            return False
+        moved = (before != after).any(2)
+        return bool(moved[[0, 2], 2].any() and not moved[:, [i for i in range(moved.shape[1]) if i != 2]].any())
 
     def _each(self, seen: dict[str, list[_Seen]], times: dict[str, float], double: bool) -> None:
         self._passes.clear()

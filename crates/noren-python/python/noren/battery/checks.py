@@ -171,10 +171,10 @@ def redaction(lab: Lab) -> Trials:
 
 
 def weak_fill(lab: Lab) -> Trials:
-    """Makes hidden keys very large, so that their scores are in the millions. Outputs from which these keys are
-    hidden must not change.
+    """Makes hidden keys very large, so that their scores are in the millions, and then all keys, so that the scores of the keys
+    that a query reads are that far below 0. Outputs from which keys are hidden must not change.
 
-    A mask value near 0, such as -1e4, does not hide such keys.
+    A mask value near 0, such as -1e4, does not hide keys from such queries, whether it is added to scores or replaces them.
     """
     if lab.subject.module is None:
         raise Skip("keys can be changed only inside a module: give module=")
@@ -186,6 +186,11 @@ def weak_fill(lab: Lab) -> Trials:
         at = tuple(range(cut, lab.length))
         other = replace(call, poison={"main": at})
         yield Trial(f"the audit made all keys from key {cut} on very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
+        for large, sign in ((1e6, "very large"), (-1e6, "very large, with the other sign")):
+            base = replace(call, poison={"main": tuple(range(lab.length))}, large=large)
+            other = base.with_tokens(lab.maker.changed(call.main.tokens, at))
+            what = f"the audit made all keys {sign}, and changed the tokens from token {cut} on"
+            yield Trial(what, base, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
     padding = lab.maker.padding(0, 1, PADS)
     if side is not None and (side == "left" or lab.ahead()):
         base = replace(call, main=padded(call.main, side, padding))

@@ -21,7 +21,8 @@ from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "query_key"}
-"""Usual names of the modules that compute the keys of attention."""
+KEYS |= {"qkv", "c_attn", "qkv_proj", "query_key_value", "wqkv", "to_qkv", "in_proj", "attn_qkv", "kv_proj", "to_kv"}
+"""Usual names of the modules that compute the keys of attention, alone or together with queries and values."""
 
 
 class Unclear(Exception):
@@ -261,17 +262,20 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is 1e6. `axis` is the
-        index of the axis of positions. Adds `name` to the yielded names.
+        """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is `call.large`. `axis` is
+        the index of the axis of positions. Adds `name` to the yielded names.
 
         A second call with the same keys changes nothing.
         """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys
         met.append(name)
-        where: list[Any] = [slice(None)] * axis + [list(at[lengths[keys.shape[axis]]])]
+        places = list(at[lengths[keys.shape[axis]]])
+        some = places[: len(places) // 2] if len(places) == keys.shape[axis] else places
+        largest = keys.index_select(axis, torch.tensor(some, device=keys.device)).abs().max().clamp(min=1e-6)
+        where: list[Any] = [slice(None)] * axis + [places]
         keys = keys.clone()
-        keys[tuple(where)] *= 1e6 / keys[tuple(where)].abs().max().clamp(min=1e-6)
+        keys[tuple(where)] *= call.large / largest
         return keys
 
     def projection(name: str) -> Callable[..., Tensor]:
@@ -289,7 +293,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     for name, child in module.named_modules():
         if isinstance(child, nn.MultiheadAttention) and child.batch_first:
             handles.append(child.register_forward_pre_hook(attention(name), with_kwargs=True))
-        elif name.rpartition(".")[2] in KEYS and not list(child.children()):
+        elif name.rpartition(".")[2].lower() in KEYS and not list(child.children()):
             handles.append(child.register_forward_hook(projection(name)))
     try:
         with _Keys(lambda keys: enlarge(keys, "scaled_dot_product_attention", 2)):

@@ -32,6 +32,11 @@ def batch(lab: Lab) -> Trials:
     for row, call in enumerate(alone):
         cells = _cells(call, row, 0, True)
         yield Trial(f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch of sequences of equal length", call, together, cells, BROKEN)
+    for rows in (2, 3, 5, 6, 7):
+        more = [*alone[:rows], *(lab.call() for _ in range(rows - ROWS))]
+        several = Call(_stacked([call.main for call in more]), _sources([call.source for call in more]))
+        what = f"the audit compares a sequence alone with the same sequence in a batch of {rows} sequences of equal length"
+        yield Trial(what, more[-1], several, _cells(more[-1], rows - 1, 0, True), BROKEN)
     for row in range(ROWS):
         others = replace(together, main=_others(lab, together.main, row))
         if together.source is not None:

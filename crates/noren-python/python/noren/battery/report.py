@@ -114,7 +114,8 @@ class Report:
         """Returns one line: the verdict of the audit, and how many checks passed, failed, are inconclusive or are not
         applicable."""
         counts = [(len(self.with_verdict(verdict)), str(verdict)) for verdict in _ORDER]
-        return f"{self.verdict}: " + ", ".join(f"{count} {said}" for count, said in counts if count)
+        missing = " without weak_fill" if self.ok and any("(weak_fill)" in said for said in self.not_tested) else ""
+        return f"{self.verdict}{missing}: " + ", ".join(f"{count} {said}" for count, said in counts if count)
 
     def __str__(self) -> str:
         head = f"noren audit of {self.model} ({self.dtype}, {self.mode}): {self.intent}; length {self.length}, {self.seconds:.1f} s"

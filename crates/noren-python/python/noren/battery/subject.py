@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .._hf_cache import cache_parameter, returned_cache
+from .._hf_cache import attribute, cache_parameter, returned_cache
 from .._noren import Error
 from .precision import device_of, dtype_of, in_double
 from .wrappers import TOKENS, inside, parameters, passes_on
@@ -64,6 +64,9 @@ class Call:
     """True to give the model an attention mask in which no token is padding, although `main` contains padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For each stream, the positions whose keys are made very large, to test whether the mask hides them."""
+    large: float = 1e6
+    """The largest absolute value of these keys; a negative number also changes their signs. If the keys of all positions are made
+    large, those of the first half have this value."""
 
     def streams(self) -> dict[str, Stream]:
         return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
@@ -151,6 +154,8 @@ class Subject:
     backends: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     core: nn.Module | None = None
     """The module inside wrappers, from which the names of the parameters and the configuration are taken."""
+    sizes: set[int] = field(default_factory=set)
+    """The numbers of batch rows of all passes."""
 
     @property
     def name(self) -> str:
@@ -172,6 +177,7 @@ class Subject:
         """Runs a call and returns its outputs. For outputs in float64, set `double` and call `run` within `with
         subject.exactly():`."""
         call = place(call, self.module)
+        self.sizes.add(call.main.batch)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
                 function = self.exact
@@ -317,7 +323,7 @@ class Subject:
                 found.setdefault("pooled", value[:, None, :])
             elif value.shape[1] == length:
                 found.setdefault("main", value.reshape(batch, length, -1))
-        encoded = getattr(out, "encoder_last_hidden_state", None)
+        encoded = attribute(out, "encoder_last_hidden_state")
         if encoded is not None:
             found["source"] = encoded
         if not found:

@@ -6,6 +6,11 @@
 >>> out.sum().backward()
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError:
+    raise ImportError("noren.torch needs PyTorch: pip install 'noren-attention[torch]'") from None
+
 from ._dynamic import Handle as Handle, MaskFunction as MaskFunction, Replace as Replace, mask_inputs as mask_inputs
 from ._flash import (
     flash_attn_func as flash_attn_func,

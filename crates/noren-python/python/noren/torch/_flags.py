@@ -15,7 +15,7 @@ def check_values(name: str, x: Any) -> None:
     """Raises an error unless `x` is a dense tensor of float64, float32, bfloat16 or float16. `name` is the name of the argument
     in the message."""
     check_data(name, x)
-    if x.dtype != torch.float64 and x.dtype not in FLOATS:
+    if x.dtype not in FLOATS:
         raise TypeError(f"{name} holds {x.dtype}: give float32, float64, bfloat16 or float16")
 
 

@@ -1,25 +1,28 @@
 """Attention as an operation of PyTorch with gradients, also under `torch.compile`.
 
 An eager call goes directly to the kernels, through `torch.autograd.Function` if gradients are needed. Under `torch.compile`, the call is
-the operator `noren::attention`, which PyTorch does not trace. The mask is passed to the operator as a number.
+the operator `noren::attention`, which PyTorch does not trace. The mask is passed to the operator as text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from .. import _call, _noren
+from .. import _call, _double, _noren
 from .._attention import Masking, _sizes, _table, parsed, plan_of, plan_with_arrays
 from .._masking import four, given_arrays
 from .._call import Call, Extras
 from .._given import listed, numbers, short
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
-from .._tensors import DEVICES, check_added, check_dropout, check_floats, lend
+from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
 from ._masks import Given, ignored, Lowest, planned, sizes_of
@@ -34,7 +37,10 @@ NO_SECOND = (
     "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) for gradients of gradients"
 )
 
-_PLAIN = Modifiers()
+
+@lru_cache(maxsize=64)
+def _plain(threads: int) -> Modifiers:
+    return Modifiers(threads=threads)
 
 
 def _on_gpu(q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> bool:
@@ -54,7 +60,7 @@ def _floats(tensor: Tensor | None) -> Tensor | None:
 
 def _modifiers(call: Call, extras: Extras) -> Modifiers:
     if call == Call(call.plan) and extras.seed is None and all(t is None for t in extras.differentiable()):
-        return _PLAIN
+        return _plain(torch.get_num_threads())
     sinks = _floats(extras.sinks)
     return Modifiers(
         scale=call.scale,
@@ -67,11 +73,26 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
         partial=call.partial,
         dropout=call.dropout if extras.seed is not None else 0.0,
         seed=0 if extras.seed is None else int(extras.seed),
+        threads=torch.get_num_threads(),
     )
+
+
+def _doubles(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[Tensor, Tensor]:
+    """Returns (output, log-sum-exps) in float64, computed by operations of PyTorch, so that they have gradients."""
+    if call.partial:
+        raise Error("distributed attention computes float32, bfloat16 and float16: convert the float64 tensors")
+    seed = {} if extras.seed is None else {"dropout": call.dropout, "seed": int(extras.seed)}
+    out, lse, _ = _double.attention(
+        q, k, v, call.plan, _modifiers(call, extras), scale=call.scale, softcap=call.softcap, bias=extras.bias,
+        relative=extras.relative, alibi=call.alibi, soft=extras.soft, sinks=extras.sinks, **seed,
+    )  # fmt: skip
+    return out, lse
 
 
 def forward(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool) -> tuple[Tensor, Tensor | None]:
     """Returns (output, log-sum-exps), or (output, None) if `lse` is false."""
+    if q.dtype == torch.float64:
+        return _doubles(call, q, k, v, extras)
     if _on_gpu(q, k, v, extras):
         from ..gpu import _attention as gpu
 
@@ -90,6 +111,9 @@ def gradients(
 ) -> list[Tensor | None]:
     """Returns the gradients of q, k, v and the tensors of `extras.differentiable()`, in this order; None for a gradient whose entry in
     `wanted` is false."""
+    if q.dtype == torch.float64:
+        with ThreadPoolExecutor(1) as other:  # inside of an operator, this thread records no gradients
+            return other.submit(_double_gradients, call, [q, k, v, *extras.differentiable()], extras.seed, saved[2], wanted).result()
     if _on_gpu(q, k, v, extras):
         from ..gpu import _attention as gpu
 
@@ -111,6 +135,18 @@ def gradients(
     )  # fmt: skip
     named = [None if g is None or t is None else g.to(t.dtype) for g, t in zip(rest, extras.differentiable(), strict=True)]
     return [*grads, *named]
+
+
+def _double_gradients(call: Call, given: list[Tensor | None], seed: Tensor | None, dout: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Returns `gradients` of a call in float64; `given` has the tensors in the same order."""
+    own = [None if t is None else t.detach().requires_grad_(bool(want)) for t, want in zip(given, (1, 1, 1, *wanted), strict=True)]
+    q, k, v, *bias, relative, soft, sinks = own
+    assert q is not None and k is not None and v is not None
+    with torch.enable_grad():
+        out, _ = _doubles(call, q, k, v, Extras([b for b in bias if b is not None], relative, soft, sinks, seed))
+    needed = [t for t in own if t is not None and t.requires_grad]
+    found = iter(torch.autograd.grad(out, needed, dout, allow_unused=True, materialize_grads=True))
+    return [next(found) if t is not None and t.requires_grad else None for t in own]
 
 
 class _Attention(torch.autograd.Function):
@@ -142,7 +178,7 @@ class _Gradients(torch.autograd.Function):
         raise RuntimeError(NO_SECOND)
 
 
-# --- under torch.compile: an operator that names its mask by a number -------------------------------------------------
+# --- under torch.compile: an operator that gets its mask as text -------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -172,34 +208,39 @@ class Source:
         return Call(plan, self.scale, self.softcap, self.alibi, self.dropout), biases
 
 
-_SOURCES: list[Source] = []
-_NUMBERS: dict[Source, int] = {}
+def constant(function: Any) -> Any:
+    """Marks a function whose result torch.compile stores. `torch.compiler.assume_constant_result` does the same, but it imports the
+    compiler."""
+    function._dynamo_marked_constant = True
+    return function
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(
+@constant
+def source_of(
     mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
-) -> int:
-    """Stores the arguments as a `Source` and returns its number, by which compiled graphs refer to it.
-
-    Sources are never removed, because PyTorch may keep a compiled graph, which contains the number, until the process ends.
-    """
+) -> str:
+    """Returns the arguments as JSON, which compiled and exported graphs contain: a graph can be run by another process."""
     found = parsed(mask) if isinstance(mask, str) else mask
     if isinstance(found, Spec):
         raise Error(SCORES.format(mask))
-    source = Source(found, offset, scale, softcap, alibi, dropout, extra, lowest)
-    number = _NUMBERS.setdefault(source, len(_SOURCES))
-    if number == len(_SOURCES):
-        _SOURCES.append(source)
-    return number
+    written = found.to_json() if isinstance(found, Plan) else str(found)
+    return json.dumps([isinstance(found, Plan), written, offset, scale, softcap, alibi, dropout, extra, lowest])
+
+
+@lru_cache(maxsize=1024)
+def _source(text: str) -> Source:
+    planned, written, offset, scale, softcap, alibi, *rest = json.loads(text)
+    mask: Any = Plan.from_json(written) if planned else parsed(written)
+    offset, alibi = (tuple(given) if isinstance(given, list) else given for given in (offset, alibi))
+    return Source(mask, offset, scale, softcap, alibi, *rest)
 
 
 @torch.library.custom_op("noren::attention", mutates_args=())
 def operator(
     q: Tensor, k: Tensor, v: Tensor, bias: list[Tensor], relative: Tensor | None, soft: Tensor | None, sinks: Tensor | None,
-    seed: Tensor | None, masks: list[Tensor], source: int,
+    seed: Tensor | None, masks: list[Tensor], source: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    call, added = _SOURCES[source].call(q, k, masks)
+    call, added = _source(source).call(q, k, masks)
     out, lse = forward(call, q, k, v, Extras([*bias, *added], relative, soft, sinks, seed), lse=True)
     assert lse is not None
     return out, lse
@@ -207,15 +248,15 @@ def operator(
 
 @operator.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=torch.promote_types(q.dtype, torch.float32))
 
 
 @torch.library.custom_op("noren::attention_backward", mutates_args=())
 def _backward_operator(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: list[Tensor], relative: Tensor | None,
-    soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, masks: list[Tensor], source: int, wanted: list[int],
+    soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, masks: list[Tensor], source: str, wanted: list[int],
 ) -> list[Tensor]:  # fmt: skip
-    call, added = _SOURCES[source].call(q, k, masks)
+    call, added = _source(source).call(q, k, masks)
     extras = Extras([*bias, *added], relative, soft, sinks, seed)
     own = [bool(want) for want in wanted]
     wants = [*own[: len(bias)], *(False for _ in added), *own[len(bias) :]]
@@ -227,7 +268,7 @@ def _backward_operator(
 @_backward_operator.register_fake
 def _(
     dout: Any, q: Tensor, k: Tensor, v: Tensor, out: Any, lse: Any, bias: Any, relative: Any, soft: Any, sinks: Any,
-    seed: Any, masks: Any, source: int, wanted: Any,
+    seed: Any, masks: Any, source: str, wanted: Any,
 ) -> list[Tensor]:  # fmt: skip
     none = torch.empty(0, device=q.device)
     rest = zip([*bias, relative, soft, sinks], wanted, strict=True)
@@ -257,13 +298,13 @@ def _refuse(ctx: Any, *_: Any) -> Any:
 
 
 @torch.library.custom_op("noren::cells", mutates_args=())
-def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: int) -> Tensor:
-    """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a number returned by `number_of`."""
-    return torch.from_numpy(_SOURCES[source].call(q, k, masks)[0].plan.bound.dense()).to(q.device)
+def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: str) -> Tensor:
+    """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a text returned by `source_of`."""
+    return torch.from_numpy(_source(source).call(q, k, masks)[0].plan.bound.dense()).to(q.device)
 
 
 @cells_operator.register_fake
-def _(q: Tensor, k: Tensor, masks: Any, source: int) -> Tensor:
+def _(q: Tensor, k: Tensor, masks: Any, source: str) -> Tensor:
     return q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=torch.bool)
 
 
@@ -273,7 +314,10 @@ _backward_operator.register_autograd(_refuse)
 
 def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool = False) -> tuple[Tensor, Tensor | None]:
     """Returns (output, log-sum-exps or None if not requested). The output has gradients if PyTorch records them."""
-    if torch.is_grad_enabled():
+    check_eager(q)
+    for watch in _call.watchers:
+        watch(call, q, k)
+    if torch.is_grad_enabled() and q.dtype != torch.float64:
         others = extras.differentiable()
         if any(t is not None and t.requires_grad for t in (q, k, v, *others)):
             out, sums = _Attention.apply(call, len(extras.bias), extras.seed, q, k, v, *others)
@@ -282,8 +326,9 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
 
 
 def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Converts the tensors to the number type of `torch.autocast` if it is active, as PyTorch does for SDPA."""
-    if q.device.type not in DEVICES or not torch.is_autocast_enabled(q.device.type):
+    """Converts the tensors to the number type of `torch.autocast` if it is active, as PyTorch does for SDPA. Tensors of float64
+    remain."""
+    if q.device.type not in DEVICES or not torch.is_autocast_enabled(q.device.type) or q.dtype == torch.float64:
         return q, k, v
     kind = torch.get_autocast_dtype(q.device.type)
     return q.to(kind), k.to(kind), v.to(kind)
@@ -292,6 +337,16 @@ def lower(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def new_seed() -> Tensor:
     """Draws a seed from PyTorch's generator. `torch.manual_seed`, `fork_rng` and checkpointing therefore reproduce the seed."""
     return torch.randint(1 << 62, (), dtype=torch.int64)
+
+
+def empty(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Returns (output, log-sum-exps) of a call without batch rows, queries or keys, as in PyTorch; None for all other calls. Without
+    keys, outputs are 0."""
+    if 0 not in (*q.shape[:-1], *k.shape[:-1]):
+        return None
+    used = q.sum() + k.sum() + v.sum()  # gradients of 0
+    out = q.new_zeros((*q.shape[:-1], v.shape[-1])) + 0.0 * used
+    return out, torch.full(q.shape[:-1], -torch.inf, dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
 
 
 def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -347,6 +402,8 @@ def attention(
     found = numbers("alibi", alibi)
     slopes = None if found is None else tuple(found)
     q, k, v = lower(q, k, v)
+    if (nothing := empty(q, k, v)) is not None:
+        return nothing if return_lse else nothing[0]
     given = given_arrays(keep=keep, drop=drop, additive=additive)
     by_distance = relative is not None or alibi is not None
     function = check_given("mask", mask) if callable(mask) else None
@@ -362,7 +419,7 @@ def attention(
                 "under torch.compile, facts= and score modifiers in the mask are not supported: give a mask or its text, or a plan "
                 "that was made outside of the compiled function"
             )
-        source = number_of(mask, query_offset, scale, softcap, slopes, dropout)
+        source = source_of(mask, query_offset, scale, softcap, slopes, dropout)
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
         base: Any = mask if function is None else "full"

@@ -166,7 +166,7 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
 
 def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
     if kept.empty is None:
-        kept.empty = _empty_rows(kept.plan)
+        kept.empty = empty_rows(kept.plan)
     empty = kept.empty
     if padding is not None and empty.any() and padding.shape[3] == empty.shape[1]:
         real = np.zeros((padding.shape[0], empty.shape[1]), np.bool_)
@@ -182,7 +182,7 @@ def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
         )
 
 
-def _empty_rows(plan: Plan) -> NDArray[np.bool_]:
+def empty_rows(plan: Plan) -> NDArray[np.bool_]:
     """Returns booleans `[batch, q_len]`: true for a query row that reads no key in at least one head."""
     shape = plan.shape
     out = np.zeros((shape.batch, shape.q_len), np.bool_)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+import warnings
+import weakref
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from .._attention import parsed
 from .._call import Call, Extras
+from .._double import products
 from .._given import flag
 from .._noren import Error, Facts, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
-from ._function import SCORES, cells_operator, lower, new_seed, number_of, operator, run
+from ._function import SCORES, cells_operator, empty, lower, new_seed, source_of, operator, run
 from ._mask_call import MaskCall, Own, Part
-from ._masks import Given, Lowest, ignored, planned, sizes_of
+from ._masks import Given, Lowest, empty_rows, ignored, planned, sizes_of
 
 PADDING = "key_padding_mask (called src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask in PyTorch's transformer modules)"
 PAIRS = "attn_mask (called mask, src_mask, tgt_mask or memory_mask in PyTorch's transformer modules)"
@@ -201,6 +205,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, masks: _Masks, seed: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
+        if (nothing := empty(q, k, v)) is not None:
+            return nothing[0], q.new_zeros((*q.shape[:-1], k.shape[-2])) if need_weights else None
         if torch.compiler.is_compiling():
             if masks.hook is not None:
                 raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
@@ -213,7 +219,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                     tensor = tensor.detach().masked_fill(~hidden, 0.0)
                 tensors.append(~tensor if mask.drop else tensor)
             p = self.dropout if seed is not None else 0.0
-            source = number_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
+            source = source_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
             out, _ = operator(q, k, v, bias, None, None, None, seed, tensors, source)
             return out, self._weights(q, k, masks, cells_operator(q, k, tensors, source)) if need_weights else None
         biases: list[Tensor] = []
@@ -222,6 +228,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         else:
             base = full() if masks.base == "full" else _mask_of(masks.base)
             plan, biases = planned(base, masks.given, sizes_of(q, k), extra=masks.extra, lowest=masks.lowest)
+        if masks.given and plan not in _LOOKED_AT:
+            _LOOKED_AT.add(plan)
+            _warn_of_rows(plan, next((given.tensor for given in masks.given if given.name == "attn_mask"), None))
         if masks.hook is not None:
             plan = self._dynamic(masks.hook, plan, masks, q, k)
         out, _ = run(Call(plan, dropout=self.dropout), q, k, v, Extras(biases, seed=seed))
@@ -246,7 +255,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         gradients."""
         unread, empty = ~cells.any(-2), ~cells.any(-1, keepdim=True)
         k = k.masked_fill(unread[..., None], 0.0)  # NaN in unread keys must reach neither outputs nor gradients
-        scores = _scores(q.float(), k.float()) / math.sqrt(self.head_dim)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        scores = products(torch, q.to(wide), k.to(wide)) / math.sqrt(self.head_dim)
         for mask in masks.given:
             if not mask.drop:
                 scores = scores + mask.tensor
@@ -254,12 +264,30 @@ class MultiheadAttention(nn.MultiheadAttention):
         return weights.masked_fill(empty, 0.0).to(q.dtype)
 
 
-def _scores(q: Tensor, k: Tensor) -> Tensor:
-    """Returns `q @ k^T`. Rows of `q` and `k` with NaN or infinity get no gradients: the zero gradient of a hidden cell times NaN would be
-    NaN."""
-    odd_q, odd_k = (~x.isfinite().all(-1, keepdim=True) for x in (q, k))
-    finite = q.masked_fill(odd_q, 0.0) @ k.masked_fill(odd_k, 0.0).transpose(-1, -2)
-    return torch.where(odd_q | odd_k.transpose(-1, -2), q.detach() @ k.detach().transpose(-1, -2), finite)
+_LOOKED_AT: weakref.WeakSet[Plan] = weakref.WeakSet()
+"""The plans of masks that `_warn_of_rows` has examined."""
+
+
+def _warn_of_rows(plan: Plan, pairs: Tensor | None) -> None:
+    """Warns if `attn_mask` (`pairs`, with four dimensions) seems to have the masks of batch rows in the wrong order, or if a
+    query that is not padding may read no key. A token counts as padding if no query of its row reads its key.
+    """
+    said = []
+    batch, heads = plan.shape.batch, plan.shape.heads
+    tiled = False
+    if pairs is not None and pairs.shape[:2] == (batch, heads) and 1 < batch and 1 < heads:
+        first = pairs.flatten(0, 1).unflatten(0, (heads, batch))
+        tiled = torch.equal(first, first[:1].expand_as(first)) and not torch.equal(first, first[:, :1].expand_as(first))
+    found = empty_rows(plan)
+    if found.any() and plan.shape.q_len == plan.shape.kv_len:
+        found &= plan.bound.dense().any((1, 2))
+        if found.any():
+            row, query = np.argwhere(found)[0].tolist()
+            said.append(f"{int(found.sum())} queries that are not padding may read no key, for example query {query} of batch row {row}: noren gives 0 for them, PyTorch NaN")
+    if tiled and (said or heads % batch):
+        said.append(f"attn_mask seems to be made by mask.repeat({heads}, 1, 1), which gives batch rows the masks of other rows: use mask.repeat_interleave({heads}, 0), or give mask[:, None]")
+    if said:
+        warnings.warn("; ".join(said), stacklevel=5)
 
 
 def _mask_of(mask: Mask | str) -> Mask:
@@ -272,8 +300,17 @@ def _mask_of(mask: Mask | str) -> Mask:
 def convert(module: nn.Module) -> nn.Module:
     """Converts every `nn.MultiheadAttention` inside `module` to noren's, in place, and returns `module`.
 
-    Parameters and hooks are kept. The fast path of `nn.TransformerEncoderLayer` is disabled, because it would bypass noren.
+    Parameters and hooks are kept. The fast path of `nn.TransformerEncoderLayer` is disabled, because it would bypass noren. Raises
+    `Error` for a module that contains no `nn.MultiheadAttention`.
     """
+    if not isinstance(module, nn.Module):
+        what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
+        raise TypeError(f"nt.convert was given {what}: give a module of PyTorch, such as nn.TransformerEncoder(...)")
+    if not any(isinstance(child, nn.MultiheadAttention) for child in module.modules()):
+        how = "it computes attention in its own modules: call noren.torch.attention or noren.torch.sdpa in them"
+        if hasattr(module, "set_attn_implementation"):
+            how = 'for a model of transformers, call noren.hf.register() and model.set_attn_implementation("noren")'
+        raise Error(f"{type(module).__name__} contains no nn.MultiheadAttention, so there is nothing to convert; {how}")
     for child in module.modules():
         if type(child) is nn.MultiheadAttention:
             child.__class__ = MultiheadAttention

@@ -11,7 +11,7 @@ from .._call import Call, Extras
 from .._given import flag, number
 from .._noren import Error
 from .._tensors import check_dropout, check_floats, check_mask
-from ._function import lower, new_seed, number_of, operator, run
+from ._function import lower, new_seed, source_of, operator, run
 from ._masks import Given, planned, simple, sizes_of
 
 _NONE = Extras([])
@@ -57,7 +57,7 @@ def sdpa(
     masks = [] if attn_mask is None else [_fit(attn_mask, query, key, lead)]
     seed = new_seed() if dropout_p > 0.0 else None
     if torch.compiler.is_compiling():
-        source = number_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
+        source = source_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
         bias = [mask for mask in masks if mask.requires_grad]
         keep = [mask > -torch.inf if mask.requires_grad else mask for mask in masks]
         bias = [mask.masked_fill(~kept, 0.0) for mask, kept in zip(masks, keep, strict=True) if mask.requires_grad]

@@ -12,7 +12,7 @@ from .._given import short
 from .._noren import Error
 from .._tensors import check_dropout, check_strided
 from ._function import lower
-from ._varlen_compile import number_of, operator
+from ._varlen_compile import source_of, operator
 from ._varlen_core import (
     FLASH,
     TORCH,
@@ -191,7 +191,7 @@ def _attend(
         if paged:
             raise Error("under torch.compile, block_table is not supported: call outside of the compiled function")
         masks = tuple(options.mask) if isinstance(options.mask, list) else options.mask
-        source = number_of(names is FLASH, options.window, masks, options.scale, options.softcap, options.dropout)
+        source = source_of(names is FLASH, options.window, masks, options.scale, options.softcap, options.dropout)
         out, lse = operator(q, k, v, layout.tensors(), slopes, int(options.most_q), int(options.most_k), source)
         return out, lse
     if paged:

@@ -1,46 +1,45 @@
-"""Attention over packed sequences under `torch.compile`. The call is one operator, which PyTorch does not trace. The options of calls are
-stored here, and the operator gets the index of its options in this store."""
+"""Attention over packed sequences under `torch.compile`. The call is one operator, which PyTorch does not trace. The operator gets
+the options of the call as JSON."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._noren import Error
-from ._function import NO_SECOND
+from ._function import NO_SECOND, constant
 from ._varlen_core import FLASH, TORCH, Layout, Options, Piece, attend, derive, masks_of, pieces_of
 
-_OPTIONS: list[Options] = []
-_NUMBERS: dict[Options, int] = {}
 
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def number_of(flash: bool, window: tuple[int, int], mask: Any, scale: float | None, softcap: float | None, dropout: float) -> int:
-    """Stores the options and returns their number, by which compiled graphs refer to them. If `flash` is true, error messages contain the
-    names of flash-attention's arguments, otherwise those of `varlen_attn`.
-
-    Options are never removed, because PyTorch keeps its graphs.
-    """
+@constant
+def source_of(flash: bool, window: tuple[int, int], mask: Any, scale: float | None, softcap: float | None, dropout: float) -> str:
+    """Returns the options as JSON, which compiled and exported graphs contain. If `flash` is true, error messages contain the names of
+    flash-attention's arguments, otherwise those of `varlen_attn`."""
     if dropout > 0:
         raise Error("under torch.compile, dropout of packed sequences is not supported: call the function outside of the compiled function")
-    options = Options(FLASH if flash else TORCH, window, masks_of(mask), scale, softcap)
-    number = _NUMBERS.setdefault(options, len(_OPTIONS))
-    if number == len(_OPTIONS):
-        _OPTIONS.append(options)
-    return number
+    masks = masks_of(mask)
+    return json.dumps([flash, window, [*map(str, masks)] if isinstance(masks, tuple) else str(masks), scale, softcap])
 
 
-def _pieces(q: Tensor, k: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: int) -> list[Piece]:
-    options = replace(_OPTIONS[source], most_q=most_q, most_k=most_k)
+@lru_cache(maxsize=1024)
+def _options(text: str) -> Options:
+    flash, window, mask, scale, softcap = json.loads(text)
+    return Options(FLASH if flash else TORCH, tuple(window), masks_of(mask), scale, softcap)
+
+
+def _pieces(q: Tensor, k: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: str) -> list[Piece]:
+    options = replace(_options(source), most_q=most_q, most_k=most_k)
     return pieces_of(options, Layout(*layout), q, k, slopes, None)
 
 
 @torch.library.custom_op("noren::varlen_attention", mutates_args=())
 def operator(
-    q: Tensor, k: Tensor, v: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: int
+    q: Tensor, k: Tensor, v: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int, most_k: int, source: str
 ) -> tuple[Tensor, Tensor]:
     return attend(_pieces(q, k, layout, slopes, most_q, most_k, source), q, k, v)
 
@@ -53,7 +52,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("noren::varlen_attention_backward", mutates_args=())
 def _backward_operator(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, layout: list[Tensor], slopes: Tensor | None, most_q: int,
-    most_k: int, source: int,
+    most_k: int, source: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return derive(_pieces(q, k, layout, slopes, most_q, most_k, source), q, k, v, (out, lse, dout))
 
