@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from ._noren import Error
+from .torch._function import constant
 
 _OWN = "the model's layers compute attention in their own code, and not through transformers' AttentionInterface"
 _READS_MASK = "the model's own code changes the mask, so the mask must be an array"
@@ -110,13 +111,18 @@ def check_arguments(module: Any, given: dict[str, Any]) -> None:
     reads. Other arguments, such as columns of a data set, are ignored, as eager attention ignores them."""
     import torch
 
-    read = SELECTIONS | _read_by_eager(cast(Hashable, type(module)))
+    read = _read(type(module))
     unknown = [name for name, value in given.items() if isinstance(value, torch.Tensor) and name in read]
     if unknown:
         raise Error(
             f"{type(module).__name__} passes to its attention {', '.join(unknown)}, which noren does not know: without this argument, outputs "
             'would be wrong; use attn_implementation="eager"'
         )
+
+
+@constant
+def _read(kind: type) -> tuple[str, ...]:
+    return tuple(SELECTIONS | _read_by_eager(cast(Hashable, kind)))
 
 
 @lru_cache(maxsize=1024)
