@@ -83,7 +83,7 @@ def test_it_reproduces_the_packing_leak_of_transformers() -> None:
 def test_a_fault_of_one_dtype_alone() -> None:
     """In float16, -1e5 is -inf: padding rows have no key left, and their NaN spreads from layer to layer."""
     model = Additive(-1e5)
-    assert nr.audit(model, "causal", vocab=99).ok
+    assert [check.name for check in nr.audit(model, "causal", vocab=99).failures] == ["weak_fill"]
     report = nr.audit(model.half(), "causal", vocab=99)
     assert "NaN or infinite in float16 and finite in float64" in report["padding_left"].sentence
     assert report["padding_right"].verdict is Verdict.PASS
