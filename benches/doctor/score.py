@@ -65,7 +65,7 @@ def main() -> None:
             named = first in {label["classes"][0], *label.get("accept", [])}
             exact = repaired(args.folder, p, label)
             if label.get("open_question"):
-                fails["? " + label["name"]].append(f"{key}:{first if p['sick'] else 'healthy'}")
+                fails["? " + label["name"]].append(f"{key}:{first if p['faulty'] else 'healthy'}")
                 continue
             verdicts["faulty" if label["faulty"] else "healthy"][p.get("verdict", "none")] += 1
             row = table[label["name"]]
@@ -75,7 +75,7 @@ def main() -> None:
                 row[2] += named and p["faulty"]
                 row[3] += exact
                 if not (p["faulty"] and named and exact):
-                    fails[label["name"]].append(f"{key}:{first if p['sick'] else 'MISSED'}{'' if exact else '!'}")
+                    fails[label["name"]].append(f"{key}:{first if p['faulty'] else 'MISSED'}{'' if exact else '!'}")
             else:
                 row[1] += p["faulty"]
                 if p["faulty"]:

@@ -2,7 +2,7 @@
 
 use super::catalogue::{Fact, class};
 use super::decode::{Decoded, Fill};
-use super::intent::{Intent, row};
+use super::intent::Intent;
 use super::report::{Finding, Report};
 use super::values::Values;
 use noren_mask::Keep;
@@ -27,8 +27,8 @@ pub(crate) fn name_causes(report: &mut Report, evidence: Option<&Evidence<'_>>) 
             Some(evidence) => evidence.holds(*fact, finding),
             None => *fact == Fact::NoCells,
         };
-        let cause = causes.iter().find(|cause| cause.when.iter().all(holds));
-        finding.cause = cause.map_or("", |cause| cause.text);
+        let cause = causes.iter().find(|cause| cause.0.iter().all(holds));
+        finding.cause = cause.map_or("", |cause| cause.1);
     }
 }
 
@@ -75,7 +75,6 @@ impl Evidence<'_> {
                 let same = |b: usize, h: usize, q: usize| self.given.row(b, h, q) == self.given.row(0, h, q);
                 batch > 1 && (1..batch).all(|b| (0..heads).all(|h| (0..q_len).all(|q| same(b, h, q))))
             }
-            Fact::Rounded => self.rounded(),
         }
     }
 
@@ -86,22 +85,5 @@ impl Evidence<'_> {
         let cares = |b: usize, q: usize| self.intent.is_none_or(|i| i.cares(b, q));
         let is = |b: usize, q: usize| (0..heads).all(|h| test(b, q, self.given.row(b, h, q), &all));
         (0..batch).all(|b| (0..q_len).filter(|&q| cares(b, q)).all(|q| is(b, q)))
-    }
-
-    /// Returns whether the mask shows lengths as a bucket of lengths gives them: in each batch row at least the true
-    /// length, and in all batch rows the same multiple of 8 or the full length.
-    fn rounded(&self) -> bool {
-        let Some(valid) = self.intent.and_then(|i| i.valid.as_ref()) else { return false };
-        let [batch, heads, q_len, kv_len] = self.given.dims();
-        let seen = |b: usize| {
-            let mut seen = vec![0; kv_len.div_ceil(64)];
-            for (h, q) in (0..heads).flat_map(|h| (0..q_len).map(move |q| (h, q))) {
-                seen.iter_mut().zip(self.given.row(b, h, q)).for_each(|(s, w)| *s |= w);
-            }
-            count(&seen)
-        };
-        let shown: Vec<u64> = (0..batch).map(seen).collect();
-        let bucket = shown[0].is_multiple_of(8) || shown[0] == kv_len as u64;
-        bucket && shown.iter().enumerate().all(|(b, n)| *n == shown[0] && *n >= count(row(valid, b)))
     }
 }

@@ -73,7 +73,7 @@ mod values;
 mod verdict;
 mod words;
 
-pub use catalogue::{Cause, Class, Example, classes};
+pub use catalogue::{Class, Example, classes};
 pub use context::Context;
 pub use input::Input;
 pub use kinds::{Convention, MaskKind, Redaction, Role};

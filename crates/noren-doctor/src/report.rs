@@ -130,7 +130,7 @@ impl Finding {
 
     /// Names the cause with index `cause` of the finding's class in the catalogue.
     pub(crate) fn because(mut self, cause: usize) -> Self {
-        self.cause = catalogue::class(self.class).and_then(|c| c.causes.get(cause)).map_or("", |cause| cause.text);
+        self.cause = catalogue::class(self.class).and_then(|c| c.causes.get(cause)).map_or("", |cause| cause.1);
         self
     }
 

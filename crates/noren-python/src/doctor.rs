@@ -100,7 +100,7 @@ pub(crate) fn check<'py>(
 /// Returns (name, description, usual causes) for every class of mistakes.
 #[pyfunction]
 pub(crate) fn classes() -> Vec<(&'static str, &'static str, String)> {
-    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.causes_text())).collect()
+    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause())).collect()
 }
 
 /// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.

@@ -19,41 +19,45 @@ pub struct Class {
     /// The property of the given arrays by which the mistake is found.
     pub found: &'static str,
     /// The code that usually causes the mistake. A finding names the first cause that is true of the data.
-    pub causes: &'static [Cause],
+    pub(crate) causes: &'static [Cause],
     /// The code or expression to write instead.
     pub repair: &'static str,
     /// A small example that is drawn in the catalogue; `None` if the class has no example.
     pub example: Option<Example>,
 }
 
+/// The facts under which a cause is possible, and the code or the action that causes the mistake.
+pub(super) type Cause = (&'static [Fact], &'static str);
+
+/// Returns a class without its texts.
+pub(super) const fn class(code: &'static str, name: &'static str, tier: &'static str, title: &'static str) -> Class {
+    Class { code, name, tier, title, shows: "", found: "", causes: &[], repair: "", example: None }
+}
+
 impl Class {
+    pub(super) const fn shows(self, shows: &'static str) -> Self {
+        Class { shows, ..self }
+    }
+
+    pub(super) const fn found(self, found: &'static str) -> Self {
+        Class { found, ..self }
+    }
+
+    pub(super) const fn causes(self, causes: &'static [Cause]) -> Self {
+        Class { causes, ..self }
+    }
+
+    pub(super) const fn repair(self, repair: &'static str) -> Self {
+        Class { repair, ..self }
+    }
+
+    pub(super) const fn example(self, wrong: &'static str, right: &'static str, shape: (usize, usize, i64)) -> Self {
+        Class { example: Some(Example { wrong, right, shape }), ..self }
+    }
+
     /// Returns the usual causes as one text, with `; or ` between two causes.
-    pub fn causes_text(&self) -> String {
-        self.causes.iter().map(|cause| cause.text).collect::<Vec<_>>().join("; or ")
-    }
-}
-
-/// The code that may cause a mistake, with the conditions under which it can be the cause.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Cause {
-    /// The code or the action that causes the mistake.
-    pub text: &'static str,
-    /// The cause is possible only if all these facts hold.
-    pub(crate) when: &'static [Fact],
-}
-
-impl Cause {
-    pub(super) const fn any(text: &'static str) -> Self {
-        Cause { text, when: &[] }
-    }
-
-    pub(super) const fn when(when: &'static [Fact], text: &'static str) -> Self {
-        Cause { text, when }
-    }
-
-    /// A cause that only the check of the class can establish.
-    pub(super) const fn checked(text: &'static str) -> Self {
-        Cause { text, when: &[Fact::Checked] }
+    pub fn cause(&self) -> String {
+        self.causes.iter().map(|cause| cause.1).collect::<Vec<_>>().join("; or ")
     }
 }
 
@@ -101,8 +105,6 @@ pub(crate) enum Fact {
     EqualRows,
     /// All batch rows have the same cells.
     EqualBatch,
-    /// The numbers of visible keys are multiples of 8, or all equal.
-    Rounded,
 }
 
 /// An example of a mistake: the expressions of the faulty mask and of the correct mask, with their shape.

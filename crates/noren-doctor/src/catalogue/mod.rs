@@ -6,7 +6,7 @@ mod class;
 mod terms;
 
 pub(crate) use class::Fact;
-pub use class::{Cause, Class, Example};
+pub use class::{Class, Example};
 
 use std::sync::LazyLock;
 

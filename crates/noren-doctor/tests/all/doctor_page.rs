@@ -124,7 +124,7 @@ fn page() -> String {
 
 fn section(class: &Class, out: &mut String) {
     writeln!(out, "\n## {}\n\n{} ({}, {}).\n", class.name, class.title, class.code, class.tier).expect("memory");
-    let causes = class.causes_text();
+    let causes = class.cause();
     let lines =
         [("Shows", class.shows), ("Found when", class.found), ("Usual cause", &causes), ("Repair", class.repair)];
     for (label, text) in lines.into_iter().filter(|(_, text)| !text.is_empty()) {

@@ -78,7 +78,7 @@ pub(crate) fn classes() -> Answer {
             "title": class.title,
             "shows": class.shows,
             "found": class.found,
-            "cause": class.causes_text(),
+            "cause": class.cause(),
             "repair": class.repair,
             "example": class.example.map(|example| object!({
                 "wrong": example.wrong,
