@@ -99,7 +99,7 @@ def c34_shifted(rng):
         mask,
         ctx,
         {"labels": out},
-        also={"label_shift": "inside the model"},
+        also={"model_shifts_labels": True},
         open_question="whether the model shifts is declared in a word of our own",
     )
 
@@ -122,7 +122,7 @@ def c36_mlm(rng):
         mask,
         ctx,
         {"labels": labels},
-        also={"objective": "mlm"},
+        also={"mlm_probability": 0.15},
         accept=("loss_mask_missing", "mlm_masks_padding_or_special"),
     )
 
@@ -146,7 +146,7 @@ def c26_boundary_label(rng):
         mask,
         ctx,
         {"labels": labels},
-        also={"labels_shifted": True},
+        also={"model_shifts_labels": False},
     )
 
 

@@ -348,7 +348,7 @@ def h_mlm(rng):
         "15 % of real tokens are predicted",
         it,
         inputs={"labels": labels},
-        ctx={"objective": "mlm", "mask_token_id": 4},
+        ctx={"mlm_probability": 0.15, "mask_token_id": 4},
     )
 
 

@@ -48,7 +48,7 @@ def chunked(rng, how_padded):
     p = np.arange(n_tok)[None] - (~v).sum(1)[:, None]
     same = (p[:, :, None] // c) == (p[:, None, :] // c)
     keep = (same & tri(n_tok, n_tok, 0) & v[:, None, :])[:, None]
-    ctx = {pick(rng, "chunk", "chunk_size", "attention_chunk_size"): c}
+    ctx = {pick(rng, "chunk", "chunk", "chunk"): c}
     inputs = {}
     if how_padded:
         inputs["input_ids"] = tokens(rng, v)

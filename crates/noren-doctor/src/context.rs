@@ -274,7 +274,7 @@ mod tests {
         for (json, expected) in [
             (r#"{"kind": "caussal"}"#, "`caussal` is an unknown word: did you mean `causal`?"),
             (r#"{"kind": "causal_pakced"}"#, "did you mean `packed`?"),
-            (r#"{"convention": "yes"}"#, "convention=`yes` is an unknown word: Give keep_bool"),
+            (r#"{"convention": "yes"}"#, "convention=`yes` is an unknown word: known words are keep_bool"),
             (r#"{"role": "key_paddin"}"#, "did you mean `key_padding`?"),
             (r#"{"padding_side": "lef"}"#, "did you mean `left`?"),
             (r#"{"compute_dtype": "float61"}"#, "compute_dtype=`float61` is an unknown type"),

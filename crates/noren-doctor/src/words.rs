@@ -88,8 +88,8 @@ const POOLINGS: Words<Pooling> = &[
 const ENCODINGS: Words<bool> =
     &[(true, "rope|rotary|mrope|alibi|relative|t5|none|nope|xpos"), (false, "learned|absolute|sinusoidal")];
 
-/// Words for the bias that is stored in an array.
-const BIASES: Words<()> = &[((), "alibi"), ((), "t5"), ((), "relative"), ((), "learned"), ((), "other")];
+/// Names of biases whose misspellings are errors.
+const BIASES: Words<()> = &[((), "alibi"), ((), "relative")];
 
 /// Words for tasks of the model. The meaning is true if the model generates a continuation of the text.
 const TASKS: Words<bool> = &[
@@ -205,7 +205,7 @@ pub(super) fn phrase(text: &str) -> String {
 fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str>, usual: &[&str]) -> Error {
     let shown: String = word.chars().take(60).collect();
     let near = noren_mask::nearest(word, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-    Error::Input(format!("{key}=`{shown}` is an unknown word: {near}Give {}", usual.join(", ")))
+    Error::Input(format!("{key}=`{shown}` is an unknown word: {near}known words are {}", usual.join(", ")))
 }
 
 /// Returns the error about `key`, which is no name of a declaration. `known` has the names of all declarations.
@@ -245,9 +245,14 @@ pub(super) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
 }
 
-/// Returns the name of a bias in lower case, or an error if the bias is unknown.
+/// Returns the name of a bias in lower case, or an error if it looks like a misspelled known name. Any other name is
+/// accepted, because the check needs only the names of biases that depend on positions.
 pub(super) fn bias(word: &str) -> Result<String, Error> {
-    look_up("bias", word, BIASES).map(|()| phrase(word))
+    let known = || each(BIASES).map(|(name, ())| name);
+    match noren_mask::nearest(word, known()).filter(|near| *near != phrase(word)) {
+        Some(_) => look_up("bias", word, BIASES).map(|()| phrase(word)),
+        None => Ok(phrase(word)),
+    }
 }
 
 /// Returns true if `word` is the name of a position encoding that depends only on the distances between positions.
