@@ -182,6 +182,13 @@ def test_hybrid_models_refuse_rows_with_several_sequences() -> None:
     ):  # fmt: skip
         with pytest.raises(nr.Error, match=refused):
             model(**tokens, **options)
+    cells = torch.from_numpy(nr.to_keep("causal & documents([4, 4])", 8))
+    for prepared in (cells, torch.where(cells, 0.0, -1e9), torch.where(cells, 0.0, -torch.inf)):
+        with pytest.raises(nr.Error, match=refused):
+            model(**tokens, attention_mask=prepared)
+    causal = torch.ones(8, 8).tril().bool()[None, None]
+    with pytest.warns(UserWarning, match="masks hide keys from attention layers only"):
+        assert torch.equal(model(**tokens, attention_mask=causal).logits, model(**tokens).logits)
     with hf.set_mask(model, "documents([4, 4])"), pytest.raises(nr.Error, match=refused):
         model(**tokens)
     with pytest.raises(nr.Error, match=refused):

@@ -22,6 +22,8 @@ from ._paths import other_paths
 ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
 SEPARATES = re.compile(r"\b(documents|spans|tree)\b")
 """A pattern for the text of a mask that separates the sequences of a row."""
+LOWEST = -1000.0
+"""A score below which a prepared mask hides a key."""
 READS_PADDING = frozenset(("recurrent_gemma",))
 """Model types whose recurrent layers read padding before a text. The tests find missing entries: they try every decoder of transformers."""
 POSITIONS: ContextVar[tuple[nn.Module, Tensor] | None] = ContextVar("noren_positions", default=None)
@@ -83,7 +85,8 @@ def check_sequences(model: nn.Module, arguments: Mapping[str, Any], given: Any) 
     if not paths:
         return
     layers = f"{type(model).__name__} carries information from token to token without attention in {len(paths)} place(s), such as {paths[0]}"
-    if several or _indexed(arguments.get("seq_idx")) or _indexed(arguments.get("cu_seq_lens_q"), 2):
+    prepared = mask if isinstance(mask, Tensor) and mask.dim() == 4 else None
+    if several or _indexed(arguments.get("seq_idx")) or _indexed(arguments.get("cu_seq_lens_q"), 2) or (prepared is not None and _hides_earlier_keys(prepared)):
         raise Error(f"{layers}, which are not reset between the sequences of a row: give each sequence a row of its own (noren.data.PaddingCollator)")
     if isinstance(mask, Tensor) and mask.dim() == 2:
         begins = mask[:, 1:].bool() & ~mask[:, :-1].bool()
@@ -91,13 +94,20 @@ def check_sequences(model: nn.Module, arguments: Mapping[str, Any], given: Any) 
             raise Error(f"{layers}, and attention_mask has padding between tokens, which these layers would read: give padding at the ends of rows, before the tokens for generation")
         if getattr(getattr(model, "config", None), "model_type", "") in READS_PADDING and bool(begins.any()):
             raise Error(f"{layers}, which read padding: give the padding after the tokens")
-    if given is not None or (isinstance(mask, Tensor) and mask.dim() == 4):
+    if given is not None or prepared is not None:
         warnings.warn(f"{layers}: masks hide keys from attention layers only", stacklevel=4)
 
 
 def _indexed(found: Any, most: int | None = None) -> bool:
     """Returns true if `seq_idx` or cumulative lengths, which have at most `most` numbers for one sequence, describe several sequences in a row."""
     return isinstance(found, Tensor) and found.numel() > 0 and (bool((found != found[..., :1]).any()) if most is None else found.numel() > most)
+
+
+def _hides_earlier_keys(mask: Tensor) -> bool:
+    """Returns true if a mask `[batch, heads, q_len, kv_len]` hides from a query an earlier key that another query reads: it separates sequences."""
+    readable = mask if mask.dtype == torch.bool else mask > LOWEST
+    earlier = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril(mask.shape[-1] - mask.shape[-2])
+    return bool((readable.any(-2, keepdim=True) & ~readable & earlier & readable.any(-1, keepdim=True)).any())
 
 
 @lru_cache(maxsize=1024)
