@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, Screen, paint};
 use crate::verdict::Verdict;
 use clap::Args;
 use noren_input::Sizes;
-use noren_mask::Cell;
+use noren_mask::CellIndex;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -15,7 +15,7 @@ pub(crate) struct ExplainArgs {
     mask: String,
     /// The cells to explain: query,key or head,query,key or batch,head,query,key
     #[arg(long, value_name = "B,H,Q,K", required = true, num_args = 1.., value_parser = parse_cell)]
-    at: Vec<Cell>,
+    at: Vec<CellIndex>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -33,7 +33,7 @@ Examples:
   noren explain 'heads(0..4: causal, 4..: full)' --heads 8 --at 0,2,5 --at 7,2,5";
 
 pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
-    let most = |of: fn(&Cell) -> usize| args.at.iter().map(|cell| of(cell).saturating_add(1)).max();
+    let most = |of: fn(&CellIndex) -> usize| args.at.iter().map(|cell| of(cell).saturating_add(1)).max();
     let (len, batch, heads) = (most(|c| c.q.max(c.k)), most(|c| c.batch), most(|c| c.head));
     let asked = Sizes { len, batch, heads, ..Sizes::default() };
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &asked)?;
@@ -76,13 +76,13 @@ fn highlight(line: &str) -> String {
 
 /// Parses a cell: `3,5` (query, key), `1,3,5` (head, query, key) or `0,1,3,5` (batch row, head, query, key). The cell
 /// may contain spaces and square brackets, as in the output of `diff`.
-fn parse_cell(text: &str) -> std::result::Result<Cell, String> {
+fn parse_cell(text: &str) -> std::result::Result<CellIndex, String> {
     let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
     let numbers = inner.split(',').map(|n| n.trim().parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();
     match numbers.as_deref() {
-        Ok(&[q, k]) => Ok(Cell { batch: 0, head: 0, q, k }),
-        Ok(&[head, q, k]) => Ok(Cell { batch: 0, head, q, k }),
-        Ok(&[batch, head, q, k]) => Ok(Cell { batch, head, q, k }),
+        Ok(&[q, k]) => Ok(CellIndex { batch: 0, head: 0, q, k }),
+        Ok(&[head, q, k]) => Ok(CellIndex { batch: 0, head, q, k }),
+        Ok(&[batch, head, q, k]) => Ok(CellIndex { batch, head, q, k }),
         _ => Err("expected query,key or head,query,key or batch,head,query,key, each counted from 0".to_string()),
     }
 }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn cells_have_short_forms() {
-        let cell = |batch, head, q, k| Ok(Cell { batch, head, q, k });
+        let cell = |batch, head, q, k| Ok(CellIndex { batch, head, q, k });
         assert_eq!(parse_cell("3,5"), cell(0, 0, 3, 5));
         assert_eq!(parse_cell("2,3,5"), cell(0, 2, 3, 5));
         assert_eq!(parse_cell("[1, 2, 3, 5]"), cell(1, 2, 3, 5));

@@ -152,13 +152,7 @@ fn structure(mask: &Mask) -> Result<String, Error> {
     } else if let Some(atom) = mask.atom_as::<Dense>() {
         format!("nr.dense({})", quoted(&atom.name))
     } else {
-        return Err(match mask.atom_as::<Closure>() {
-            Some(atom) => Error::unreadable(
-                format!("`closure({})`", atom.name),
-                "it is a function of the program that made the mask: write this part by hand",
-            ),
-            None => unknown(mask),
-        });
+        return Err(unknown(mask));
     })
 }
 

@@ -149,11 +149,6 @@ fn structure(mask: &Mask) -> Result<String, Error> {
         format!("random_blocks({}, {}, {})", atom.block, atom.count, atom.seed)
     } else if let Some(atom) = mask.atom_as::<Dense>() {
         format!("dense({:?})", atom.name)
-    } else if let Some(atom) = mask.atom_as::<Closure>() {
-        return Err(Error::unreadable(
-            format!("`closure({})`", atom.name),
-            "it is a function of the program that made the mask: write this part by hand",
-        ));
     } else {
         return Err(unknown(mask));
     })

@@ -6,7 +6,7 @@ use noren_mask::atom::{AtomRef, Pair};
 use noren_mask::atoms::{causal, chunk, full, keys, prefix, queries, spans, tree, window};
 use noren_mask::bits::{bit, runs};
 use noren_mask::interval::Interval;
-use noren_mask::{BoundMask, Facts, Keep, Mask, Shape, Span};
+use noren_mask::{BoundMask, Cell, Facts, Keep, Mask, Shape, Span};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
@@ -105,7 +105,7 @@ impl Intent {
                 Some(rows) => row(rows, b).iter().map(|&position| from(position)).collect(),
                 None => (0..self.kv_len as i64).map(from).collect(),
             };
-            placed(term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), Some(of_keys))
+            self.placed(b, term, (0..self.q_len).map(|i| from(self.position(b, i))).collect(), Some(of_keys))
         };
         let band = if by_slot { band } else { at_positions(&band, 0) };
         let Some((size, origins)) = &self.chunk else { return band };
@@ -130,7 +130,7 @@ impl Intent {
                 let of_query = hidden.iter().filter(|h| h.queries.is_empty() || h.queries.contains(&i));
                 of_query.for_each(|h| keys.iter_mut().zip(&h.keys).for_each(|(key, hidden)| *key |= hidden));
             }
-            return mask - Mask::from_fn(move |_, _, q, k| bit(&unread[q], k));
+            return mask - self.cells(b, move |q, k| bit(&unread[q], k));
         }
         for hidden in hidden {
             let readers =
@@ -146,7 +146,8 @@ impl Intent {
         let start = (self.kv_len - parents.len()) as u64;
         let first = self.kv_len as i64 - self.q_len as i64;
         let last: Vec<i64> = (first..self.kv_len as i64).collect();
-        let aligned = |term: Mask| if self.slot(b, 0) == first { term } else { placed(&term, last.clone(), None) };
+        let aligned =
+            |term: Mask| if self.slot(b, 0) == first { term } else { self.placed(b, &term, last.clone(), None) };
         let nodes = aligned(queries(start..));
         aligned(tree(parents, start)) | keys(..start) & nodes.clone() | (causal() - nodes)
     }
@@ -155,7 +156,7 @@ impl Intent {
     /// is its index.
     fn by_slot(&self, term: Mask, b: usize) -> Mask {
         match &self.q_positions {
-            Some(_) => placed(&term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),
+            Some(_) => self.placed(b, &term, (0..self.q_len).map(|i| self.position(b, i)).collect(), None),
             None => term,
         }
     }
@@ -166,7 +167,7 @@ impl Intent {
         // A position of a span is not negative, but the slot of a query can be.
         match moved_spans(&words, self.q_len, self.slot(b, 0)).filter(|_| self.slot(b, 0) >= 0) {
             Some(spans) => queries(spans),
-            None => Mask::from_fn(move |_, _, q, _| bit(&words, q)),
+            None => self.cells(b, move |q, _| bit(&words, q)),
         }
     }
 
@@ -177,7 +178,7 @@ impl Intent {
             Some(spans) => keys(spans),
             None => {
                 let words = words.to_vec();
-                Mask::from_fn(move |_, _, _, k| bit(&words, k))
+                Mask::from_fn(move |cell| bit(&words, cell.key as usize))
             }
         }
     }
@@ -203,20 +204,27 @@ impl Intent {
         // Groups that interleave are compared by number: two keys of a group are 0 apart.
         let places: Vec<i64> = ids.iter().map(|id| groups.get(id).copied().unwrap_or(-1)).collect();
         let own = |i: usize| usize::try_from(self.slot(b, i)).ok().and_then(|slot| places.get(slot).copied());
-        placed(&window(0, 0), (0..self.q_len).map(|i| own(i).unwrap_or(-1)).collect(), Some(places.clone()))
+        self.placed(b, &window(0, 0), (0..self.q_len).map(|i| own(i).unwrap_or(-1)).collect(), Some(places.clone()))
     }
-}
 
-/// Returns a mask that evaluates `term`, an intersection of elementary masks (atoms), at other positions. Query `i`
-/// gets the position `of_queries[i]`, and key `k` the position `of_keys[k]`; if `of_keys` is `None`, key `k` keeps the
-/// position `k`. No query reads a key at a negative position, because such a key is an empty slot of a cache.
-fn placed(term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
-    let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
-    Mask::from_fn(move |_, _, q, k| {
-        let k = of_keys.as_ref().map_or(k as i64, |positions| positions[k]);
-        let pair = Pair::at(of_queries[q].clamp(-FAR, FAR), k.min(FAR));
-        k >= 0 && atoms.iter().all(|atom| atom.allows(&pair))
-    })
+    /// Returns the mask of the cells of batch row `b` that `allowed(query row, key)` allows.
+    fn cells(&self, b: usize, allowed: impl Fn(usize, usize) -> bool + Send + Sync + 'static) -> Mask {
+        let first = self.slot(b, 0);
+        Mask::from_fn(move |Cell { query, key, .. }| allowed((query - first) as usize, key as usize))
+    }
+
+    /// Returns a mask of batch row `b` that evaluates `term`, an intersection of elementary masks (atoms), at other
+    /// positions. Query `i` gets the position `of_queries[i]`, and key `k` the position `of_keys[k]`; if `of_keys` is
+    /// `None`, key `k` keeps the position `k`. No query reads a key at a negative position, because such a key is an
+    /// empty slot of a cache.
+    fn placed(&self, b: usize, term: &Mask, of_queries: Vec<i64>, of_keys: Option<Vec<i64>>) -> Mask {
+        let atoms: Vec<AtomRef> = term.atoms().into_iter().cloned().collect();
+        self.cells(b, move |q, k| {
+            let k = of_keys.as_ref().map_or(k as i64, |positions| positions[k]);
+            let pair = Pair::at(of_queries[q].clamp(-FAR, FAR), k.min(FAR));
+            k >= 0 && atoms.iter().all(|atom| atom.allows(&pair))
+        })
+    }
 }
 
 /// Returns the indices of the bits that are 1 in the first `len` bits of `words`, as ranges of consecutive indices.

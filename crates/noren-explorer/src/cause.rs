@@ -20,8 +20,6 @@ pub(crate) enum Cause {
     NeedsLevels,
     NeedsLayer,
     NeedsArray,
-    /// The mask calls a function of a program, which the page cannot run.
-    NeedsFunction,
     /// Lengths in the facts do not fit the shape, or contradict other facts.
     LengthsFit,
     /// Lengths in the text of the mask do not fit the shape.
@@ -82,11 +80,7 @@ impl Cause {
 
     fn missing(atom: &str, what: &str) -> (Option<Cause>, Option<String>) {
         let named = |prefix: &str| Some(what.strip_prefix(prefix)?.trim_matches('"').to_string());
-        for (prefix, cause) in [
-            ("the label ", Cause::NeedsLabel),
-            ("the array ", Cause::NeedsArray),
-            ("the closure ", Cause::NeedsFunction),
-        ] {
+        for (prefix, cause) in [("the label ", Cause::NeedsLabel), ("the array ", Cause::NeedsArray)] {
             if let Some(name) = named(prefix) {
                 return (Some(cause), Some(name));
             }
@@ -155,7 +149,6 @@ mod tests {
             (r#"{"mask": "documents"}"#, Cause::NeedsDocuments),
             (r#"{"mask": "clearance"}"#, Cause::NeedsLevels),
             (r#"{"mask": "layers(0: causal, else: full)"}"#, Cause::NeedsLayer),
-            (r#"{"mask": "closure(f)"}"#, Cause::NeedsFunction),
             (r#"{"mask": "padding", "shape": {"len": 4}, "facts": {"lengths": [5]}}"#, Cause::LengthsFit),
             (r#"{"mask": "padding(lengths=[3, 4])", "shape": {"len": 4, "batch": 3}}"#, Cause::LengthsText),
             (r#"{"mask": "documents", "shape": {"len": 4}, "facts": {"documents": [3, 2]}}"#, Cause::DocumentsFit),

@@ -5,6 +5,7 @@ use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Budget, Error, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The maximum number of tiles in one layer: enough for two batch rows of the maximum sequence length.
@@ -113,8 +114,8 @@ impl Layer {
         as_set(&out, n)
     }
 
-    /// Returns the number of allowed cells with a query in `to` and a key in `from`. Cells that are equal in several
-    /// heads of the batch row count once. Cells in which a token reads itself are not counted.
+    /// Returns the number of cells with a query in `to` and a key in `from` that at least one head of the batch row allows.
+    /// Cells in which a token reads itself are not counted.
     pub(super) fn cells(&self, batch: usize, queries: &QueryRows, from: &IntervalSet, to: &IntervalSet) -> u64 {
         let n = self.tokens();
         let bits = as_bits(from, n);
@@ -123,31 +124,53 @@ impl Layer {
         let own = |rows: Range<u32>, keys: Range<u32>| -> u64 {
             queries.tokens_in(rows).map(|t| size(&both, t.start.max(keys.start), t.end.min(keys.end))).sum()
         };
-        let mut total = 0;
-        let mut words = Vec::new();
-        for (plan, empty) in self.patterns(batch) {
-            for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
-                for span in tile.spans.iter().filter(|s| from.meets(s.start, s.end)) {
-                    if span.kind == Kind::Full {
-                        total += size(&rows, tile.start, tile.end) * size(from, span.start, span.end)
-                            - own(tile.start..tile.end, span.start..span.end);
-                        continue;
-                    }
-                    let wide = (span.end - span.start).div_ceil(64) as usize;
-                    fill(plan, tile, span.start..span.end, &mut words);
-                    for (row, cells) in (tile.start..).zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
-                        total += masked(cells, &bits, span.start).map(|w| u64::from(w.count_ones())).sum::<u64>();
-                        let own = queries.token_of(row);
-                        let reads_itself = (span.start..span.end).contains(&own) && from.contains(own) && {
-                            let k = (own - span.start) as usize;
-                            cells[k / 64] >> (k % 64) & 1 == 1
-                        };
-                        total -= u64::from(reads_itself);
-                    }
+        let patterns: Vec<_> =
+            self.patterns(batch).map(|(plan, empty)| (plan, empty, plan.tiles().collect::<Vec<_>>())).collect();
+        // between two borders, all query rows have the same tile of each pattern
+        let borders = patterns.iter().flat_map(|(_, empty, tiles)| {
+            tiles.iter().map(|tile| tile.end).chain(empty.iter().flat_map(|rows| [rows.start, rows.end]))
+        });
+        let borders: BTreeSet<u32> = borders.collect();
+        let (mut total, mut start) = (0, 0);
+        let (mut words, mut others) = (Vec::new(), Vec::new());
+        for end in borders {
+            let range = std::mem::replace(&mut start, end)..end;
+            if !rows.meets(range.start, range.end) {
+                continue;
+            }
+            let (mut full, mut mixed) = (Vec::new(), Vec::new());
+            for (_, empty, tiles) in &patterns {
+                full.extend(empty.contains(range.start).then_some(0..n));
+                let tile = tiles[tiles.partition_point(|tile| tile.end <= range.start)];
+                for span in tile.spans {
+                    let list = if span.kind == Kind::Full { &mut full } else { &mut mixed };
+                    list.push(span.start..span.end);
                 }
             }
-            for i in empty.iter() {
-                total += size(&rows, i.start, i.end) * from.count() - own(i.start..i.end, 0..n);
+            let full: IntervalSet = full.into_iter().collect();
+            for keys in full.iter() {
+                total += size(&rows, range.start, range.end) * size(from, keys.start, keys.end)
+                    - own(range.clone(), keys.start..keys.end);
+            }
+            let mixed = mixed.into_iter().collect::<IntervalSet>().minus(&full);
+            for keys in mixed.iter().filter(|keys| from.meets(keys.start, keys.end)) {
+                let wide = keys.len().div_ceil(64) as usize;
+                words.clear();
+                words.resize(range.len() * wide, 0);
+                others.resize(words.len(), 0);
+                for (plan, ..) in &patterns {
+                    plan.fill_bits(range.clone(), keys.start..keys.end, &mut others);
+                    words.iter_mut().zip(&others).for_each(|(word, other)| *word |= other);
+                }
+                for (row, cells) in range.clone().zip(words.chunks(wide)).filter(|(row, _)| rows.contains(*row)) {
+                    total += masked(cells, &bits, keys.start).map(|w| u64::from(w.count_ones())).sum::<u64>();
+                    let own = queries.token_of(row);
+                    let reads_itself = (keys.start..keys.end).contains(&own) && from.contains(own) && {
+                        let k = (own - keys.start) as usize;
+                        cells[k / 64] >> (k % 64) & 1 == 1
+                    };
+                    total -= u64::from(reads_itself);
+                }
             }
         }
         total

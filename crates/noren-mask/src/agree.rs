@@ -108,8 +108,7 @@ impl Check<'_> {
     /// these rows up to the next must read the same keys. `rows` has the keys of each query row.
     fn changes(&self, rows: &[IntervalSet]) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
-        let leaves: Vec<&Pattern> = leaves(self.pattern);
-        for leaf in leaves {
+        for leaf in self.pattern.leaves() {
             let keys = |row: usize| {
                 let mut words = vec![0; row_words(frame.kv_len)];
                 leaf.fill(frame, row as u32..row as u32 + 1, Interval::new(0, frame.kv_len), &mut words);
@@ -164,7 +163,7 @@ impl Check<'_> {
     /// is the number of query rows.
     fn scattered(&self, rows: usize) -> Result<(), String> {
         let frame = self.bound.frame(self.batch);
-        for leaf in leaves(self.pattern) {
+        for leaf in self.pattern.leaves() {
             let Pattern::Atom(atom) = leaf else { continue };
             for (first, step) in [(0, 2), (1, 3), (2, 7)] {
                 let chosen = || (first..rows as u32).step_by(step);
@@ -185,14 +184,5 @@ impl Check<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the atoms in a pattern, without the operators `!`, `&` and `|` that combine them.
-fn leaves(pattern: &Pattern) -> Vec<&Pattern> {
-    match pattern {
-        Pattern::Not(part) => leaves(part),
-        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().flat_map(leaves).collect(),
-        leaf => vec![leaf],
     }
 }

@@ -1,6 +1,7 @@
 //! [`BoundMask`]: a mask with its shape and facts, after all checks.
 
 mod atoms;
+mod samples;
 mod sound;
 
 use crate::Error;
@@ -79,7 +80,8 @@ impl Mask {
     ///
     /// # Errors
     /// Returns an error if the shape or a parameter of an atom is invalid, if facts are missing, malformed or do not fit the
-    /// shape, or if the mask contains `layers(...)` (call [`at_layer`](Mask::at_layer) first).
+    /// shape, or if the mask contains `layers(...)` (call [`at_layer`](Mask::at_layer) first). With debug assertions, also
+    /// returns an error if samples show that the bounds of a function are wrong.
     pub fn bind(&self, shape: &Shape, facts: &Facts) -> Result<BoundMask, Error> {
         shape.check()?;
         self.check()?;
@@ -110,7 +112,12 @@ impl Mask {
                 }));
             }
         }
-        Ok(BoundMask { mask: self.clone(), shape: shape.clone(), facts, frames, patterns, pattern_of, whole: None })
+        let (mask, shape) = (self.clone(), shape.clone());
+        let bound = BoundMask { mask, shape, facts, frames, patterns, pattern_of, whole: None };
+        if cfg!(debug_assertions) && self.atoms().iter().any(|atom| atom.name() == "function") {
+            samples::sample_bounds(self, bound.patterns.iter().map(|resolved| (&resolved.frame, &resolved.pattern)))?;
+        }
+        Ok(bound)
     }
 }
 
@@ -220,7 +227,7 @@ fn depends_on_head(mask: &Mask, facts: &Facts) -> bool {
     match mask.node() {
         Node::Heads(_) => true,
         Node::Atom(atom) => atom.inputs().into_iter().any(|input| match input {
-            Input::Head | Input::Closure(_) => true,
+            Input::Head => true,
             Input::Array(name) => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
             _ => false,
         }),

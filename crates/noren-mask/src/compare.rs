@@ -12,7 +12,7 @@ use std::ops::Range;
 /// The indices of one cell of a mask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Cell {
+pub struct CellIndex {
     /// Index of the batch row.
     pub batch: usize,
     /// Index of the query head.
@@ -23,7 +23,7 @@ pub struct Cell {
     pub k: usize,
 }
 
-impl std::fmt::Display for Cell {
+impl std::fmt::Display for CellIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{}, {}, {}, {}]", self.batch, self.head, self.q, self.k)
     }
@@ -62,7 +62,7 @@ impl BoundMask {
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn first_difference(&self, other: &Self) -> Result<Option<Cell>, Error> {
+    pub fn first_difference(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
         self.first_cell(other, Ask::Differ)
     }
 
@@ -71,7 +71,7 @@ impl BoundMask {
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn first_outside(&self, other: &Self) -> Result<Option<Cell>, Error> {
+    pub fn first_outside(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
         self.first_cell(other, Ask::OnlyFirst)
     }
 
@@ -87,7 +87,7 @@ impl BoundMask {
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn first_common(&self, other: &Self) -> Result<Option<Cell>, Error> {
+    pub fn first_common(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
         self.first_cell(other, Ask::Both)
     }
 
@@ -104,13 +104,13 @@ impl BoundMask {
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<Cell>, Error> {
+    pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<CellIndex>, Error> {
         self.check_comparable(other)?;
         let mut found = Vec::new();
         for (batch, head) in self.batch_heads() {
             let pair = self.pair(other, batch, head, Ask::Differ);
             pair.visit(|q, k| {
-                found.push(Cell { batch, head, q: q as usize, k: k as usize });
+                found.push(CellIndex { batch, head, q: q as usize, k: k as usize });
                 found.len() < limit
             });
             if found.len() >= limit {
@@ -167,7 +167,7 @@ impl BoundMask {
         }
     }
 
-    fn first_cell(&self, other: &Self, ask: Ask) -> Result<Option<Cell>, Error> {
+    fn first_cell(&self, other: &Self, ask: Ask) -> Result<Option<CellIndex>, Error> {
         self.check_comparable(other)?;
         let mut empty = std::collections::HashSet::new();
         for (batch, head) in self.batch_heads() {
@@ -177,7 +177,7 @@ impl BoundMask {
             }
             let mut cell = None;
             self.pair(other, batch, head, ask).visit(|q, k| {
-                cell = Some(Cell { batch, head, q: q as usize, k: k as usize });
+                cell = Some(CellIndex { batch, head, q: q as usize, k: k as usize });
                 false
             });
             if cell.is_some() {

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::basis::Pair;
 use crate::bind::BoundMask;
-use crate::compare::Cell;
+use crate::compare::CellIndex;
 use crate::eval::allowed;
 use crate::mask::{Arm, Mask, Node};
 use crate::resolve::RowFacts;
@@ -16,7 +16,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Explanation {
     /// The explained cell.
-    pub cell: Cell,
+    pub cell: CellIndex,
     /// Position of the query.
     pub query_position: i64,
     /// Position of the key; negative if the slot in the cache holds no key.
@@ -75,7 +75,7 @@ impl BoundMask {
             let (bound, batch, q, k) = whole.cell(batch, q, k);
             return bound.explain(batch, head, q, k);
         }
-        let cell = Cell { batch, head, q, k };
+        let cell = CellIndex { batch, head, q, k };
         let (query_position, key_position) = (self.query_position(batch, q), self.key_position(batch, k));
         let pair = self.pair_at([batch, head, q, k]);
         let allowed = self.allowed(batch, head, q, k);
@@ -243,7 +243,7 @@ fn write_text(sentence: &Sentence<'_>, outcome: &Outcome<'_>, out: &mut String) 
 /// Writes one line with the result, then the tree of subexpressions.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { batch, head, q, k } = self.cell;
+        let CellIndex { batch, head, q, k } = self.cell;
         let place = |what: &str, index: usize, position: i64| match position {
             p if p == index as i64 => format!("{what} {index}"),
             p if p < 0 && what == "key" => format!("{what} {index} (a cache slot without a token)"),

@@ -14,9 +14,9 @@ pub use decode::DecodePlan;
 pub use device::{DevicePlan, DeviceSide};
 pub use slices::{Slice, SliceKind};
 
+use crate::atoms::foreign;
 use crate::bits::runs;
 use crate::plan::{Kind, Plan};
-use crate::verify::has_bounded_closure;
 
 /// Lists of runs `[start, end)`. There is one list for each query row (the runs of keys that it reads), or one list for
 /// each key (runs of query rows). List `i` is `runs[indptr[i]..indptr[i + 1]]`. Its runs ascend, with a gap between any
@@ -147,7 +147,7 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     let bound = plan.bound();
     let shape = bound.shape();
     let small = shape.q_len() as u64 * shape.kv_len() as u64 <= Plan::CHECKED_CELLS;
-    if !cfg!(debug_assertions) || !small || has_bounded_closure(bound, bound.mask()) {
+    if !cfg!(debug_assertions) || !small || foreign(bound.mask()).is_some() {
         return;
     }
     let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));

@@ -15,7 +15,6 @@ use crate::interval::{Interval, IntervalSet};
 use crate::scalar::{Rows, Side};
 use crate::set::Span;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,40 +41,6 @@ pub(crate) struct Table(pub(crate) Option<(&'static str, usize)>);
 impl PartialEq for Table {
     fn eq(&self, _: &Self) -> bool {
         true
-    }
-}
-
-/// A function of (batch row, head, query row, key index) that returns whether the cell is allowed, with optional
-/// bounds; see [`Facts::closure`].
-#[derive(Clone)]
-pub(crate) struct Closure {
-    pub(crate) allowed: Arc<CellFn>,
-    pub(crate) bounds: Option<Arc<BoundsFn>>,
-}
-
-type CellFn = dyn Fn(usize, usize, usize, usize) -> bool + Send + Sync;
-type BoundsFn = dyn Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync;
-
-impl fmt::Debug for Closure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.bounds.is_some() { "Closure(with bounds)" } else { "Closure" })
-    }
-}
-
-impl PartialEq for Closure {
-    /// Returns true if the functions of both closures are clones of one function object, and their bounds as well. Two
-    /// different function objects are unequal, even if their results are equal.
-    fn eq(&self, other: &Self) -> bool {
-        self.addresses() == other.addresses()
-    }
-}
-
-impl Closure {
-    /// Returns the memory addresses of the function and of its bounds. Closures are compared, sorted and hashed by
-    /// them.
-    pub(crate) fn addresses(&self) -> (usize, Option<usize>) {
-        let bounds = self.bounds.as_ref().map(|bounds| Arc::as_ptr(bounds).cast::<()>().addr());
-        (Arc::as_ptr(&self.allowed).cast::<()>().addr(), bounds)
     }
 }
 
@@ -110,7 +75,6 @@ pub struct Facts {
     /// The key positions of each batch row, as a list of runs. In a run, the positions of the keys are consecutive.
     pub(crate) runs: Option<Vec<Arc<[PlacedKeys]>>>,
     pub(crate) arrays: BTreeMap<String, Arc<Array>>,
-    pub(crate) closures: BTreeMap<String, Closure>,
 }
 
 impl Facts {
@@ -213,32 +177,6 @@ impl Facts {
     /// Sets the array that `dense(name)` refers to.
     pub fn array(mut self, name: impl Into<String>, array: Array) -> Self {
         self.arrays.insert(name.into(), Arc::new(array));
-        self
-    }
-
-    /// Sets the function that `closure(name)` refers to. `allowed` takes (batch row, head, query row, key index) and
-    /// returns whether the cell is allowed. The function must be pure, because several threads call it at once.
-    pub fn closure(
-        mut self,
-        name: impl Into<String>,
-        allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.closures.insert(name.into(), Closure { allowed: Arc::new(allowed), bounds: None });
-        self
-    }
-
-    /// Sets a [`closure`](Self::closure) with bounds, which make planning faster. `bounds` takes (batch row, head,
-    /// range of query rows), and returns two lists: the keys that at least one row may read, and the keys that every
-    /// row may read. Wrong bounds give wrong cells, because bounds decide whole tiles, and `allowed` is called only for
-    /// the other cells.
-    pub fn closure_with_bounds(
-        mut self,
-        name: impl Into<String>,
-        allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
-        bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
-    ) -> Self {
-        let closure = Closure { allowed: Arc::new(allowed), bounds: Some(Arc::new(bounds)) };
-        self.closures.insert(name.into(), closure);
         self
     }
 

@@ -2,11 +2,11 @@
 //! without reordering.
 
 use crate::Error;
+use crate::atoms::foreign;
 use crate::bind::{BoundMask, Resolved};
 use crate::budget::{Budget, Meter, Stage};
 use crate::mask::Mask;
 use crate::plan::{PatternPlan, Plan, PlanOptions, Reorder};
-use crate::verify::has_bounded_closure;
 use std::time::Instant;
 
 impl BoundMask {
@@ -47,12 +47,12 @@ impl BoundMask {
 
 /// Makes one plan for each distinct pattern (set of cells of a batch row and head). A reordered plan is compared with
 /// the mask in sampled rows; if it differs, a plan without reordering is made instead. There is no comparison if the
-/// mask contains a closure with bounds or an atom that the user implements.
+/// mask contains a function or an atom of the user, whose bounds may be wrong.
 ///
 /// # Errors
 /// Returns an error if the budget is spent or its watch function cancels.
 fn plans(bound: &BoundMask, options: &PlanOptions, meter: &mut Meter<'_>) -> Result<Vec<PatternPlan>, Error> {
-    let callers_bounds = has_bounded_closure(bound, bound.mask());
+    let callers_bounds = foreign(bound.mask()).is_some();
     let plan = |resolved: &Resolved| {
         let plan = PatternPlan::within(resolved, options, meter)?;
         meter.spans(plan.span_count() as u64)?;
@@ -90,7 +90,7 @@ fn guarded(
 /// In debug builds, panics if the cells of a plan differ from those of [`BoundMask::allowed`].
 fn debug_check(plan: &Plan) {
     if cfg!(debug_assertions)
-        && !has_bounded_closure(plan.bound(), plan.bound().mask())
+        && foreign(plan.bound().mask()).is_none()
         && let Err(error) = plan.verify(Plan::CHECKED_CELLS)
     {
         panic!("{error}; the options of the plan are {:?}", plan.options());

@@ -133,10 +133,10 @@ mod transpose;
 mod verify;
 
 pub use array::Array;
-pub use atoms::Padding;
+pub use atoms::{Cell, Cells, Padding};
 pub use bind::BoundMask;
 pub use budget::{Budget, Progress, Stage};
-pub use compare::Cell;
+pub use compare::CellIndex;
 pub use equivalent::Equivalence;
 pub use error::Error;
 pub use explain::{Explanation, Part, Reasons};

@@ -258,8 +258,8 @@ pub trait Atom: Value {
         Vec::new()
     }
 
-    /// Returns whether the cells depend on the position of the query (index of the query row plus query offset). An
-    /// atom that depends only on keys or on the indices of query rows returns false.
+    /// Returns whether the cells depend on the position of the query (index of the query row plus query offset). Only an
+    /// atom that reads neither [`Pair::q`] nor the facts of a query returns false, such as `keys(..)` and `dense(..)`.
     fn uses_query_offset(&self) -> bool {
         true
     }

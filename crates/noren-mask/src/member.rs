@@ -1,21 +1,18 @@
 //! [`Membership`]: an atom whose cells planning evaluates one at a time with
 //! [`Atom::allows`](crate::atom::Atom::allows).
 
-use crate::basis::{Input, Pair, Site};
+use crate::basis::{ByAddress, Input, Pair, Site};
 use crate::facts::Facts;
 use crate::frame::Frame;
 use crate::mask::AtomRef;
 use crate::resolve::RowFacts;
 use crate::resolved::ByCell;
-use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// The cells of an atom in one batch row and head. Planning calls the function `allows` of the atom for each cell.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Membership {
     atom: AtomRef,
-    facts: Arc<Facts>,
+    facts: ByAddress<Facts>,
     batch: usize,
     head: usize,
 }
@@ -26,11 +23,11 @@ impl Membership {
     /// cells of several batch rows and heads compare as equal.
     pub(crate) fn new(atom: &AtomRef, site: &Site<'_>) -> Self {
         let inputs = atom.inputs();
-        let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_) | Input::Closure(_)));
+        let by_head = inputs.iter().any(|i| matches!(i, Input::Head | Input::Array(_)));
         let by_batch = inputs.iter().any(|i| *i != Input::Head);
         let pick = |depends: bool, index: usize| if depends { index } else { 0 };
         let (batch, head) = (pick(by_batch, site.row.row), pick(by_head, site.head));
-        Membership { atom: atom.clone(), facts: site.shared.clone(), batch, head }
+        Membership { atom: atom.clone(), facts: ByAddress(site.shared.clone()), batch, head }
     }
 }
 
@@ -48,32 +45,5 @@ impl ByCell for Membership {
                 }
             }
         });
-    }
-}
-
-impl Ord for Membership {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let key = |m: &Self| (Arc::as_ptr(&m.facts).addr(), m.batch, m.head);
-        key(self).cmp(&key(other)).then_with(|| self.atom.cmp(&other.atom))
-    }
-}
-
-impl PartialOrd for Membership {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Membership {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Membership {}
-
-impl Hash for Membership {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.atom, self.batch, self.head).hash(state);
     }
 }

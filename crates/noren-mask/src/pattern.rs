@@ -6,9 +6,9 @@
 //! combine the results.
 
 use crate::array::Array;
+use crate::basis::ByAddress;
 use crate::bits::{row_words, set_range};
 use crate::bounds::Bounds;
-use crate::facts::Closure;
 use crate::frame::Frame;
 use crate::interval::{Interval, IntervalSet};
 use crate::leaf::Neighborhood;
@@ -47,54 +47,12 @@ pub(crate) enum Pattern {
     Atom(ResolvedRef),
     /// An atom that evaluates its function `allows` for one cell at a time. It computes no runs of keys and no bounds.
     Member(ByCellRef),
-    Array(Shared<Array>, usize),
-    Closure {
-        closure: Box<SharedClosure>,
-        batch: usize,
-        head: usize,
-    },
+    Array(ByAddress<Array>, usize),
     /// An atom of a larger mask, restricted to selected query rows and keys of that mask.
     Selected(Arc<Selection>, Box<Pattern>),
     Not(Box<Pattern>),
     And(Vec<Pattern>),
     Or(Vec<Pattern>),
-}
-
-/// An `Arc` that is compared and hashed by address, not by value.
-#[derive(Debug)]
-pub(crate) struct Shared<T>(pub(crate) Arc<T>);
-
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        Shared(self.0.clone())
-    }
-}
-
-impl<T> PartialEq for Shared<T> {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl<T> Eq for Shared<T> {}
-
-impl<T> std::hash::Hash for Shared<T> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-/// A closure (a function of the user) that is compared and hashed by the memory addresses of its function and of its
-/// bounds.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct SharedClosure(pub(crate) Closure);
-
-impl Eq for SharedClosure {}
-
-impl std::hash::Hash for SharedClosure {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.addresses().hash(state);
-    }
 }
 
 impl Pattern {
@@ -147,13 +105,6 @@ impl Pattern {
             Pattern::Atom(atom) => atom.row(frame, row, keys, emit),
             Pattern::Member(atom) => atom.0.row(frame, row, keys, emit),
             Pattern::Array(array, slice) => array.0.slice(*slice).row(row as usize, keys.0, keys.1, emit),
-            Pattern::Closure { closure, batch, head } => {
-                for k in keys.0..keys.1 {
-                    if (closure.0.allowed)(*batch, *head, row as usize, k as usize) {
-                        emit(k, k + 1);
-                    }
-                }
-            }
             Pattern::Selected(selection, leaf) => selection.row(leaf, row, keys, emit),
             Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
                 unreachable!(
@@ -222,14 +173,6 @@ impl Pattern {
             Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(rows.start, rows.end, kv_len) {
                 Some((upper, lower)) => Bounds { upper, lower },
                 None => self.bounds_by_rows(frame, rows),
-            },
-            Pattern::Closure { closure, batch, head } => match &closure.0.bounds {
-                None => Bounds::unknown(kv_len),
-                Some(bounds) => {
-                    let (upper, lower) = bounds(*batch, *head, rows.start as usize..rows.end as usize);
-                    let cut = |list: Vec<Range<u32>>| list.into_iter().map(|r| r.start..r.end.min(kv_len)).collect();
-                    Bounds { upper: cut(upper), lower: cut(lower) }
-                }
             },
             Pattern::Atom(atom) => atom.bounds(frame, rows.clone()).unwrap_or_else(|| self.bounds_by_rows(frame, rows)),
             Pattern::Selected(selection, leaf) => selection.bounds(leaf, rows),
@@ -316,6 +259,15 @@ impl Pattern {
         }
     }
 
+    /// Returns the atoms in the pattern, without the operators `!`, `&` and `|` that combine them.
+    pub(crate) fn leaves(&self) -> Vec<&Pattern> {
+        match self {
+            Pattern::Not(part) => part.leaves(),
+            Pattern::And(parts) | Pattern::Or(parts) => parts.iter().flat_map(Pattern::leaves).collect(),
+            leaf => vec![leaf],
+        }
+    }
+
     /// Returns true for patterns in which consecutive query rows read the same keys, such as the rows of one document
     /// or chunk.
     pub(crate) fn has_blocks(&self) -> bool {
@@ -329,7 +281,7 @@ impl Pattern {
     /// Returns whether [`row`](Self::row) evaluates each key of its range `keys` separately.
     pub(crate) fn looks_at_every_key(&self) -> bool {
         match self {
-            Pattern::Member(_) | Pattern::Closure { .. } => true,
+            Pattern::Member(_) => true,
             Pattern::Atom(atom) => atom.row_work() == RowWork::Keys,
             _ => false,
         }

@@ -45,7 +45,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the facts have closures, if the mask contains an atom that the user implements, or if the
+    /// Returns an error if the mask contains a function or an atom that the user implements, or if the
     /// mask was [selected](Self::select) from another mask.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
@@ -64,8 +64,8 @@ impl BoundMask {
 }
 
 impl BoundMask {
-    /// Returns an error if the mask cannot be written as JSON: if rows and keys were selected, if the mask contains an
-    /// atom that the user implements, or if the facts contain a closure.
+    /// Returns an error if the mask cannot be written as JSON: if rows and keys were selected, or if the mask
+    /// contains a function or an atom that the user implements.
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
             return Err(Error::Plan(
@@ -294,7 +294,7 @@ fn name(kind: Kind) -> &'static str {
 }
 
 /// Serializes as `{"mask": "..", "shape": {..}, "facts": {..}}`. Returns an error if the mask cannot be serialized, for
-/// example because the facts contain a closure.
+/// example because it contains a function.
 impl Serialize for BoundMask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
@@ -315,7 +315,7 @@ impl<'de> Deserialize<'de> for BoundMask {
 }
 
 /// Serializes the plan in the format that the documentation of this module describes. Returns an error if the bound
-/// mask cannot be serialized, for example because the facts contain a closure.
+/// mask cannot be serialized, for example because it contains a function.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.bound().check_serial().map_err(S::Error::custom)?;

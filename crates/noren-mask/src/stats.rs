@@ -88,7 +88,7 @@ impl Plan {
     /// Returns [`stats`](Self::stats) within a budget. The watch function of the budget receives the progress and can cancel.
     ///
     /// For documents, chunks, sets of keys, clearance levels, bands, strides and neighborhoods, the time is
-    /// proportional to the number of borders of ranges, not to the number of cells. For `random`, closures and dense
+    /// proportional to the number of borders of ranges, not to the number of cells. For `random`, functions and dense
     /// arrays, each cell of the mixed spans is visited.
     ///
     /// ```

@@ -4,7 +4,7 @@
 //! that they read. Each check also checks that every query row is in exactly one tile, and that the spans of each tile
 //! are ascending and disjoint.
 //!
-//! * **[`Plan::verify`]** compares a plan with the definition, [`BoundMask::allowed`], at any time that the caller
+//! * **[`Plan::verify`]** compares a plan with the definition, [`BoundMask::allowed`](crate::BoundMask::allowed), at any time that the caller
 //!   chooses. The caller also sets the number of cells up to which a pattern is compared completely.
 //! * **Debug builds and tests** compare every new plan with the definition. In a pattern of at most
 //!   [`Plan::CHECKED_CELLS`] cells, every cell is compared. In a larger pattern, sampled cells are compared. If a cell
@@ -18,9 +18,7 @@
 //!   * In a row of more than 2,097,152 keys, only sampled cells are compared.
 
 use crate::Error;
-use crate::atoms::foreign;
-use crate::basis::Input;
-use crate::bind::{BoundMask, Resolved};
+use crate::bind::Resolved;
 use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
 use crate::interval::Interval;
 use crate::mask::Mask;
@@ -58,7 +56,7 @@ impl Plan {
     /// cell of a new plan with the definition.
     pub const CHECKED_CELLS: u64 = 1 << 16;
 
-    /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`].
+    /// Compares the cells that a kernel computes from this plan with the definition, [`BoundMask::allowed`](crate::BoundMask::allowed).
     ///
     /// Each distinct pattern (set of cells of a batch row and head) with at most `most_cells` cells is compared
     /// completely. In a larger pattern, sampled cells are compared. A kernel computes all cells of full spans, and in
@@ -77,7 +75,7 @@ impl Plan {
     ///
     /// # Errors
     /// Returns [`Error::Plan`] with the first cell that differs, or with the row or span that is wrong. The cause may
-    /// be a closure for which the user gave wrong bounds. Any other cause is a defect of this crate.
+    /// be a function or an atom of the user with wrong bounds. Any other cause is a defect of this crate.
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
         let mut seen = vec![false; self.patterns().len()];
@@ -374,16 +372,6 @@ fn holds_each(order: &Order, len: u32) -> bool {
     fresh && held == len
 }
 
-/// Returns true if the mask contains a closure with bounds that the user gave, or an atom that the user implements. For
-/// such a mask, a wrong plan can be caused by wrong bounds from the user.
-pub(crate) fn has_bounded_closure(bound: &BoundMask, mask: &Mask) -> bool {
-    mask.atoms().into_iter().any(|atom| {
-        let closures = &bound.facts().closures;
-        let bounded = |name| closures.get(name).is_none_or(|closure| closure.bounds.is_some());
-        atom.inputs().into_iter().any(|i| matches!(i, Input::Closure(name) if bounded(name)))
-    }) || foreign(mask).is_some()
-}
-
 /// Returns a pseudo-random number that depends only on `a` and `b`.
 fn scatter(a: u32, b: u32) -> u32 {
     let mixed = (u64::from(a) << 32 | u64::from(b)).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -393,7 +381,7 @@ fn scatter(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Facts, PlanOptions, Reorder, Shape, TileSpan};
+    use crate::{BoundMask, Facts, PlanOptions, Reorder, Shape, TileSpan};
 
     /// Returns a bound mask, options and a wrong plan of this mask, for tests of the checks. The plan has residue
     /// classes and gathered keys (keys that the reordering put next to one another). Its error is in a span that

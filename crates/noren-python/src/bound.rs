@@ -5,7 +5,7 @@ use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
-use noren::noren_mask::{Budget, Cell, Progress};
+use noren::noren_mask::{Budget, CellIndex, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder, Spec};
 use noren_picture::{Draw, Picture, TerminalOptions};
 use pyo3::exceptions::PyValueError;
@@ -32,7 +32,7 @@ type CellTuple = (usize, usize, usize, usize);
 /// span of keys; `full` is true if every cell of the span is allowed.
 type TileTuple = (u32, u32, Vec<(u32, u32, bool)>);
 
-fn tuple(cell: Cell) -> CellTuple {
+fn tuple(cell: CellIndex) -> CellTuple {
     (cell.batch, cell.head, cell.q, cell.k)
 }
 

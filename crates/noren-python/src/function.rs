@@ -2,8 +2,8 @@
 
 use crate::classes::PyMask;
 use crate::error::remember;
-use noren::Mask;
 use noren::noren_mask::atoms::{TileCells, TileFunction};
+use noren::{Cells, Mask};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -34,7 +34,8 @@ impl TileFunction for Function {
         self.uses_head
     }
 
-    fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+    fn cells(&self, Cells { batch, head, queries, keys }: Cells) -> Result<TileCells, String> {
+        let keys_end = keys.end;
         Python::attach(|py| {
             let arguments = (batch, head, queries.start, queries.end, keys_end);
             let made = self.evaluate.bind(py).call1(arguments).and_then(|made| read(&made, queries, keys_end));

@@ -1,9 +1,11 @@
 //! Random valid test cases: a shape, facts that fit the shape, and masks over all atoms, with parameters
 //! that fit shape and facts.
 
+use noren_mask::atom::Reach;
 use noren_mask::interval::IntervalSet;
 use noren_mask::{
-    Arm, Array, BoundMask, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side, Span, atoms,
+    Arm, Array, BoundMask, Cell, Cells, Facts, Mask, Node, Padding, PlanOptions, Reorder, Rows, Selector, Shape, Side,
+    Span, atoms,
 };
 use proptest::prelude::*;
 use std::fmt;
@@ -82,8 +84,23 @@ fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-fn cell_hash(seed: u64, cell: [usize; 4]) -> u64 {
-    cell.iter().fold(seed, |h, &i| mix(h ^ i as u64))
+/// Returns a function without a pattern as a mask.
+fn odd(seed: u64) -> Mask {
+    Mask::from_fn(move |Cell { batch, head, query, key }| {
+        let parts = [batch as u64, head as u64, query as u64, key as u64];
+        parts.into_iter().fold(seed, |h, i| mix(h ^ i)).is_multiple_of(3)
+    })
+}
+
+/// Returns a function with bounds as a mask.
+fn near() -> Mask {
+    let first = |head: usize, query: i64| query - 1 - head as i64;
+    let near = Mask::from_fn(move |Cell { head, query, key, .. }| (first(head, query)..query + 9).contains(&key));
+    let bounds = move |Cells { head, queries, .. }: Cells| {
+        let (start, last) = (queries.start, queries.end - 1);
+        Reach::Keys { some: vec![first(head, start)..last + 9], every: vec![first(head, last)..start + 9] }
+    };
+    near.with_bounds(bounds).expect("a mask of a function")
 }
 
 /// Returns shapes of at most about `cells` cells with lengths below `longest`: square, cached, cross and ragged shapes.
@@ -117,7 +134,7 @@ pub fn worlds(longest: usize, cells: usize) -> impl Strategy<Value = World> {
     (shapes(longest, cells), any::<u64>()).prop_map(|(shape, seed)| world(shape, seed, false))
 }
 
-/// Returns worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form (no closures).
+/// Returns worlds whose queries are tokens of the keys' own sequence and whose facts have a serial form.
 /// Keys may have any order of positions, empty slots, and positions beyond the number of keys.
 pub fn sequences(longest: usize) -> impl Strategy<Value = World> {
     (1..=longest, 1..=longest, 1..4usize, 1..4usize, any::<u64>()).prop_map(|(q, k, batch, heads, seed)| {
@@ -175,23 +192,7 @@ fn world(shape: Shape, seed: u64, sequence: bool) -> World {
         true => facts.levels(levels(&mut dice)),
         false => facts.levels((0..batch).map(|_| levels(&mut dice)).collect::<Vec<_>>()),
     };
-    let seed = dice.next();
     facts = arrays(facts, &shape, &mut dice);
-    if sequence {
-        return World { shape, facts, extent };
-    }
-    facts = facts.closure("odd", move |b, h, q, k| cell_hash(seed, [b, h, q, k]).is_multiple_of(3));
-    facts = facts.closure_with_bounds(
-        "near",
-        |_, h, q, k| k + 2 + h > q && k < q + 9,
-        |_, h, rows| {
-            let key = |row: usize, shift: i64| (row as i64 + shift).max(0) as u32;
-            let back = -1 - h as i64;
-            let upper = key(rows.start, back)..key(rows.end - 1, 9);
-            let lower = key(rows.end - 1, back)..key(rows.start, 9);
-            (vec![upper], if lower.start < lower.end { vec![lower] } else { vec![] })
-        },
-    );
     World { shape, facts, extent }
 }
 
@@ -270,26 +271,21 @@ pub fn masks(world: &World) -> BoxedStrategy<Mask> {
         .boxed()
 }
 
-/// Returns [`masks`] without closures if the world has none, and without arms that no head or batch row uses, which
-/// flow refuses.
+/// Returns [`masks`] with a serial form (without functions), and without arms that no head or batch row uses, which flow
+/// refuses.
 pub fn stack_masks(world: &World) -> BoxedStrategy<Mask> {
     let (heads, batch) = (world.shape.head_count(), world.shape.batch_len());
-    let serial = world.facts.to_json().is_ok();
-    masks(world).prop_map(move |mask| for_stack(&mask, heads, batch, serial)).boxed()
+    masks(world).prop_map(move |mask| for_stack(&mask, heads, batch)).boxed()
 }
 
-fn for_stack(mask: &Mask, heads: usize, batch: usize, serial: bool) -> Mask {
+fn for_stack(mask: &Mask, heads: usize, batch: usize) -> Mask {
     match mask.node() {
-        _ if serial && mask.atom_as::<atoms::Closure>().is_some() => atoms::causal(),
-        Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch, serial),
-        Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch, serial),
-        Node::Heads(arms) => {
-            atoms::heads(taken(arms, heads).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
-        }
-        Node::Batch(arms) => {
-            atoms::batch(taken(arms, batch).map(|(s, part)| (s, for_stack(&part, heads, batch, serial))))
-        }
-        _ => mask.map_children(|part| for_stack(part, heads, batch, serial)),
+        Node::Atom(atom) if atom.name() == "function" => atoms::causal(),
+        Node::Heads(arms) if heads == 1 => for_stack(&arms[0].mask, heads, batch),
+        Node::Batch(arms) if batch == 1 => for_stack(&arms[0].mask, heads, batch),
+        Node::Heads(arms) => atoms::heads(taken(arms, heads).map(|(s, part)| (s, for_stack(&part, heads, batch)))),
+        Node::Batch(arms) => atoms::batch(taken(arms, batch).map(|(s, part)| (s, for_stack(&part, heads, batch)))),
+        _ => mask.map_children(|part| for_stack(part, heads, batch)),
     }
 }
 
@@ -374,8 +370,8 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
         1 => Just(atoms::dense("bits")),
         1 => Just(atoms::dense("cells")),
         1 => Just(atoms::dense("blocks")),
-        1 => Just(atoms::closure("odd")),
-        1 => Just(atoms::closure("near")),
+        1 => any::<u64>().prop_map(odd),
+        1 => Just(near()),
     ];
     prop_oneof![positional, named].boxed()
 }

@@ -44,7 +44,6 @@ pub(crate) enum Expr {
     },
     RandomBlocks,
     Dense(String),
-    Closure(String),
     Arms(By, Vec<(Selector, Expr)>),
     Not(Box<Expr>),
     And(Vec<Expr>),

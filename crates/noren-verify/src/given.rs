@@ -150,8 +150,8 @@ impl Masks {
     ///
     /// # Errors
     /// Returns an error if a text cannot be read, if facts (data that the mask needs) are missing or do not fit the
-    /// shape, or if the mask has an elementary mask (atom) that the verifier cannot evaluate (`random_blocks`,
-    /// `closure`).
+    /// shape, or if the mask has an elementary mask (atom) that the verifier cannot evaluate
+    /// (`random_blocks`).
     pub fn read(mask: &str, shape: &str, facts: &str) -> Result<Self> {
         let shape = Shape::read(&At::new(&Value::read(shape)?, "shape"))?;
         let facts = Facts::read(&At::new(&Value::read(facts)?, "facts"), &shape)?;

@@ -151,12 +151,6 @@ impl<'a> World<'a> {
                     .ok_or_else(|| wrong(field, format!("the array {name:?}"), "the name of an array in the facts"))?;
                 Node::Dense(array.1.clone(), array.1.slice(frame.row, head))
             }
-            Expr::Closure(name) => {
-                return Err(beyond(
-                    format!("closure({name})"),
-                    "a certificate cannot contain a mask that is defined by a function of the user: use another mask",
-                ));
-            }
             Expr::Arms(by, arms) => {
                 let own = self.arm(*by, arms, frame.row, head, field)?;
                 // The arms for other heads and batch rows must also fit the facts.

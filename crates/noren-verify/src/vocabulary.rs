@@ -147,7 +147,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "neighborhood" => &["grid", "size", "dilation"],
         "random" => &["p", "seed"],
         "random_blocks" => &["block", "count", "seed"],
-        "dense" | "closure" => &["name"],
+        "dense" => &["name"],
         _ => return Err(format!("the unknown atom `{name}`")),
     };
     let mut args = Args::new(name, names, given)?;
@@ -188,8 +188,7 @@ pub(crate) fn atom(name: &str, given: Vec<(Option<String>, Arg)>) -> Result<Expr
         "neighborhood" => neighborhood(&mut args)?,
         "random" => Expr::Random { p: probability(&mut args)?, seed: args.int_from("seed", 0)? },
         "random_blocks" => Expr::RandomBlocks,
-        "dense" => Expr::Dense(args.name("name")?),
-        _ => Expr::Closure(args.name("name")?),
+        _ => Expr::Dense(args.name("name")?),
     })
 }
 

@@ -31,7 +31,19 @@
 //! # Ok::<(), noren::Error>(())
 //! ```
 //!
-//! A type that implements the trait of [`noren_mask::atom`] is an atom of your own; [`Mask::of`] makes a mask of it.
+//! A mask of your own is a function, a type or an array. [`Mask::from_fn`] makes a mask of a function of positions, which means the same
+//! in a forward call and in every step of decoding; [bounds](Mask::with_bounds) make it as fast as a built-in mask. A type
+//! that implements the trait of [`noren_mask::atom`] is an atom; [`Mask::of`] makes a mask of it. Arrays are
+//! [`dense`](atoms::dense).
+//!
+//! ```
+//! use noren::{Cell, Mask, atoms::*};
+//! let sparse = causal() & Mask::from_fn(|Cell { query, key, .. }| query - key < 64 || key % 16 == 0);
+//! let x = vec![0.5f32; 2 * 256 * 8];
+//! let x = (&x, [1, 2, 256, 8]);
+//! assert_eq!(noren::attend(x, x, x, sparse)?.out[0], 0.5);
+//! # Ok::<(), noren::Error>(())
+//! ```
 //!
 //! # Facts, scores and options
 //!
@@ -176,8 +188,8 @@ pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
-    Array, BoundMask, Budget, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set, Shape, Side, Span,
-    Spec, Stats, atom, atoms,
+    Array, BoundMask, Budget, Cell, Cells, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set,
+    Shape, Side, Span, Spec, Stats, atom, atoms,
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};

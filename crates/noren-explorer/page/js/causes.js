@@ -117,14 +117,6 @@ export const CAUSES = {
     },
     example: { mask: "dense(mine)", shape: { len: 24 } },
   },
-  "needs-function": {
-    control: "editor",
-    says: ({ subject: name }) => `The mask calls the function ${name} of a program, which the page cannot run: write the function as a mask, or give its cells as an array.`,
-    fixes: ({ subject: name }) => [
-      { title: "allow all cells instead", edit: (text) => text.replaceAll(new RegExp(`closure\\(\\s*"?${name}"?\\s*\\)`, "g"), "full") },
-    ],
-    example: { mask: "causal & closure(f)", shape: { len: 24 } },
-  },
   "lengths-fit": {
     control: "lengths",
     says: ({ sizes }) => sizes

@@ -133,7 +133,7 @@ mod tests {
     fn nearly_every_atom_has_a_picture() {
         let bare: Vec<&str> =
             language::atoms().iter().filter(|word| thumbnail(small(word)).is_none()).map(|word| word.name).collect();
-        // A closure is Rust code; batch rows and documents with own masks need other shapes.
+        // Batch rows and documents with own masks need other shapes.
         assert!(bare.len() <= 5, "{bare:?}");
     }
 }

@@ -2,10 +2,10 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::basis::{Binding, Family, Input, Pair, Rank, Site, check_name};
+use crate::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site, check_name};
 use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, Mask};
-use crate::pattern::{Pattern, Shared};
+use crate::pattern::Pattern;
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
@@ -73,7 +73,7 @@ impl Atom for Dense {
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let array = site.facts().arrays.get(&self.name)?.clone();
         let slice = array.slice_index(site.batch(), site.head());
-        Some(Resolution(Pattern::Array(Shared(array), slice)))
+        Some(Resolution(Pattern::Array(ByAddress(array), slice)))
     }
 
     fn rank(&self) -> Rank {

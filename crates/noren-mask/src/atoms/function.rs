@@ -2,158 +2,110 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::basis::{Family, Input, Pair, Rank, Site};
-use crate::facts::Closure;
+use crate::basis::{ByAddress, Family, Input, Pair, Rank, Site};
 use crate::mask::{Atom, Mask};
-use crate::pattern::{Pattern, SharedClosure};
-use crate::philox::philox;
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::resolved::{Reach, ResolvedAtom, RowWork};
 use crate::sentence::Sentence;
-use crate::shape::Shape;
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An atom whose cells a function of (batch row, head, query row, key index) gives. Two such atoms are equal only if
-/// one is a clone of the other: the same function with the same bounds.
-#[derive(Clone, Debug)]
-struct Function(Closure);
+/// A cell by the positions of its query and its key: the argument of a function of [`Mask::from_fn`].
+///
+/// A position is the place of a token in its sequence, as in all atoms. It is not the row of a call or the slot of a
+/// cache: in decoding, the one query of a call has the position of its token, and in a rotating cache a key keeps the
+/// position at which it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cell {
+    /// Index of the batch row.
+    pub batch: usize,
+    /// Index of the query head.
+    pub head: usize,
+    /// Position of the query. A negative position is before the first token.
+    pub query: i64,
+    /// Position of the key, at least 0.
+    pub key: i64,
+}
 
-impl Mask {
-    /// Returns the mask of the cells that a function over (batch row, head, query row, key index) allows. The function must be
-    /// pure; several threads call it at once. Planning calls the function for every cell that the other parts of the mask do
-    /// not decide. Planning is faster with bounds ([`from_fn_with_bounds`](Self::from_fn_with_bounds)) or an
-    /// [atom](crate::atom).
-    ///
-    /// ```
-    /// use noren_mask::{Facts, Mask, Shape, atoms::causal};
-    /// let even = Mask::from_fn(|_, _, q, k| (q + k) % 2 == 0);
-    /// let bound = (causal() & even).bind(&Shape::square(8), &Facts::new())?;
-    /// assert!(bound.allowed(0, 0, 5, 3) && !bound.allowed(0, 0, 5, 4));
-    /// # Ok::<(), noren_mask::Error>(())
-    /// ```
-    ///
-    /// The mask is equal to its own clones only, prints as `function` and has no serial form.
-    pub fn from_fn(allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static) -> Mask {
-        Mask::of(Function(Closure { allowed: Arc::new(allowed), bounds: None }))
-    }
+/// The cells of consecutive query positions and consecutive key positions in one batch row and head: the argument of
+/// bounds ([`Mask::with_bounds`]) and of a [`TileFunction`](super::TileFunction).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Cells {
+    /// Index of the batch row.
+    pub batch: usize,
+    /// Index of the query head.
+    pub head: usize,
+    /// Positions of the queries, at least one.
+    pub queries: Range<i64>,
+    /// Positions of the keys.
+    pub keys: Range<i64>,
+}
 
-    /// Returns the mask of [`from_fn`](Self::from_fn) with bounds. `bounds` takes (batch row, head, range of query
-    /// rows), and returns two lists: the keys that at least one row may read, and the keys that every row may read.
-    /// Wrong bounds give wrong cells in whole tiles.
-    pub fn from_fn_with_bounds(
-        allowed: impl Fn(usize, usize, usize, usize) -> bool + Send + Sync + 'static,
-        bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
-    ) -> Mask {
-        Mask::of(Function(Closure { allowed: Arc::new(allowed), bounds: Some(Arc::new(bounds)) }))
-    }
+type CellFn = dyn Fn(Cell) -> bool + Send + Sync;
+type BoundsFn = dyn Fn(Cells) -> Reach + Send + Sync;
+
+/// An atom whose cells a function gives. Two such atoms are equal only if one is a clone of the other: the same
+/// function with the same bounds.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Function {
+    allowed: ByAddress<CellFn>,
+    bounds: Option<ByAddress<BoundsFn>>,
 }
 
 impl Mask {
-    /// Adds bounds to the mask of [`from_fn`](Self::from_fn), so that mask and bounds are written in one expression:
-    /// `Mask::from_fn(allowed).with_bounds(bounds)`. [`from_fn_with_bounds`](Self::from_fn_with_bounds) describes
-    /// `bounds`.
+    /// Returns the mask of the cells that a function allows. The function gets the positions of the query and of the
+    /// key, so the mask has the same meaning in a forward call, in decoding, in every kind of cache and in every row of
+    /// a ragged batch. The function must be pure; several threads call it at once. Planning calls the function for
+    /// every cell that the other parts of the mask do not decide. Planning is faster with bounds
+    /// ([`with_bounds`](Self::with_bounds)) or an [atom](crate::atom).
     ///
     /// ```
-    /// use noren_mask::{Facts, Mask, Shape};
-    /// let mask = Mask::from_fn(|_, _, q, k| k <= q && q - k < 8).with_bounds(|_, _, rows| {
-    ///     let (first, end) = (rows.start as u32, rows.end as u32);
-    ///     (vec![first.saturating_sub(7)..end], vec![end.saturating_sub(8)..first + 1])
+    /// use noren_mask::{Cell, Facts, Mask, Shape, atoms::causal};
+    /// let even = Mask::from_fn(|Cell { query, key, .. }| (query + key) % 2 == 0);
+    /// let bound = (causal() & even).bind(&Shape::cached(5, 3), &Facts::new())?;
+    /// assert!(bound.allowed(0, 0, 1, 4) && !bound.allowed(0, 0, 1, 5)); // query row 1 has position 6
+    /// # Ok::<(), noren_mask::Error>(())
+    /// ```
+    ///
+    /// The mask is equal to its own clones only, prints as `function` and has no serial form. Cells that are given by
+    /// query row and key index are an array: [`dense`](crate::atoms::dense).
+    pub fn from_fn(allowed: impl Fn(Cell) -> bool + Send + Sync + 'static) -> Mask {
+        Mask::of(Function { allowed: ByAddress(Arc::new(allowed)), bounds: None })
+    }
+
+    /// Adds bounds to the mask of [`from_fn`](Self::from_fn). `bounds` gets consecutive query positions and consecutive
+    /// key positions, and returns the key positions that at least one of the queries reads, and those that every one of
+    /// them reads. Planning evaluates the function only for the cells between the two, and cuts both lists to the keys
+    /// of the sequence.
+    ///
+    /// ```
+    /// use noren_mask::{Cell, Cells, Facts, Mask, Shape, atom::Reach};
+    /// let near = |Cell { query, key, .. }| key <= query && query - key < 8;
+    /// let mask = Mask::from_fn(near).with_bounds(|Cells { queries, .. }| {
+    ///     let (first, last) = (queries.start, queries.end - 1);
+    ///     Reach::Keys { some: vec![first - 7..last + 1], every: vec![last - 7..first + 1] }
     /// })?;
-    /// mask.check_bounds(&Shape::square(1 << 20), 1000)?;
     /// let plan = mask.bind(&Shape::square(1 << 20), &Facts::new())?.plan();
     /// assert!(plan.bytes() < 4 << 20);
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
     ///
+    /// Wrong bounds give wrong cells in whole tiles. [`verify`](crate::atom::verify) compares all bounds with the
+    /// function. With debug assertions, [`bind`](Self::bind) compares samples, and returns an error that names a wrong
+    /// cell.
+    ///
     /// # Errors
     /// Returns an error if the mask was not made by `from_fn`: only such a mask takes bounds.
-    pub fn with_bounds(
-        self,
-        bounds: impl Fn(usize, usize, Range<usize>) -> (Vec<Range<u32>>, Vec<Range<u32>>) + Send + Sync + 'static,
-    ) -> Result<Mask, Error> {
+    pub fn with_bounds(self, bounds: impl Fn(Cells) -> Reach + Send + Sync + 'static) -> Result<Mask, Error> {
         match self.atom_as::<Function>() {
-            Some(Function(closure)) => {
-                Ok(Mask::of(Function(Closure { allowed: closure.allowed.clone(), bounds: Some(Arc::new(bounds)) })))
-            }
+            Some(function) => Ok(Mask::of(Function { bounds: Some(ByAddress(Arc::new(bounds))), ..function.clone() })),
             None => Err(Error::atom(
                 &self,
                 "only a mask made by Mask::from_fn can have bounds: add the bounds to such a mask",
             )),
         }
-    }
-
-    /// Compares the bounds of a mask function with its cells, at `samples` cells that are spread over the shape. Equal
-    /// arguments select the same cells. Bounds that are wrong for many cells are found with high probability; a result
-    /// without error is no proof.
-    ///
-    /// # Errors
-    /// Returns an error that names a wrong cell: the query reads a key outside of the bounds, or does not read a key of
-    /// the lower bound. Also returns an error if the mask is not a function with bounds, or if the shape is invalid.
-    pub fn check_bounds(&self, shape: &Shape, samples: u32) -> Result<(), Error> {
-        shape.check()?;
-        let closure = self.atom_as::<Function>().map(|function| &function.0);
-        let Some((closure, bounds)) = closure.and_then(|closure| Some((closure, closure.bounds.as_ref()?))) else {
-            return Err(Error::atom(
-                self,
-                "the mask is not a function with bounds: give Mask::from_fn(..).with_bounds(..)",
-            ));
-        };
-        let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
-        for sample in 0..samples {
-            let [batch, head, row, key] = philox([sample, 0, 0, 0], 0).map(|draw| draw as usize);
-            let (batch, head) = (batch % shape.batch_len(), head % shape.head_count());
-            let (row, key) = (row % q_len, key % kv_len);
-            // ranges of 1 to 128 rows that contain the row
-            let (first, end) =
-                (row.saturating_sub(sample as usize % 64), (row + 1 + sample as usize / 64 % 64).min(q_len));
-            let (some, every) = bounds(batch, head, first..end);
-            let holds = |list: &[Range<u32>]| list.iter().any(|keys| keys.contains(&(key as u32)));
-            let allowed = (closure.allowed)(batch, head, row, key);
-            let problem = match (allowed, holds(&some), holds(&every)) {
-                (true, false, _) => format!("query row {row} reads key {key}, but the bounds give this key to no row"),
-                (false, _, true) => {
-                    format!("query row {row} does not read key {key}, but the bounds give this key to every row")
-                }
-                _ => continue,
-            };
-            return Err(Error::atom(
-                self,
-                format!(
-                    "the bounds of query rows {first}..{end} in batch row {batch}, head {head} are wrong: {problem}"
-                ),
-            ));
-        }
-        Ok(())
-    }
-}
-
-impl PartialEq for Function {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Function {}
-
-impl PartialOrd for Function {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Function {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.addresses().cmp(&other.0.addresses())
-    }
-}
-
-impl Hash for Function {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.addresses().hash(state);
     }
 }
 
@@ -171,7 +123,7 @@ impl Atom for Function {
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        (self.0.allowed)(pair.batch, pair.head, pair.row, pair.key)
+        (self.allowed)(Cell { batch: pair.batch, head: pair.head, query: pair.q, key: pair.k })
     }
 
     fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
@@ -179,11 +131,35 @@ impl Atom for Function {
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
-        let closure = Box::new(SharedClosure(self.0.clone()));
-        Some(Resolution(Pattern::Closure { closure, batch: site.batch(), head: site.head() }))
+        Some(Resolution::of(Placed { function: self.clone(), batch: site.batch(), head: site.head() }))
     }
 
     fn rank(&self) -> Rank {
         Family::Given.into()
+    }
+}
+
+/// A function in one batch row and head.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Placed {
+    function: Function,
+    batch: usize,
+    head: usize,
+}
+
+impl ResolvedAtom for Placed {
+    fn row(&self, query: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        let allowed =
+            |key: &i64| (self.function.allowed)(Cell { batch: self.batch, head: self.head, query, key: *key });
+        keys.filter(allowed).for_each(|key| emit(key, key + 1));
+    }
+
+    fn bounds(&self, queries: Range<i64>, keys: Range<i64>) -> Reach {
+        let cells = Cells { batch: self.batch, head: self.head, queries, keys };
+        self.function.bounds.as_ref().map_or(Reach::Unknown, |bounds| bounds(cells))
+    }
+
+    fn row_work(&self) -> RowWork {
+        RowWork::Keys
     }
 }

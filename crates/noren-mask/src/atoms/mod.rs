@@ -10,7 +10,6 @@ mod arms;
 mod causal;
 mod chunk;
 mod clearance;
-mod closure;
 mod constants;
 mod dense;
 mod distances;
@@ -35,6 +34,7 @@ mod window;
 
 pub use arms::{batch, heads, layers};
 pub use constants::{full, none};
+pub use function::{Cell, Cells};
 pub use tiled::TileFunction;
 pub use tiles::TileCells;
 
@@ -80,7 +80,6 @@ register! {
     random: Random, random;
     random_blocks: RandomBlocks, random_blocks;
     dense: Dense, dense;
-    closure: Closure, closure;
 }
 
 /// Returns the definition of the word `name`.

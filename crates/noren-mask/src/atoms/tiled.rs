@@ -1,18 +1,17 @@
 //! [`Mask::from_tiles`]: an atom whose cells are computed tile by tile by a function of the user.
 
+use super::function::Cells;
 use super::shared::given_words;
-use super::tiles::{SharedCells, TileCells};
+use super::tiles::TileCells;
 use crate::Error;
-use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
+use crate::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site};
 use crate::mask::{Atom, Mask};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::resolve::frame;
 use crate::sentence::Sentence;
-use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,12 +26,12 @@ pub trait TileFunction: Send + Sync + 'static {
     /// Returns whether the cells depend on the query head.
     fn uses_head(&self) -> bool;
 
-    /// Returns the cells of a batch row and head, for the query positions `queries` and the key positions `0..keys_end`. The function
-    /// must be pure: calls with equal arguments return equal cells. Batch row and head are 0 if the cells do not depend on them.
+    /// Returns the cells at the given positions of queries and keys. The positions of the keys begin at 0. The function must be
+    /// pure: calls with equal arguments return equal cells. Batch row and head are 0 if the cells do not depend on them.
     ///
     /// # Errors
     /// Returns the problem and its fix if the cells cannot be computed, such as a sequence that is too long.
-    fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String>;
+    fn cells(&self, of: Cells) -> Result<TileCells, String>;
 }
 
 /// The maximum number of shapes for which the results of a tile function are stored. For each shape, one result is
@@ -101,10 +100,10 @@ fn fits(cells: &TileCells, (_, start, end, keys_end): Call) -> bool {
 }
 
 /// An atom whose cells a [`TileFunction`] computes. Two such atoms are equal only if one is a clone of the other.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Tiled {
-    function: Arc<dyn TileFunction>,
-    known: Arc<Mutex<Known>>,
+    function: ByAddress<dyn TileFunction>,
+    known: ByAddress<Mutex<Known>>,
 }
 
 impl Mask {
@@ -114,8 +113,7 @@ impl Mask {
     ///
     /// ```
     /// use noren_mask::atoms::{TileCells, TileFunction};
-    /// use noren_mask::{Facts, Mask, Shape};
-    /// use std::ops::Range;
+    /// use noren_mask::{Cells, Facts, Mask, Shape};
     ///
     /// /// Blocks of 64 queries read their own block of keys.
     /// struct Blocks;
@@ -130,12 +128,12 @@ impl Mask {
     ///     fn uses_head(&self) -> bool {
     ///         false
     ///     }
-    ///     fn cells(&self, _: usize, _: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+    ///     fn cells(&self, Cells { queries, keys, .. }: Cells) -> Result<TileCells, String> {
     ///         if queries.start % 64 != 0 {
     ///             return Err(format!("the first query is at {}: give a multiple of 64", queries.start));
     ///         }
     ///         let first = (queries.start / 64) as u32;
-    ///         let mut cells = TileCells::new(queries.clone(), keys_end);
+    ///         let mut cells = TileCells::new(queries.clone(), keys.end);
     ///         for row in 0..((queries.end - queries.start + 63) / 64) as usize {
     ///             let tile = first + row as u32;
     ///             cells.full(row, tile..tile + 1).map_err(|error| error.to_string())?;
@@ -155,15 +153,11 @@ impl Mask {
     /// function returns an error, or if a query has a negative position. The mask is equal to its own clones only and
     /// has no serial form.
     pub fn from_tiles(function: impl TileFunction) -> Mask {
-        Mask::of(Tiled { function: Arc::new(function), known: Arc::default() })
+        Mask::of(Tiled { function: ByAddress(Arc::new(function)), known: ByAddress(Arc::default()) })
     }
 }
 
 impl Tiled {
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.known).addr()
-    }
-
     /// Returns the (batch row, head) under which the cells for `batch` and `head` are stored. If the cells do not
     /// depend on the batch row or on the head, its index is replaced by 0.
     fn place(&self, batch: usize, head: usize) -> (usize, usize) {
@@ -180,7 +174,12 @@ impl Tiled {
         if let Some(cells) = known {
             return Ok(cells);
         }
-        let cells = Arc::new(self.function.cells(at.0, at.1, queries.clone(), keys_end)?);
+        let cells = Arc::new(self.function.cells(Cells {
+            batch: at.0,
+            head: at.1,
+            queries: queries.clone(),
+            keys: 0..keys_end,
+        })?);
         if !fits(&cells, call) {
             return Err(format!(
                 "the function returned cells that do not contain all query positions {queries:?} and key positions \
@@ -189,38 +188,6 @@ impl Tiled {
         }
         self.known.lock().unwrap_or_else(PoisonError::into_inner).put(call, cells.clone());
         Ok(cells)
-    }
-}
-
-impl fmt::Debug for Tiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f)
-    }
-}
-
-impl PartialEq for Tiled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Tiled {}
-
-impl PartialOrd for Tiled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Tiled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.address().cmp(&other.address())
-    }
-}
-
-impl Hash for Tiled {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.address().hash(state);
     }
 }
 
@@ -278,7 +245,7 @@ impl Atom for Tiled {
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
         let queries = site.query_offset()..site.query_offset() + site.q_len() as i64;
         let cells = self.cells(self.place(site.batch(), site.head()), queries, site.keys_end()).ok()?;
-        Some(Resolution::of(SharedCells(cells)))
+        Some(Resolution::of(ByAddress(cells)))
     }
 
     fn rank(&self) -> Rank {

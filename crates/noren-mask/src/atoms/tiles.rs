@@ -1,12 +1,10 @@
 //! [`TileCells`]: the cells of a function as tiles of 64 queries and 64 keys.
 
 use crate::Error;
+use crate::basis::ByAddress;
 use crate::bits::runs;
 use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The number of queries and the number of keys of a tile.
 const SIDE: i64 = TileCells::SIDE as i64;
@@ -187,44 +185,7 @@ impl TileCells {
     }
 }
 
-/// The stored cells of a tile function in the form that planning uses. Two values are equal only if they share the same
-/// memory.
-#[derive(Clone, Debug)]
-pub(super) struct SharedCells(pub(super) Arc<TileCells>);
-
-impl SharedCells {
-    fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-}
-
-impl PartialEq for SharedCells {
-    fn eq(&self, other: &Self) -> bool {
-        self.address() == other.address()
-    }
-}
-
-impl Eq for SharedCells {}
-
-impl PartialOrd for SharedCells {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for SharedCells {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.address().cmp(&other.address())
-    }
-}
-
-impl Hash for SharedCells {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.address().hash(state);
-    }
-}
-
-impl ResolvedAtom for SharedCells {
+impl ResolvedAtom for ByAddress<TileCells> {
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
         self.0.emit(q, keys, emit);
     }

@@ -18,6 +18,4 @@ pub enum Input<'a> {
     Label(&'a str),
     /// The array with this name in the facts.
     Array(&'a str),
-    /// The closure with this name in the facts.
-    Closure(&'a str),
 }

@@ -21,10 +21,10 @@ pub(crate) fn count(name: &str, n: u64) -> Checked {
     if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
 }
 
-/// Returns an error if the name of an array or closure is empty.
+/// Returns an error if the name of an array is empty.
 pub(crate) fn check_name(name: &str) -> Checked {
     if name.is_empty() {
-        Err("the name of the array or closure is empty: give the name that the facts use".into())
+        Err("the name of the array is empty: give the name that the facts use".into())
     } else {
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The types with which one elementary mask (atom) is evaluated, bound and compared. For example, [`Pair`] is a cell,
 //! and [`Binding`] is an atom with its shape and facts.
 
+mod address;
 mod binding;
 mod extent;
 mod input;
@@ -11,6 +12,7 @@ mod places;
 mod runs;
 mod value;
 
+pub(crate) use address::ByAddress;
 pub use binding::Binding;
 pub(crate) use extent::queries_end;
 pub use input::Input;

@@ -8,7 +8,7 @@
 //! interval, which is an arithmetic series.
 //!
 //! The cost is proportional to the number of rectangles of all zones. Atoms that decide single cells (random cells,
-//! closures, dense arrays) have no rectangles. Their cells are computed as bits and counted, but only in spans of the
+//! functions, dense arrays) have no rectangles. Their cells are computed as bits and counted, but only in spans of the
 //! plan that have both allowed and denied cells.
 
 mod distances;
@@ -145,7 +145,7 @@ pub(crate) enum Listed {
     No,
     /// At least one atom gives its cells as words of 64 bits, one bit for each of 64 consecutive keys.
     Words,
-    /// At least one atom, such as a closure, has to be called once for each cell.
+    /// At least one atom, such as a function, has to be called once for each cell.
     Cells,
 }
 

@@ -1,6 +1,6 @@
 //! [`Equivalence`]: the result of a comparison of two masks, with a difference if there is one.
 
-use crate::compare::Cell;
+use crate::compare::CellIndex;
 use crate::facts::Facts;
 use crate::shape::Shape;
 use std::fmt;
@@ -9,10 +9,11 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Equivalence {
-    /// The masks are equal: they allow the same cells at every length at which both masks bind.
+    /// The masks are equal: they allow the same cells at the lengths that were compared.
     Equal {
-        /// The (shortest length, longest length) at which both masks can be bound. Without another limit, the longest
-        /// length is [`Shape::MAX_LEN`].
+        /// The (shortest length, longest length) at which both masks bind without facts. Without another limit, the longest
+        /// length is [`Shape::MAX_LEN`]. Nothing is established about other lengths, at which facts such as the numbers of
+        /// non-padding tokens may let both masks bind.
         lengths: (usize, usize),
         /// Number of compared cells. They represent all cells: the masks agree in every other cell because they agree
         /// in these.
@@ -30,7 +31,7 @@ pub enum Equivalence {
         /// The facts with which the masks differ. The facts are empty if the masks read no facts.
         facts: Box<Facts>,
         /// A cell that exactly one of the masks allows.
-        cell: Cell,
+        cell: CellIndex,
         /// True if the first mask allows `cell` and the second does not; false for the opposite.
         only_first: bool,
     },
@@ -51,10 +52,17 @@ impl fmt::Display for Equivalence {
             Equivalence::Equal { lengths: (1, Shape::MAX_LEN), compared } => {
                 write!(f, "the masks are equal at every length ({compared} compared cells represent all others)")
             }
-            Equivalence::Equal { lengths: (first, last), compared } => write!(
-                f,
-                "the masks are equal at every length from {first} to {last}, at which both can be bound ({compared} compared cells represent all others)"
-            ),
+            Equivalence::Equal { lengths: (first, last), compared } => {
+                match first == last {
+                    true => write!(f, "the masks are equal at length {first}")?,
+                    false => write!(f, "the masks are equal at every length from {first} to {last}")?,
+                }
+                write!(
+                    f,
+                    " ({compared} compared cells represent all others); no other length was compared, because both masks bind \
+                     there only with facts, or not at all"
+                )
+            }
             Equivalence::Differ { layer, shape, shortest, facts, cell, only_first } => {
                 let side = if *only_first { "first" } else { "second" };
                 let (n, chosen) = (shape.q_len(), **facts != Facts::new());

@@ -41,7 +41,7 @@ impl Mask {
     /// same cells at the same positions, so a proof also covers shapes with offsets of 0 or more. Facts that give keys
     /// their own positions are not considered.
     ///
-    /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays, closures) and random atoms are
+    /// Atoms that read facts (`padding`, `documents`, `clearance`, labels, arrays), functions and random atoms are
     /// unknowns. Two masks are equal if they agree for all values of the unknowns. If they disagree for some values,
     /// the masks are bound with examples of facts and compared. If no example shows a difference, the result is
     /// [`Equivalence::Undecided`] with the names of the atoms.

@@ -4,7 +4,7 @@ use super::answer::{Class, Equivalence};
 use super::columns::Candidate;
 use crate::Error;
 use crate::basis::Input;
-use crate::compare::Cell;
+use crate::compare::CellIndex;
 use crate::facts::Facts;
 use crate::mask::Mask;
 use crate::scalar::Side;
@@ -29,7 +29,8 @@ pub(super) fn realise(
         .batch(batches.max(batch + 1) as usize)
         .heads(heads.max(head + 1) as usize);
     let at_layer = masks.map(|mask| mask.at_layer(layer));
-    let cell = Cell { batch: batch as usize, head: head as usize, q: candidate.q as usize, k: candidate.k as usize };
+    let cell =
+        CellIndex { batch: batch as usize, head: head as usize, q: candidate.q as usize, k: candidate.k as usize };
     let needs = Needs::of(&at_layer);
     for number in 0..needs.choices() {
         let facts = needs.facts(number, &candidate, shape.batch_len());

@@ -15,7 +15,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if the two give different values for one fact, or for a label, array or function of the same
+    /// Returns an error if the two give different values for one fact, or for a label or array of the same
     /// name. Lengths and lists of non-padding keys are different values, even if they describe the same padding.
     pub fn merge(mut self, other: &Facts) -> Result<Facts, Error> {
         one("lengths or real_keys", &mut self.real, &other.real)?;
@@ -30,7 +30,6 @@ impl Facts {
         one("positions", &mut self.runs, &other.runs)?;
         named("labels", &mut self.labels, &other.labels)?;
         named("arrays", &mut self.arrays, &other.arrays)?;
-        named("closures", &mut self.closures, &other.closures)?;
         Ok(self)
     }
 }

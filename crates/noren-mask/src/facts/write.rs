@@ -22,7 +22,7 @@ impl Facts {
     /// ```
     ///
     /// # Errors
-    /// Returns an error for closures and runs of positions, which have no serial form, and for a list per batch row
+    /// Returns an error for runs of positions, which have no serial form, and for a list per batch row
     /// without entries.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
@@ -34,12 +34,6 @@ impl Facts {
     /// # Errors
     /// Returns the errors of [`to_json`](Self::to_json).
     pub fn check_serial(&self) -> Result<(), Error> {
-        if let Some(name) = self.closures.keys().next() {
-            return Err(Error::fact(
-                format!("closure {name:?}"),
-                "a closure cannot be written as JSON: give its cells as an array, or write the closure as a mask",
-            ));
-        }
         if self.runs.is_some() {
             return Err(Error::fact(
                 "position_runs",
@@ -61,8 +55,7 @@ impl Facts {
     }
 }
 
-/// Writes the facts in the format of [`Facts::from_json`]. Returns an error that names the closure if the facts contain
-/// a closure.
+/// Writes the facts in the format of [`Facts::from_json`].
 impl Serialize for Facts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;

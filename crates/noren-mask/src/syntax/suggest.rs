@@ -53,10 +53,9 @@ pub(crate) fn synonym(word: &str) -> Option<&'static str> {
         "doc" | "segment" | "segments" | "packed" | "varlen" | "cu_seqlens" => "documents",
         "image" | "images" => "spans([a..b])",
         "natten" | "na1d" | "na2d" | "na3d" => "neighborhood(grid=[..], size=[..])",
-        "array" | "mask" | "keep" | "bool" => "dense(name)",
+        "array" | "mask" | "keep" | "bool" | "function" | "lambda" | "closure" | "mask_mod" => "dense(name)",
         "level" | "levels" => "clearance",
         "label" | "labels" => "keys(label=\"name\")",
-        "function" | "lambda" | "mask_mod" => "closure(name)",
         _ => return None,
     })
 }

@@ -10,8 +10,6 @@ use proptest::prelude::*;
 pub(crate) const LABELS: [&str; 2] = ["red", "light blue"];
 /// Arrays in `dense` atoms; facts must have them.
 pub(crate) const ARRAYS: [&str; 2] = ["d0", "a b"];
-/// Closures in `closure` atoms; facts must have them.
-pub(crate) const CLOSURES: [&str; 1] = ["even"];
 
 /// The sizes for random masks: lists that must fit a shape have these sizes.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +126,6 @@ pub(crate) fn atoms(u: Universe) -> BoxedStrategy<Mask> {
             (1..=u.len.div_ceil(block)).prop_map(move |count| random_blocks(block, count, seed))
         }),
         prop::sample::select(&ARRAYS).prop_map(dense),
-        prop::sample::select(&CLOSURES).prop_map(closure),
     ];
     prop_oneof![3 => position_atoms(u), 2 => facts, 1 => drawn].boxed()
 }
@@ -199,8 +196,7 @@ pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
                 .lengths(counts(lengths))
                 .side(if left { Side::Left } else { Side::Right })
                 .documents(counts(documents))
-                .levels(levels)
-                .closure(CLOSURES[0], |batch, head, q, k| (batch + head + q + k).is_multiple_of(2));
+                .levels(levels);
             for (label, at) in LABELS.iter().zip(labels) {
                 facts = facts.label(*label, at);
             }
@@ -234,7 +230,6 @@ pub(crate) fn unusual_atoms() -> BoxedStrategy<Mask> {
         spans_in(1 << 61).prop_map(spans),
         unusual_names().prop_map(|name| keys(Set::label(name))),
         unusual_names().prop_map(dense),
-        unusual_names().prop_map(closure),
         (probability, any::<u64>()).prop_map(|(p, seed)| random(p, seed)),
         (whole.clone(), whole, any::<u64>()).prop_map(|(block, count, seed)| random_blocks(block, count, seed)),
     ]

@@ -367,8 +367,8 @@ fn the_side_may_come_first_but_not_alone() {
 
 #[test]
 fn what_has_no_serial_form_is_refused() {
-    let facts = Facts::new().closure("near", |_, _, q, k| q == k);
-    let message = "facts: closure \"near\": a closure cannot be written as JSON: give its cells as an array, or write the closure as a mask";
+    let facts = Facts::new().position_runs(vec![vec![(0..2, 8)]]);
+    let message = "facts: position_runs: runs of positions cannot be written as JSON: give positions, one for each key";
     assert_eq!(facts.to_json().unwrap_err().to_string(), message);
     assert_eq!(serde_json::to_string(&facts).unwrap_err().to_string(), message);
     let empty = Facts::new().levels(Rows::Each(Vec::new()));

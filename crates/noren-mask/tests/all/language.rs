@@ -55,7 +55,7 @@ fn canonical_texts() {
         "random_blocks(64, 3, 42)",
         "dense(name)",
         "dense(\"a-b\\n\")",
-        "closure(näme)",
+        "dense(näme)",
         "heads(0..4: causal, 4..: sliding(8))",
         "batch(0: causal, [1, 4..9]: full, else: causal & padding | full)",
         "layers(every 2: sliding(4096), every 6 from 5: none, else: causal)",
@@ -233,7 +233,7 @@ fn check_refuses_what_the_parser_refuses() {
             neighborhood([4], [2, 2]),
             "`neighborhood(grid=[4], size=[2, 2])`: `size` has 2 entries but `grid` has 1 dimensions: give one entry for each dimension",
         ),
-        (dense(""), "`dense(\"\")`: the name of the array or closure is empty: give the name that the facts use"),
+        (dense(""), "`dense(\"\")`: the name of the array is empty: give the name that the facts use"),
         (
             window(None, None),
             "`window`: both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`",

@@ -1,6 +1,6 @@
 //! Laws of the algebra, of the text and of comparisons of two masks, with random masks.
 
-use noren_mask::{BoundMask, Cell, Mask};
+use noren_mask::{BoundMask, CellIndex, Mask};
 use noren_testing::cases::{World, masks, options, worlds};
 use noren_testing::cells::Cells;
 use noren_testing::check;
@@ -43,7 +43,9 @@ fn simplify_changes_no_cell_and_is_done_at_once() {
 #[test]
 fn printed_masks_parse_to_themselves() {
     check(4_000, pairs(), |(_, a, b)| {
-        for mask in [a.clone(), a - b] {
+        // a function has no text
+        let named = |mask: &Mask| mask.atoms().iter().all(|atom| atom.name() != "function");
+        for mask in [a.clone(), a - b].into_iter().filter(named) {
             let text = mask.to_string();
             assert_eq!(text.parse::<Mask>().expect("what prints parses"), mask, "{text}");
         }
@@ -63,7 +65,7 @@ fn comparisons_find_the_cells_that_counting_finds() {
 }
 
 fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
-    let cell = |[batch, head, q, k]: [usize; 4]| Cell { batch, head, q, k };
+    let cell = |[batch, head, q, k]: [usize; 4]| CellIndex { batch, head, q, k };
     let differ = in_a.zip(in_b, |a, b| a != b);
     let outside = in_a.zip(in_b, |a, b| a && !b);
     let both = in_a.zip(in_b, |a, b| a && b);

@@ -2,7 +2,7 @@
 #![allow(clippy::single_range_in_vec_init)] // one run of keys
 
 use noren_mask::atom::{Atom, Binding, Input, Pair, Reach, Resolution, ResolvedAtom, Site, verify};
-use noren_mask::{Equivalence, Error, Facts, Mask, Shape, atoms};
+use noren_mask::{Cell, Cells, Equivalence, Error, Facts, Mask, Shape, atoms};
 use std::fmt;
 use std::ops::Range;
 use std::time::Instant;
@@ -182,22 +182,20 @@ fn it_has_no_serial_form() {
 
 #[test]
 fn functions_are_atoms() {
-    let near = Mask::from_fn(|batch, head, q, k| q.abs_diff(k) <= batch + head);
+    let near = Mask::from_fn(|cell| cell.query.abs_diff(cell.key) as usize <= cell.batch + cell.head);
     let shape = Shape::square(20).batch(2).heads(2);
     let mask = atoms::causal() & near.clone();
     verify(&mask, &shape, &Facts::new()).unwrap();
     let bound = mask.bind(&shape, &Facts::new()).unwrap();
     assert!(bound.allowed(1, 1, 9, 7) && !bound.allowed(1, 0, 9, 7));
     assert_eq!(near, near.clone());
-    assert_ne!(near, Mask::from_fn(|_, _, _, _| true));
-    let bounded = Mask::from_fn_with_bounds(
-        |_, _, q, k| q / 64 == k / 64,
-        |_, _, rows| {
-            let (first, last) = (rows.start as u32 / 64 * 64, (rows.end as u32 - 1) / 64 * 64);
-            let every = if first == last { vec![first..first + 64] } else { Vec::new() };
-            (vec![first..last + 64], every)
-        },
-    );
+    assert_ne!(near, Mask::from_fn(|_| true));
+    let blocks = Mask::from_fn(|Cell { query, key, .. }| query / 64 == key / 64);
+    let bounded = blocks.with_bounds(|Cells { queries, .. }| {
+        let (first, last) = (queries.start / 64 * 64, (queries.end - 1) / 64 * 64);
+        Reach::Keys { some: vec![first..last + 64], every: vec![last..first + 64] }
+    });
+    let bounded = bounded.unwrap();
     verify(&bounded, &Shape::square(300), &Facts::new()).unwrap();
     assert!(bounded.bind(&Shape::square(1 << 20), &Facts::new()).unwrap().plan().bytes() < 4 << 20);
 }

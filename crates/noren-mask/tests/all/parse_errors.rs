@@ -22,7 +22,7 @@ fn every_error_names_the_cause_the_expected_text_and_the_repair() {
         (
             "каузал",
             "каузал",
-            "unknown name `каузал`, expected `full`, `none`, `causal`, `window`, `sliding`, `chunk`, `stride`, `distances`, `prefix`, `keys`, `queries`, `global`, `padding`, `documents`, `spans`, `tree`, `clearance`, `neighborhood`, `random`, `random_blocks`, `dense`, `closure`, `heads`, `batch` or `layers`",
+            "unknown name `каузал`, expected `full`, `none`, `causal`, `window`, `sliding`, `chunk`, `stride`, `distances`, `prefix`, `keys`, `queries`, `global`, `padding`, `documents`, `spans`, `tree`, `clearance`, `neighborhood`, `random`, `random_blocks`, `dense`, `heads`, `batch` or `layers`",
         ),
         // Arguments.
         ("sliding(widow=3)", "widow", "`sliding` has no argument `widow`, expected `window`: did you mean `window`?"),

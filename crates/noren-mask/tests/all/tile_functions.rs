@@ -1,8 +1,9 @@
 //! Functions as atoms: `Mask::from_tiles`, and bounds of `Mask::from_fn`.
+#![allow(clippy::single_range_in_vec_init)] // bounds are lists of ranges
 
-use noren_mask::atom::verify;
+use noren_mask::atom::{Reach, verify};
 use noren_mask::atoms::{self, TileCells, TileFunction};
-use noren_mask::{Facts, Mask, Shape};
+use noren_mask::{Cell, Cells, Facts, Mask, Shape};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,8 +33,9 @@ impl TileFunction for Sums {
         self.uses.1
     }
 
-    fn cells(&self, batch: usize, head: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+    fn cells(&self, Cells { batch, head, queries, keys }: Cells) -> Result<TileCells, String> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        let keys_end = keys.end;
         if keys_end > 1000 {
             return Err(format!("{keys_end} keys: give at most 1000"));
         }
@@ -149,43 +151,39 @@ fn tiles_are_checked() {
     assert!(cells.allowed(63, 127) && !cells.allowed(63, 128) && cells.bytes() < 1000);
 }
 
-#[test]
-#[allow(clippy::single_range_in_vec_init)] // bounds are lists of ranges
-fn bounds_of_a_function_are_checked() {
-    let near = |_: usize, _: usize, q: usize, k: usize| q.abs_diff(k) < 5;
-    let good = |_: usize, _: usize, rows: Range<usize>| {
-        (vec![(rows.start as u32).saturating_sub(4)..rows.end as u32 + 4], Vec::new())
-    };
-    let shape = Shape::square(40).batch(2);
-    let mask = Mask::from_fn(near).with_bounds(good).unwrap();
-    mask.check_bounds(&shape, 5000).unwrap();
-    verify(&mask, &shape, &Facts::new()).unwrap();
-    let narrow = Mask::from_fn(near).with_bounds(|_, _, rows| (vec![rows.start as u32..rows.end as u32], Vec::new()));
-    let error = narrow.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
-    assert!(error.contains("are wrong: query row") && error.contains("the bounds give this key to no row"), "{error}");
-    let wide = Mask::from_fn(near).with_bounds(|_, _, _| (vec![0..40], vec![0..40]));
-    let error = wide.unwrap().check_bounds(&shape, 5000).unwrap_err().to_string();
-    assert!(error.contains("does not read key"), "{error}");
-    assert!(
-        Mask::from_fn(near).check_bounds(&shape, 10).unwrap_err().to_string().contains("not a function with bounds")
-    );
-    assert!(
-        atoms::causal()
-            .with_bounds(good)
-            .unwrap_err()
-            .to_string()
-            .contains("only a mask made by Mask::from_fn can have bounds")
-    );
+/// Returns bounds with one range of keys that some query reads and one that every query reads.
+fn reach(some: Range<i64>, every: Range<i64>) -> Reach {
+    Reach::Keys { some: vec![some], every: vec![every] }
 }
 
 #[test]
-#[allow(clippy::single_range_in_vec_init)] // bounds are lists of ranges
+fn bounds_of_a_function_are_checked() {
+    let near = || Mask::from_fn(|Cell { query, key, .. }| query.abs_diff(key) < 5);
+    let good = |Cells { queries, .. }: Cells| reach(queries.start - 4..queries.end + 4, 0..0);
+    let shape = Shape::square(40).batch(2);
+    verify(&near().with_bounds(good).unwrap(), &shape, &Facts::new()).unwrap();
+    let narrow = near().with_bounds(|Cells { queries, .. }| reach(queries.start - 4..queries.end + 3, 0..0)).unwrap();
+    let wide = near().with_bounds(|_| reach(0..40, 0..40)).unwrap();
+    for (wrong, problem, list) in
+        [(narrow, "reads the key", "`some` leaves this key out"), (wide, "does not read the key", "`every` contains")]
+    {
+        for shape in [shape.clone(), Shape::cached(30, 20), Shape::new(70, 90, 5).heads(2)] {
+            let error = (atoms::full() & !wrong.clone()).bind(&shape, &Facts::new()).unwrap_err().to_string();
+            assert!(error.starts_with("`full & !function`: the bounds of the query positions"), "{error}");
+            assert!(error.contains(problem) && error.contains(list), "{error}");
+        }
+    }
+    let error = atoms::causal().with_bounds(good).unwrap_err().to_string();
+    assert!(error.contains("only a mask made by Mask::from_fn can have bounds"), "{error}");
+}
+
+#[test]
 fn functions_with_other_bounds_are_other_masks() {
-    let plain = Mask::from_fn(|_, _, q, k| k <= q);
-    let right =
-        plain.clone().with_bounds(|_, _, rows| (vec![0..rows.end as u32], vec![0..rows.start as u32 + 1])).unwrap();
-    let wrong = plain.clone().with_bounds(|_, _, _| (Vec::new(), Vec::new())).unwrap();
-    let masks = [&plain, &right, &wrong];
+    let plain = Mask::from_fn(|Cell { query, key, .. }| key <= query);
+    let exact = |Cells { queries, .. }: Cells| reach(0..queries.end, 0..queries.start + 1);
+    let bounded = plain.clone().with_bounds(exact).unwrap();
+    let again = plain.clone().with_bounds(exact).unwrap();
+    let masks = [&plain, &bounded, &again];
     for (i, a) in masks.iter().enumerate() {
         for (j, b) in masks.iter().enumerate() {
             assert_eq!(a == b, i == j, "masks {i} and {j}");
@@ -195,10 +193,13 @@ fn functions_with_other_bounds_are_other_masks() {
     }
     assert_eq!(HashSet::from(masks).len(), 3);
     // two heads with one function and different bounds do not share a plan, and a union keeps both
-    let heads = atoms::heads([(0..1, right.clone()), (1..2, wrong.clone())]);
+    let heads = atoms::heads([(0..1, bounded.clone()), (1..2, plain)]);
     let plan = heads.bind(&Shape::square(200).heads(2), &Facts::new()).unwrap().plan();
-    assert_eq!(plan.stats().allowed, 200 * 201 / 2);
-    assert_eq!((wrong | right).bind(&Shape::square(200), &Facts::new()).unwrap().plan().stats().allowed, 200 * 201 / 2);
+    assert_eq!(plan.stats().allowed, 200 * 201);
+    assert_eq!(
+        (bounded | again).bind(&Shape::square(200), &Facts::new()).unwrap().plan().stats().allowed,
+        200 * 201 / 2
+    );
 }
 
 #[test]
@@ -234,12 +235,12 @@ fn memory_of_stored_tiles_is_bounded() {
         fn uses_head(&self) -> bool {
             false
         }
-        fn cells(&self, _: usize, _: usize, queries: Range<i64>, keys_end: i64) -> Result<TileCells, String> {
+        fn cells(&self, Cells { queries, keys, .. }: Cells) -> Result<TileCells, String> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            let mut cells = TileCells::new(queries, keys_end);
+            let mut cells = TileCells::new(queries, keys.end);
             let mut bits = [0; TileCells::SIDE];
             bits[0] = 1;
-            for tile in 0..(keys_end as u32).div_ceil(64) {
+            for tile in 0..(keys.end as u32).div_ceil(64) {
                 cells.mixed(0, tile, bits).map_err(|error| error.to_string())?;
             }
             Ok(cells)

@@ -11,7 +11,7 @@ use noren::{
     Bias, Dropout, Gradients, GradientsMut, Isa, Options, Saved, View, ViewMut, attention, attention_backward,
     attention_backward_into,
 };
-use noren_mask::{Facts, Plan, PlanOptions, Shape};
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Shape};
 use std::sync::OnceLock;
 
 /// Returns the gradients for stored arrays on an ISA.
@@ -451,9 +451,8 @@ fn queries_that_do_not_read_a_key_change_no_bit_of_its_gradient() {
 
 #[test]
 fn a_panic_in_a_mask_reaches_the_caller() {
-    let facts =
-        Facts::new().closure("bad", |_, h, q, _| if (h, q) == (2, 700) { panic!("no such cell") } else { true });
-    let plan = plan("closure(bad)", &Shape::square(900).heads(4), &facts);
+    let bad = Mask::from_fn(|cell| if (cell.head, cell.query) == (2, 700) { panic!("no such cell") } else { true });
+    let plan = bad.bind(&Shape::square(900).heads(4), &Facts::new()).unwrap().plan();
     let [q, k, v, dout] = [1, 2, 3, 4].map(|seed| Array::random([1, 4, 900, 16], seed));
     let lse = vec![1.0; 4 * 900];
     let saved = Saved { out: v.view(), lse: &lse, dout: dout.view() };

@@ -10,6 +10,7 @@ mod corpus;
 mod dropout;
 mod dtypes;
 mod errors;
+mod functions;
 mod hidden_keys;
 mod linear;
 mod one_call;
