@@ -11,23 +11,23 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Shape")]
 pub(crate) struct ShapeArgs {
-    /// Number of tokens, for self-attention [default: from the facts, or 16]
-    #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["q", "kv", "past", "new"])]
+    /// Number of tokens, for self-attention: 4096, 128k (131072) or 1M (1048576) [default: from the facts, or 16]
+    #[arg(long, short = 'n', value_name = "N", value_parser = count, conflicts_with_all = ["q", "kv", "past", "new"])]
     pub(crate) len: Option<usize>,
     /// Number of queries; requires --kv
-    #[arg(long, value_name = "N", requires = "kv")]
+    #[arg(long, value_name = "N", value_parser = count, requires = "kv", hide_short_help = true)]
     pub(crate) q: Option<usize>,
     /// Number of keys; requires --q
-    #[arg(long, value_name = "N", requires = "q")]
+    #[arg(long, value_name = "N", value_parser = count, requires = "q", hide_short_help = true)]
     pub(crate) kv: Option<usize>,
     /// Number of tokens in the cache, before the new tokens
-    #[arg(long, value_name = "N", conflicts_with_all = ["q", "kv", "query_offset"])]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["q", "kv", "query_offset"], hide_short_help = true)]
     pub(crate) past: Option<usize>,
     /// Number of new tokens, which are the queries [default: 1]
-    #[arg(long, value_name = "N", requires = "past")]
+    #[arg(long, value_name = "N", value_parser = count, requires = "past", hide_short_help = true)]
     pub(crate) new: Option<usize>,
     /// Position of the first query: one number, or one number per batch row: 7 or 7,3
-    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) query_offset: Vec<i64>,
     /// Number of batch rows [default: from the facts, or 1]
     #[arg(long, value_name = "B")]
@@ -36,7 +36,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long, value_name = "H")]
     pub(crate) heads: Option<usize>,
     /// Number of key-value heads, each shared by heads / kv_heads query heads [default: number of query heads]
-    #[arg(long, value_name = "H")]
+    #[arg(long, value_name = "H", hide_short_help = true)]
     pub(crate) kv_heads: Option<usize>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct ShapeArgs {
 #[command(next_help_heading = "Facts")]
 pub(crate) struct FactArgs {
     /// Number of non-padding tokens of each batch row: 5,3
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count)]
     pub(crate) lengths: Vec<usize>,
     /// Side of the padding [default: right]
     #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
@@ -55,7 +55,7 @@ pub(crate) struct FactArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
     /// Index of the layer whose mask is used, for a mask that contains layers(...)
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", hide_short_help = true)]
     pub(crate) layer: Option<u64>,
 }
 
@@ -75,6 +75,16 @@ impl From<SideArg> for Side {
             SideArg::Right => Side::Right,
         }
     }
+}
+
+/// Parses a number of tokens, with a binary unit or without: `4096`, `128k` (131072) or `1M` (1048576).
+pub(crate) fn count(text: &str) -> std::result::Result<usize, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1 << 10),
+        None => text.strip_suffix('M').map_or((text, 1), |digits| (digits, 1 << 20)),
+    };
+    let number = digits.parse().ok().and_then(|number: usize| number.checked_mul(unit));
+    number.ok_or_else(|| "expected a whole number, such as 4096, 128k (131072) or 1M (1048576)".to_owned())
 }
 
 /// Parses the masks in `texts` and binds all masks to one shape. A size that the arguments, the facts and the masks do

@@ -2,12 +2,13 @@
 
 use crate::args::{FactArgs, ShapeArgs, bind, parse};
 use crate::failure::{Failure, Result};
-use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::show::LookArgs;
 use crate::verdict::Verdict;
 use clap::Args;
 use noren_mask::{BoundMask, Equivalence, Score, short_count};
 use noren_picture::Draw;
+use serde_json::json;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -22,6 +23,9 @@ pub(crate) struct DiffArgs {
     /// Prove equality at every length, or find the shortest length at which the masks differ
     #[arg(long, conflicts_with_all = ["len", "q", "kv", "past", "new", "query_offset", "batch", "heads", "kv_heads", "lengths", "side", "facts"])]
     all_lengths: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
     /// Print nothing; the exit code shows whether the masks differ
     #[arg(long, short)]
     quiet: bool,
@@ -34,14 +38,12 @@ pub(crate) struct DiffArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when both masks allow the same cells and have the same scores, 1 when they
-differ, 2 when an argument or a file is wrong. With -q, the search ends at the first difference.
-With --all-lengths, the exit code is also 2 when neither equality nor a difference was found.
+The exit code is 0 when both masks allow the same cells and have the same scores, 1 when they differ, 2 when an argument or a file is wrong. With -q, the search ends at the first difference. With --all-lengths, the exit code is also 2 when neither equality nor a difference was found.
 
 Examples:
   noren diff 'causal & window(left=3)' 'sliding(4)'
   noren diff causal 'causal & documents' --facts facts.json
-  noren diff 'sliding(4096)' 'causal & window(left=4096)' --len 1048576
+  noren diff 'sliding(4096)' 'causal & window(left=4096)' --len 1M
   noren diff --all-lengths 'causal & window(left=3)' 'sliding(4)'
   noren diff -q 'padding & causal' 'causal & padding' --lengths 5,3 && echo equal";
 
@@ -56,10 +58,24 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
         let equal = scores.is_empty() && first.first_difference(second)?.is_none();
         return Ok(if equal { Verdict::Yes } else { Verdict::No });
     }
-    let only_first = first.count_outside(second)?;
-    let only_second = second.count_outside(first)?;
+    let note = "counting the cells that differ ...";
+    let only_first = with_note(note, || first.count_outside(second))?;
+    let only_second = with_note(note, || second.count_outside(first))?;
     let equal = only_first + only_second == 0;
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
+    if args.json {
+        let cells = with_note("searching the cells that differ ...", || first.differences(second, args.cells))?;
+        screen.json(&json!({
+            "equal": equal && scores.is_empty(),
+            "shape": [first.shape().batch_len(), first.shape().head_count(), first.shape().q_len(), first.shape().kv_len()],
+            "cells": first.shape().cells(),
+            "only_first": only_first,
+            "only_second": only_second,
+            "first_cells": cells,
+            "scores": scores.iter().map(|(score, side)| json!({ "score": score.to_string(), "only": side })).collect::<Vec<_>>(),
+        }))?;
+        return Ok(verdict);
+    }
     if equal {
         let cells = short_count(first.shape().cells());
         screen.line(match verdict {
@@ -72,7 +88,8 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
         list_cells(args, first, second, screen)?;
         screen.line("")?;
         let picture = args.look.apply(first.picture_of_difference(second), first);
-        screen.text(picture.to_terminal(&args.look.terminal(screen))?)?;
+        let options = args.look.terminal(screen);
+        screen.text(with_note("drawing the difference ...", || picture.to_terminal(&options))?)?;
     }
     for (score, side) in scores {
         screen.line(format!("{}: only the {side} has the score `{score}`", paint(BAD, "scores differ")))?;
@@ -98,6 +115,15 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.quiet {
         return Ok(verdict);
     }
+    if args.json {
+        screen.json(&json!({
+            "equal": verdict == Verdict::Yes,
+            "masks_equal": matches!(answer, Equivalence::Equal { .. }),
+            "text": answer.to_string(),
+            "scores": scores.iter().map(|(score, side)| json!({ "score": score.to_string(), "only": side })).collect::<Vec<_>>(),
+        }))?;
+        return Ok(verdict);
+    }
     let style = if matches!(answer, Equivalence::Equal { .. }) { GOOD } else { BAD };
     let text = answer.to_string();
     let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
@@ -119,17 +145,23 @@ fn summary([only_first, only_second, all]: [u128; 3]) -> String {
         _ => "",
     };
     format!(
-        "{} of {} cells differ ({:.3} %): {} are allowed only in the first mask, {} only in the second mask{relation}",
+        "{} of {} cells differ ({}): {} are allowed only in the first mask, {} only in the second mask{relation}",
         short_count(count),
         short_count(all),
-        100.0 * count as f64 / all as f64,
+        percent(100.0 * count as f64 / all as f64),
         short_count(only_first),
         short_count(only_second)
     )
 }
 
+/// Formats a share above 0 with as many digits as it needs.
+fn percent(share: f64) -> String {
+    if share < 0.001 { "less than 0.001 %".to_owned() } else { format!("{share:.3} %") }
+}
+
 fn list_cells(args: &DiffArgs, first: &BoundMask, second: &BoundMask, screen: &mut Screen) -> Result<()> {
-    let found = first.differences(second, args.cells.saturating_add(1))?;
+    let found =
+        with_note("searching the cells that differ ...", || first.differences(second, args.cells.saturating_add(1)))?;
     for cell in found.iter().take(args.cells) {
         let side = if first.allowed(cell.batch, cell.head, cell.q, cell.k) { "first" } else { "second" };
         screen.line(format!(

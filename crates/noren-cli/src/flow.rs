@@ -73,14 +73,7 @@ pub(crate) enum FillArg {
 }
 
 const EXAMPLES: &str = "\
-The result is exact for attention and residual connections. Not covered, and listed with every
-answer: positions, lengths, pooling, normalisation over the batch or time, convolution and
-state-space layers, routing, quantisation by maxima, caches filled before a redaction, loss targets.
-A rule denies every pair of a source token and another token, its target. A policy holds if at least
-one pair is denied and no denied source can influence its target. Without a denied pair, nothing is
-established.
-The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established,
-2 when the input cannot be used.
+The result is exact for attention and residual connections. Not covered: positions, lengths, pooling, normalisation over the batch or time, convolution and state-space layers, routing, quantisation by maxima, caches filled before a redaction, loss targets. A rule denies every pair of a source token and another token, its target. A policy holds if at least one pair is denied and no denied source can influence its target. Without a denied pair, nothing is established. The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established, 2 when the input cannot be used.
 
 Examples:
   noren flow 'sliding(1024)' causal --layers 32 --len 131072
@@ -227,7 +220,7 @@ pub(crate) fn run(args: &FlowArgs, screen: &mut Screen) -> Result<Verdict> {
         )));
     }
     let field = match policy.is_none() || args.token.is_some() {
-        true => flow.receptive_field(0, token),
+        true => with_note("computing the tokens on which the output depends ...", || flow.receptive_field(0, token)),
         false => Vec::new(),
     };
     match args.json {
@@ -279,7 +272,8 @@ fn policy(args: &FlowArgs) -> Result<Option<Policy>> {
     for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
         for rule in rules {
             let (maybe, rule) = rule.trim().strip_prefix("maybe:").map_or(("", rule.as_str()), |rule| (" maybe", rule));
-            text.push_str(&format!("\n{word}{maybe}: {rule}"));
+            let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            text.push_str(&format!("{end}{word}{maybe}: {rule}"));
         }
     }
     Ok(Some(text.parse()?))
@@ -367,12 +361,8 @@ fn in_all_rows(rows: &[RuleVerdict]) -> String {
     }
 }
 
-/// Prints the paths of information between tokens that do not pass through attention, such as pooling. `noren flow`
-/// does not check these paths.
+/// Prints that the result does not cover paths of information between tokens that do not pass through attention.
 pub(crate) fn tell_channels(screen: &mut Screen) -> Result<()> {
-    screen.line(format!(
-        "\n{}",
-        paint(DIM, "Not covered by this result, because the influence does not pass through attention:")
-    ))?;
-    CHANNELS.iter().try_for_each(|channel| screen.line(paint(DIM, format!("  - {channel}"))))
+    let text = "not covered: influence that does not pass through attention, such as positions and pooling (list: docs/flow.md)";
+    screen.line(format!("\n{}", paint(DIM, text)))
 }

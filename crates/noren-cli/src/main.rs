@@ -37,7 +37,7 @@ use std::process::ExitCode;
 
 /// Attention masking: define and draw any mask, plan it, compute attention with it, and prove what it hides.
 #[derive(Parser, Debug)]
-#[command(name = "noren", version, propagate_version = true, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "noren", version, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = EXAMPLES)]
 struct Cli {
     /// When to use colour
@@ -69,10 +69,10 @@ Examples:
   noren run 'Mail ann@x.example or call 030 1234567' --hide email,phone -o picture.svg
   noren attend
   noren attend qkv.safetensors --mask 'causal & padding' --lengths 5,3 -o out.safetensors
-  noren run --model llama --input tokens.safetensors --generate 12 -o out.safetensors
+  noren run --model path/to/llama --input tokens.safetensors --generate 12 -o out.safetensors
   noren run --model path/to/classifier 'Not bad at all' 'It was too long'
-  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
-  noren inspect --model gemma2
+  noren embed --model path/to/all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  noren inspect --model path/to/gemma2
   noren train --data book.txt --objective clm --config config.json -o model
   noren serve --open
   noren bench --quick

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use std::io::{IsTerminal, Stdout, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(crate) struct Screen {
     out: AutoStream<Stdout>,
     /// True if colour is on.
     pub(crate) color: bool,
-    /// Width in columns, between 40 and 160; 100 if standard output is not a terminal.
+    /// Width in columns, between 40 and 160; COLUMNS or 100 if standard output is not a terminal.
     pub(crate) width: usize,
     /// True after the program that reads the output closed the pipe. Further output is dropped, and the command runs to
     /// its end, because its exit code is still needed.
@@ -61,7 +62,7 @@ impl Screen {
         };
         let columns = match stdout.is_terminal() {
             true => terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)),
-            false => None,
+            false => std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()),
         };
         Screen {
             color: matches!(choice, ColorChoice::Always | ColorChoice::AlwaysAnsi),
@@ -112,21 +113,35 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 }
 
 /// Runs `work` and returns the result. If `work` takes longer than a second and standard error is a terminal, prints
-/// `note` to standard error.
+/// `note` and the time to standard error, in one line that is written again each second.
 pub(crate) fn with_note<T>(note: &str, work: impl FnOnce() -> T) -> T {
-    match std::io::stderr().is_terminal() {
-        true => patiently(Duration::from_secs(1), || anstream::eprintln!("{}", paint(DIM, note)), work),
-        false => work(),
+    if !std::io::stderr().is_terminal() {
+        return work();
     }
+    let mut seconds = 0;
+    let show = move || {
+        seconds += 1;
+        anstream::eprint!("\r\x1b[2K{}", paint(DIM, format_args!("{note} {seconds} s")));
+        let _ = std::io::stderr().flush();
+    };
+    let (result, shown) = patiently(Duration::from_secs(1), show, work);
+    if shown {
+        anstream::eprint!("\r\x1b[2K");
+    }
+    result
 }
 
-/// Runs `work` and returns the result. If `work` takes longer than `patience`, calls `note` on another thread.
-fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
-    std::thread::scope(|scope| {
+/// Runs `work` and returns the result. Each time `patience` has passed before the end of `work`, calls `note` on another
+/// thread. Also returns true if `note` was called.
+fn patiently<T>(patience: Duration, mut note: impl FnMut() + Send, work: impl FnOnce() -> T) -> (T, bool) {
+    let shown = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
         let (working, done) = mpsc::channel::<()>();
+        let shown = &shown;
         let waiting = move || {
-            if done.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+            while done.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
                 note();
+                shown.store(true, Ordering::Relaxed);
             }
         };
         // If the thread cannot be started, no note is printed.
@@ -135,7 +150,8 @@ fn patiently<T>(patience: Duration, note: impl FnOnce() + Send, work: impl FnOnc
         // A panic of `work` also drops the sender, which ends the waiting thread.
         drop(working);
         result
-    })
+    });
+    (result, shown.into_inner())
 }
 
 #[cfg(test)]
@@ -145,8 +161,8 @@ mod tests {
     #[test]
     fn only_long_work_is_noted() {
         let (noted, notes) = mpsc::channel();
-        let result = patiently(Duration::ZERO, || noted.send(1).expect("a reader"), || notes.recv().expect("a note"));
-        assert_eq!(result, 1);
-        assert_eq!(patiently(Duration::from_secs(3600), || panic!("too early"), || 2), 2);
+        let twice = || (notes.recv().expect("a note"), notes.recv().expect("a note"));
+        assert_eq!(patiently(Duration::from_millis(1), move || drop(noted.send(1)), twice), ((1, 1), true));
+        assert_eq!(patiently(Duration::from_secs(3600), || panic!("too early"), || 2), (2, false));
     }
 }

@@ -19,6 +19,9 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Number of values of a query or a key of one head, for the cost of attention and of the key-value cache
+    #[arg(long, value_name = "D", default_value_t = 128)]
+    head_dim: usize,
     /// Maximum number of steps of planning and of counting [default: 67108864]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -57,10 +60,34 @@ impl BlockArgs {
     }
 }
 
+/// The cost of attention in one layer.
+#[derive(Clone, Copy, serde::Serialize)]
+struct Costs {
+    /// Operations of the forward pass over the allowed cells of all heads: `4 * head_dim` for each.
+    forward_flops: u128,
+    /// Numbers of the keys and values of one token.
+    cache_numbers_per_token: u128,
+}
+
+impl Costs {
+    fn new(stats: &Stats, kv_heads: usize, head_dim: usize) -> Costs {
+        let dim = head_dim as u128;
+        Costs { forward_flops: 4 * dim * stats.allowed, cache_numbers_per_token: 2 * dim * kv_heads as u128 }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct AsJson<'a> {
+    #[serde(flatten)]
+    stats: &'a Stats,
+    #[serde(flatten)]
+    costs: Costs,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   noren plan causal --len 4096 --heads 16
-  noren plan 'sliding(4096) | causal & keys(0..4)' --len 1048576
+  noren plan 'sliding(4096) | causal & keys(0..4)' --len 1M
   noren plan 'causal & documents' --facts facts.json --json
   noren plan causal --past 8191 --new 1 --heads 32 --kv-heads 8";
 
@@ -69,14 +96,23 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     let watch = watch();
     let budget = Budget::new().watch(&watch);
     let budget = args.steps.map_or(budget, |steps| budget.steps(steps));
-    let plan = bound.masks[0].plan_within(&args.blocks.options()?, &budget)?;
-    let stats = plan.stats_within(&budget)?;
+    let options = args.blocks.options()?;
+    let stats = bound.masks[0].plan_within(&options, &budget).and_then(|plan| plan.stats_within(&budget));
+    let stats = stats.map_err(|error| {
+        let steps = matches!(&error, noren_mask::Error::Budget(message) if message.contains("Budget::steps"));
+        let failure = Failure::from(error);
+        if steps { failure.hint("--steps N allows more steps") } else { failure }
+    })?;
+    let costs = Costs::new(&stats, bound.masks[0].shape().kv_head_count(), args.head_dim);
     if args.json {
-        screen.json(&stats)?;
+        screen.json(&AsJson { stats: &stats, costs })?;
         return Ok(Verdict::Yes);
     }
     screen.text(&stats)?;
     screen.line(dense(&stats))?;
+    let unit = |what: &str, value: u128| format!("{what:<18} {} with head_dim {}", short_count(value), args.head_dim);
+    screen.line(format!("{} FLOPs forward, in one layer", unit("attention", costs.forward_flops)))?;
+    screen.line(format!("{} numbers per token and layer", unit("key-value cache", costs.cache_numbers_per_token)))?;
     if let Some(remark) = bound.remark() {
         screen.line(paint(DIM, remark))?;
     }

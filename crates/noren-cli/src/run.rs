@@ -50,8 +50,8 @@ and, with --generate, 64-bit whole numbers:
   generated          [batch, N]
 
 Examples:
-  noren run --model llama --input tokens.safetensors -o out.safetensors
-  noren run --model gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
+  noren run --model path/to/llama --input tokens.safetensors -o out.safetensors
+  noren run --model path/to/gpt2 --input tokens.safetensors --generate 12 -o out.safetensors";
 
 fn examples() -> String {
     format!("{}\n\n{TENSORS}", text::EXAMPLES)

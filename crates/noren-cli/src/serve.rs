@@ -41,8 +41,7 @@ enum WorkerKind {
 }
 
 const EXAMPLES: &str = "\
-The page is served to this machine only, works offline and sends no data to other machines.
-Ctrl-C ends the server. docs/explorer.md describes the limits and the requests.
+The page is served to this machine only, works offline and sends no data to other machines. Ctrl-C ends the server. docs/explorer.md describes the limits and the requests.
 
 Examples:
   noren serve --open

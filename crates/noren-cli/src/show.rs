@@ -22,6 +22,9 @@ pub(crate) struct ShowArgs {
     /// Write the picture to a file: .svg, .png, .txt, or .html (a web page with the reason of each cell and the code)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Print JSON: the shape, the scores, and the ranges of keys that each query row of one batch row and head may read
+    #[arg(long, conflicts_with_all = ["output", "tiles"])]
+    json: bool,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
@@ -30,7 +33,7 @@ pub(crate) struct ShowArgs {
     look: LookArgs,
     #[command(flatten)]
     blocks: BlockArgs,
-    /// Show the tiles of the plan: full, mixed, skipped
+    /// Show the tiles of the plan: full, mixed, empty
     #[arg(long, help_heading = "Tiles")]
     tiles: bool,
 }
@@ -70,6 +73,9 @@ Examples:
   noren show 'chunk(512) & causal' --len 4096 --tiles
   noren show 'sliding(4096)' --len 1048576 --rows 4090..4110 --keys ..16
   noren show causal --past 12 --new 4";
+
+/// Maximum number of queries of a mask whose rows are printed as JSON.
+const MOST_LISTED: usize = 1 << 16;
 
 /// A range `a..b` of indices; `a` or `b` or both may be left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,6 +138,39 @@ impl LookArgs {
         }
     }
 
+    /// Returns the selected query rows of the first mask of `bound` as JSON.
+    fn cells(&self, bound: &Bound) -> Result<serde_json::Value> {
+        let (mask, shape) = (&bound.masks[0], bound.masks[0].shape());
+        let (batch_row, head) = (self.batch_row.unwrap_or(0), self.head.unwrap_or(0));
+        let rows = self.rows.map_or(0..shape.q_len(), |rows| rows.within(shape.q_len()));
+        let [batch, heads, q_len, kv_len] = [shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()];
+        if batch_row >= batch || head >= heads || rows.end > q_len {
+            let asked = format!("batch row {batch_row}, head {head}, query rows {}..{}", rows.start, rows.end);
+            return Err(Failure::new(format!(
+                "{asked}: the mask has {batch} batch rows, {heads} heads and {q_len} query rows"
+            )));
+        }
+        if q_len > MOST_LISTED {
+            let problem =
+                format!("--json lists the rows of masks of at most {MOST_LISTED} queries, but there are {q_len}");
+            return Err(Failure::new(problem).hint("`noren plan --json` has the counts"));
+        }
+        let plan = mask.plan();
+        let runs = plan.row_runs(plan.pattern_of(batch_row, head));
+        let keys = self.keys.map_or(0..kv_len, |keys| keys.within(kv_len));
+        let within = |run: &[u32; 2]| [run[0].max(keys.start as u32), run[1].min(keys.end as u32)];
+        let row = |row: usize| runs.list(row).iter().map(within).filter(|[a, z]| a < z).collect::<Vec<_>>();
+        Ok(serde_json::json!({
+            "mask": bound.specs[0].mask.to_string(),
+            "scores": bound.specs[0].scores.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "shape": [batch, heads, q_len, kv_len],
+            "batch_row": batch_row,
+            "head": head,
+            "first_query": rows.start,
+            "rows": rows.map(row).collect::<Vec<_>>(),
+        }))
+    }
+
     /// Returns the minimum sizes of the mask that the given options need: `--head 3`, for example, needs at least 4
     /// heads.
     pub(crate) fn sizes(&self) -> Sizes {
@@ -169,6 +208,10 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     let bound = bind(std::slice::from_ref(&args.mask), &shape, &args.facts, &sizes)?;
     let mask = &bound.masks[0];
+    if args.json {
+        screen.json(&args.look.cells(&bound)?)?;
+        return Ok(Verdict::Yes);
+    }
     let mut picture = args.look.apply(mask.picture(), mask);
     if args.tiles {
         picture = picture.tiles(args.blocks.options()?);

@@ -23,7 +23,7 @@ pub(crate) struct TrainArgs {
     /// JSON file: {"model": {config.json of Hugging Face}, "steps": 1000, "learning_rate": 0.001, ...}
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Folder for the model, its checkpoint and its loss curve; a run that was stopped continues from its checkpoint
+    /// Folder for the model, its checkpoint and its loss curve; a run that was stopped, for example with Ctrl-C, continues from its checkpoint
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
     /// A tokenizer.json of Hugging Face [default: one token for each byte]
@@ -38,7 +38,7 @@ Keys of the configuration, with their defaults:
   learning_rate 0.001, warmup 50, floor 0.1: the rate rises over 50 steps, then falls along a cosine to 0.1 of its maximum
   weight_decay 0.1, betas [0.9, 0.98], clip 1.0, seed 0
   separator \"\\n\\n\" between documents, held_out 20: every 20th row is for validation
-  validate_every 100 steps (a checkpoint is also written), validate_rows 64
+  validate_every 100 steps, validate_rows 64
 
 Examples:
   noren train --data book.txt --objective clm --config config.json -o model
@@ -52,13 +52,25 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
         None => Box::new(ByteTokenizer),
     };
     let text = read_text(&args.data)?;
-    let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective)?;
+    let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective).map_err(|error| match error {
+        error @ noren_candle::Error::Config { .. } => {
+            let message = error.to_string();
+            Failure::new(message.trim_start_matches("config.json: ")).of(args.config.display())
+        }
+        error => error.into(),
+    })?;
     let [train, held] = trainer.rows();
     let rows = format!("{train} rows for training and {held} rows for validation, of {} tokens each", config.row_len);
     let documents = trainer.documents();
     let rows = format!("{documents} document{}, {rows}", if documents == 1 { "" } else { "s" });
     screen.line(format!("{:<10} {}: {rows}", "text", args.data.display()))?;
     screen.line(format!("{:<10} {} parameters", "model", trainer.parameters()))?;
+
+    let folder = args.output.display();
+    screen.line(format!(
+        "{:<10} {folder}, at least every 10 s; after Ctrl-C, the same command continues",
+        "checkpoint"
+    ))?;
 
     let mut progress = Progress::new(Some(config.steps));
     let mut reported = None;

@@ -1,6 +1,7 @@
 //! [`Verdict`]: the exit code of a command that finished without an error.
 
 /// The exit code of a command that finished without an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Exit code 0: the masks are equal, all checks passed, or the command has nothing to check.
     Yes,

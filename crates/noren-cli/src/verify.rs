@@ -18,11 +18,7 @@ pub(crate) struct VerifyArgs {
 }
 
 const EXAMPLES: &str = "\
-A second implementation, which shares no code with `noren flow`, computes every count, path and
-verdict again. If masks are given, the certificate must contain exactly these masks. --facts, --len,
---layers and the other options are compared with the certificate, also without masks.
-The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established,
-2 when the certificate is not valid.
+A second implementation, which shares no code with `noren flow`, computes every count, path and verdict again. If masks are given, the certificate must contain exactly these masks. --facts, --len, --layers and the other options are compared with the certificate, also without masks. The exit code is 0 when the policy holds, 1 when the policy is broken or nothing is established, 2 when the certificate is not valid.
 
 Examples:
   noren verify certificate.json

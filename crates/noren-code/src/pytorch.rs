@@ -238,6 +238,7 @@ pub(crate) fn flex(request: &Request<'_>) -> Made {
     if shape.head_count() != shape.kv_head_count() {
         arguments.push("enable_gqa=True".into());
     }
+    out.line("flex_attention = torch.compile(flex_attention)  # uncompiled, it computes every pair");
     out.line(call("output = flex_attention", &arguments));
     Ok((out, names))
 }

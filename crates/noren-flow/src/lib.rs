@@ -185,24 +185,12 @@ impl Flow {
 
     /// Returns the tokens that `sources` can influence: one set before the first layer, and one set after each layer.
     pub fn reach(&self, batch: usize, sources: &IntervalSet) -> Vec<IntervalSet> {
-        let runs = self.reach_runs(batch, sources);
-        runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
+        listed(self.reach_runs(batch, sources))
     }
 
     /// Returns the sets of [`reach`](Self::reach), with consecutive equal sets stored once.
     pub(crate) fn reach_runs(&self, batch: usize, sources: &IntervalSet) -> ReachRuns {
-        let mut runs = vec![(1, sources.clone())];
-        for (index, &layer) in self.which.iter().enumerate() {
-            let Some((count, now)) = runs.last_mut() else { break };
-            // A layer that was already applied to this set adds no token.
-            let asked = self.which[index + 1 - *count..index].contains(&layer);
-            let next = if asked { None } else { Some(self.layers[layer].readers(batch, &self.queries[batch], now)) };
-            match next.filter(|next| next != now) {
-                None => *count += 1,
-                Some(next) => runs.push((1, next)),
-            }
-        }
-        runs
+        grow(&self.which, sources, |layer, now| self.layers[layer].readers(batch, &self.queries[batch], now))
     }
 
     /// Returns the tokens that can influence the output of `token`. The first set is the token alone, the next set is
@@ -214,12 +202,8 @@ impl Flow {
     /// Returns the tokens that can influence the outputs of `targets`. The first set is `targets`, the next set is
     /// through the last layer, the next through the last two layers, and so on up to all layers.
     pub fn back(&self, batch: usize, targets: &IntervalSet) -> Vec<IntervalSet> {
-        let mut out = vec![targets.clone()];
-        for &layer in self.which.iter().rev() {
-            let next = self.layers[layer].read_by(batch, &self.queries[batch], &out[out.len() - 1]);
-            out.push(next);
-        }
-        out
+        let order: Vec<usize> = self.which.iter().rev().copied().collect();
+        listed(grow(&order, targets, |layer, now| self.layers[layer].read_by(batch, &self.queries[batch], now)))
     }
 
     /// Returns `token` (because of the residual connection) and the tokens that it reads in one layer.
@@ -312,6 +296,26 @@ impl Flow {
         }
         now
     }
+}
+
+/// Applies the layers `order` to a set, one after another. Returns the set before the first layer and after each layer, with
+/// consecutive equal sets stored once, as (number of equal sets, set).
+fn grow(order: &[usize], first: &IntervalSet, apply: impl Fn(usize, &IntervalSet) -> IntervalSet) -> ReachRuns {
+    let mut runs = vec![(1, first.clone())];
+    for (index, &layer) in order.iter().enumerate() {
+        let Some((count, now)) = runs.last_mut() else { break };
+        // A layer that was already applied to this set adds no token.
+        let known = order[index + 1 - *count..index].contains(&layer);
+        match (!known).then(|| apply(layer, now)).filter(|next| next != now) {
+            None => *count += 1,
+            Some(next) => runs.push((1, next)),
+        }
+    }
+    runs
+}
+
+fn listed(runs: ReachRuns) -> Vec<IntervalSet> {
+    runs.into_iter().flat_map(|(count, set)| std::iter::repeat_n(set, count)).collect()
 }
 
 /// Splits the targets of the pairs (sources, targets) into disjoint sets of tokens. Returns pairs (tokens, sources), in

@@ -7,7 +7,7 @@ use crate::stored::MOST_MEMORY;
 use crate::tensors::TensorFile;
 use noren_doctor::{Numbers, Values};
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
 /// The maximum memory for all arrays of an npz file, in bytes. Without a limit, a small compressed file could unpack to
@@ -17,12 +17,32 @@ const MOST_UNPACKED: u64 = 2 << 30;
 const MOST_ARRAYS: usize = 1024;
 
 const FORMS: &str = "give an npy, npz or safetensors file";
+const SAVE: &str = "save the mask in Python with numpy.save(\"mask.npy\", mask), and give this file";
 
-/// Reads all arrays of a file, with their names. The only array of an npy file is called `mask`.
+/// The first bytes of files that are no arrays, with the names of their formats.
+const OTHERS: [(&[u8], &str); 7] = [
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"PAR1", "a Parquet file"),
+    (b"%PDF", "a PDF document"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\x7fELF", "a program"),
+];
+
+/// Reads all arrays of a file, with their names. The path `-` reads standard input. The only array of an npy file is
+/// called `mask`.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read, has another format, or has an invalid or too large array.
 pub fn read_all(path: &Path) -> Result<Vec<(String, Values)>> {
+    if path == Path::new("-") {
+        let (name, mut bytes) = ("standard input", Vec::new());
+        let read = std::io::stdin().lock().take(MOST_UNPACKED).read_to_end(&mut bytes);
+        read.map_err(|e| Error::new(format!("{name} cannot be read: {e}")).hint(FORMS))?;
+        let len = bytes.len() as u64;
+        return read_from(Cursor::new(bytes), len, name);
+    }
     let name = path.display().to_string();
     let failed = |e: std::io::Error| Error::new(format!("{name}: the file cannot be read: {e}")).hint(FORMS);
     let file = File::open(path).map_err(failed)?;
@@ -56,9 +76,24 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
             Err(Error::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez")).hint(FORMS))
         }
         _ => {
+            if let Some(what) = other_format(&first, name) {
+                return Err(Error::new(format!("{name}: the file is {what}, not an array")).hint(SAVE));
+            }
             let mut file = TensorFile::new(file, len, name)?;
             file.names().into_iter().map(|name| Ok((name.clone(), file.read_values(&name)?))).collect()
         }
+    }
+}
+
+/// Returns the format of a file that begins with `first` and is no array, in words; `None` if it is not known.
+fn other_format(first: &[u8], name: &str) -> Option<&'static str> {
+    let text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t');
+    match OTHERS.iter().find(|(magic, _)| first.starts_with(magic)) {
+        Some((_, what)) => Some(what),
+        None if first.is_empty() => Some("empty"),
+        None if !first.iter().all(text) => None,
+        None if [".py", ".ipynb"].iter().any(|end| name.ends_with(end)) => Some("Python code"),
+        None => Some("text"),
     }
 }
 
@@ -96,6 +131,11 @@ fn read_npz(file: impl Read + Seek, name: &str) -> Result<Vec<(String, Values)>>
     let mut left = MOST_UNPACKED;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(wrong)?;
+        if entry.name().is_ok_and(|name| name.ends_with("/data.pkl")) {
+            let problem =
+                format!("{name}: the file was written by torch.save, which uses pickle, so noren does not read it");
+            return Err(Error::new(problem).hint("save the mask with numpy.save(\"mask.npy\", mask.cpu().numpy())"));
+        }
         let size = entry.size();
         if size > left {
             let problem =

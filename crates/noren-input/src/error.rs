@@ -38,7 +38,15 @@ impl std::error::Error for Error {}
 impl From<MaskError> for Error {
     fn from(error: MaskError) -> Self {
         let hint = hint_for(&error);
-        Error { message: error.to_string(), hint: hint.map(str::to_owned) }
+        let message = match &error {
+            // the name of an argument of the library is no name for users of the command
+            MaskError::Fact { fact, problem } if ["mask", "context"].contains(&fact.as_str()) => problem.clone(),
+            error => error.to_string(),
+        };
+        // The limits of the library have no options, except --steps, which `noren plan` names in a hint.
+        let message =
+            message.split(", or allow more (`Budget").next().unwrap_or(&message).replace("(block_q)", "(--block-q)");
+        Error { message, hint: hint.map(str::to_owned) }
     }
 }
 

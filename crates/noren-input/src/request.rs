@@ -83,9 +83,21 @@ impl ShapeRequest {
     /// Appends each size that was assumed to `assumed`, as an option of the command such as `--len 16`.
     ///
     /// # Errors
-    /// Returns an error if queries and keys differ in number and the position of the first query is not given, or if
+    /// Returns an error if a size is 0, if queries and keys differ in number and the position of the first query is not given, or if
     /// there are too many pairs of batch row and head.
     pub fn resolve(&self, known: &Sizes, assumed: &mut Vec<String>) -> Result<Shape> {
+        let counts = [
+            ("--len", self.len),
+            ("--q", self.q),
+            ("--kv", self.kv),
+            ("--new", self.new),
+            ("--batch", self.batch),
+            ("--heads", self.heads),
+            ("--kv-heads", self.kv_heads),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
+            return Err(Error::new(format!("{name} is 0: give at least 1")));
+        }
         let given = self.q.zip(self.kv);
         let cross = known.cross.filter(|_| self.len.is_none() && given.is_none() && self.past.is_none());
         if let Some((q, kv)) = cross {

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 /// let plan = bound.plan_within(&PlanOptions::default(), &Budget::new())?;
 /// assert_eq!(plan.stats_within(&Budget::new())?.allowed, (1u128 << 20) * ((1 << 20) + 1) / 2);
 /// let error = bound.plan_within(&PlanOptions::default(), &Budget::new().tiles(1000)).unwrap_err();
-/// assert!(error.to_string().starts_with("the plan needs at least 10923 tiles, but the budget allows 1000: "));
+/// assert!(error.to_string().starts_with("the plan needs at least 10923 tiles, but at most 1000 are allowed: "));
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 #[derive(Clone, Copy)]
@@ -166,8 +166,8 @@ impl<'a> Meter<'a> {
     fn too_many(&self, steps: u64) -> Error {
         let Progress { stage, rows, all_rows, .. } = self.progress;
         Error::Budget(format!(
-            "{stage} takes too many steps: {steps} after {rows} of {all_rows} query rows, but the budget allows {}: shorten the sequence, \
-             simplify the mask, or raise the steps of the budget",
+            "{stage} takes too many steps: {steps} after {rows} of {all_rows} query rows, but at most {} are allowed: shorten the sequence, \
+             simplify the mask, or allow more (`Budget::steps`)",
             self.budget.steps
         ))
     }
@@ -216,8 +216,8 @@ impl<'a> Meter<'a> {
         match self.tiles <= self.budget.tiles {
             true => Ok(()),
             false => Err(Error::Budget(format!(
-                "the plan needs at least {} tiles, but the budget allows {}: plan fewer query rows at once, plan fewer heads with different masks at once, use tiles of more rows than \
-                 {block_q} (block_q), or raise the tiles of the budget",
+                "the plan needs at least {} tiles, but at most {} are allowed: plan fewer query rows at once, plan fewer heads with different masks at once, use tiles of more rows than \
+                 {block_q} (block_q), or allow more (`Budget::tiles`)",
                 self.tiles, self.budget.tiles
             ))),
         }
@@ -232,8 +232,8 @@ impl<'a> Meter<'a> {
         match self.spans <= self.budget.spans {
             true => Ok(()),
             false => Err(Error::Budget(format!(
-                "the plan needs more spans than the {} that the budget allows: plan fewer query rows at once, use tiles of more rows (block_q), or raise \
-                 the spans of the budget",
+                "the plan needs more spans than the {} that are allowed: plan fewer query rows at once, use tiles of more rows (block_q), or allow \
+                 more (`Budget::spans`)",
                 self.budget.spans
             ))),
         }

@@ -5,7 +5,10 @@ use crate::Error;
 use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
 use crate::bounds::Bounds;
+use crate::budget::{Budget, Meter, Stage};
+use crate::count::{Listed, count_rows, listed};
 use crate::interval::Interval;
+use crate::pattern::Pattern;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -201,6 +204,29 @@ struct Pair<'a> {
 const ROWS: u32 = 64;
 /// The maximum number of keys that a comparison reads at once.
 const KEYS: u32 = 4096;
+/// The number of tiles without a result after which a search counts cells to find the next tile with one.
+const PATIENCE: u32 = 64;
+
+/// Returns the number of cells in `rows`; `None` if counting them takes too many steps.
+fn cells_in(counted: &Resolved, rows: Range<u32>) -> Option<u64> {
+    let meter = &mut Meter::new(&Budget::new(), Stage::Counting, u64::from(rows.end - rows.start));
+    count_rows(counted, rows, meter).ok().map(|cells| cells.allowed)
+}
+
+/// Returns a row from `start` on, before which no row from `start` on has a cell: by steps of growing size, then by halves.
+fn skip_rows(counted: &Resolved, mut start: u32) -> u32 {
+    let (mut step, q_len) = (ROWS, counted.frame.q_len);
+    while start < q_len && step > 0 {
+        let end = start.saturating_add(step).min(q_len);
+        match cells_in(counted, start..end) {
+            Some(0) => (start, step) = (end, step.saturating_mul(2)),
+            Some(_) if step <= ROWS => break,
+            Some(_) => step /= 4,
+            None => break,
+        }
+    }
+    start
+}
 
 impl Pair<'_> {
     fn bounds(&self, rows: &Range<u32>) -> Bounds {
@@ -227,11 +253,9 @@ impl Pair<'_> {
 
     /// Returns the tiles (ranges of query rows) that may contain a cell for which the condition of this comparison is
     /// true. Each tile comes with bounds on the keys of these cells: the keys for which the condition may be true in at
-    /// least one row, and the keys for which it is true in every row. For two equal masks, returns no tile, because no
-    /// cell differs; [`Ask::Both`] is the exception.
+    /// least one row, and the keys for which it is true in every row.
     fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
-        let q_len =
-            if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len };
+        let q_len = self.rows();
         (0..q_len.div_ceil(ROWS)).filter_map(move |tile| {
             let rows = tile * ROWS..(tile * ROWS + ROWS).min(q_len);
             let bounds = self.bounds(&rows);
@@ -239,12 +263,30 @@ impl Pair<'_> {
         })
     }
 
+    /// Returns the number of query rows that may have a cell for which the condition is true: 0 for two equal masks, because
+    /// no cell differs; [`Ask::Both`] is the exception.
+    fn rows(&self) -> u32 {
+        if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len }
+    }
+
     /// Calls `found(q, k)` for each cell for which the condition of this comparison is true, ordered by query row, then
     /// by key. Stops when `found` returns false.
     fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
         let mut words = vec![0; (KEYS / 64) as usize];
         let mut other = words.clone();
-        for (rows, bounds) in self.tiles() {
+        let counted = self.counted();
+        let (mut next, mut without, q_len) = (0, 0, self.rows());
+        while next < q_len {
+            if let Some(counted) = counted.as_ref().filter(|_| without == PATIENCE) {
+                next = skip_rows(counted, next);
+                without = 0;
+                if next == q_len {
+                    return;
+                }
+            }
+            let rows = next..next.saturating_add(ROWS).min(q_len);
+            (next, without) = (rows.end, PATIENCE.min(without + 1));
+            let bounds = self.bounds(&rows);
             for row in rows {
                 for keys in bounds.upper.iter() {
                     for start in (keys.start..keys.end).step_by(KEYS as usize) {
@@ -253,6 +295,7 @@ impl Pair<'_> {
                         self.fill(&(row..row + 1), piece, &mut words[..n], &mut other[..n]);
                         for (i, &word) in words[..n].iter().enumerate() {
                             let mut rest = word;
+                            without = if rest == 0 { without } else { 0 };
                             while rest != 0 {
                                 if !found(row, start + i as u32 * 64 + rest.trailing_zeros()) {
                                     return;
@@ -266,7 +309,24 @@ impl Pair<'_> {
         }
     }
 
+    /// Returns the cells for which the condition is true as one pattern whose cells can be counted by arithmetic; `None` if
+    /// an atom gives single cells, or if the masks have different frames.
+    fn counted(&self) -> Option<Resolved> {
+        let not = |pattern: &Resolved| Pattern::Not(Box::new(pattern.pattern.clone()));
+        let only = |a: &Resolved, b: &Resolved| Pattern::And(vec![a.pattern.clone(), not(b)]);
+        let pattern = match self.ask {
+            Ask::Both => Pattern::And(vec![self.first.pattern.clone(), self.second.pattern.clone()]),
+            Ask::OnlyFirst => only(self.first, self.second),
+            Ask::Differ => Pattern::Or(vec![only(self.first, self.second), only(self.second, self.first)]),
+        };
+        let same = self.first.frame == self.second.frame;
+        (same && listed(&pattern) == Listed::No).then(|| Resolved { frame: self.first.frame.clone(), pattern })
+    }
+
     fn count(&self) -> u64 {
+        if let Some(count) = self.counted().and_then(|counted| cells_in(&counted, 0..self.rows())) {
+            return count;
+        }
         let mut words = vec![0; (ROWS * KEYS / 64) as usize];
         let mut other = words.clone();
         let mut count = 0;

@@ -296,7 +296,7 @@ impl fmt::Display for Stats {
         line("empty rows", format!("{:>10}", short_count(self.empty_rows)))?;
         line("full tiles", tile(self.full_tiles))?;
         line("mixed tiles", tile(self.mixed_tiles))?;
-        line("skipped tiles", tile(self.empty_tiles))?;
+        line("empty tiles", tile(self.empty_tiles))?;
         line("plan", format!("{:>10}", short_bytes(self.plan_bytes as u128)))?;
         let ratio = self.dense_bytes as f64 / self.plan_bytes.max(1) as f64;
         line("dense mask", format!("{:>10}  {ratio:.0} x the plan", short_bytes(self.dense_bytes)))?;

@@ -378,7 +378,7 @@ impl Scene {
             (Ink::Denied, _, _) if self.second.is_some() => "denied by both",
             (Ink::Denied, false, false) => "denied",
             (Ink::Denied, true, false) => "none allowed",
-            (Ink::Denied, _, true) => "skipped",
+            (Ink::Denied, _, true) => "empty",
             (Ink::OnlyFirst, false, _) => "only in the first mask",
             (Ink::OnlyFirst, true, _) => "some only in the first mask",
             (Ink::OnlySecond, false, _) => "only in the second mask",

@@ -30,11 +30,13 @@ impl Config {
         Self::read(&read_object(&folder.join("config.json"))?)
     }
 
-    /// Reads a configuration from the JSON object `object`.
+    /// Reads a configuration from the JSON object `object`. Of the multimodal configuration of a Gemma 3, the text model is read.
     ///
     /// # Errors
     /// Returns an error for invalid values, and for an unknown architecture.
     pub fn read(object: &serde_json::Map<String, serde_json::Value>) -> Result<Self> {
+        let text = text_model(object);
+        let object = text.as_ref().unwrap_or(object);
         let raw = Raw(object);
         let architecture = object.get("architectures").and_then(|list| list.get(0)).and_then(|name| name.as_str());
         let family = raw.text("model_type")?;
@@ -62,6 +64,21 @@ impl Config {
             }
         }
     }
+}
+
+/// Returns the configuration of the text model in the multimodal configuration of a Gemma 3, with the defaults of keys that such
+/// files leave out; `None` for other configurations.
+fn text_model(
+    object: &serde_json::Map<String, serde_json::Value>,
+) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let text = object.get("text_config")?.as_object().filter(|_| object["model_type"] == "gemma3")?;
+    let defaults = serde_json::json!({
+        "model_type": "gemma3_text", "vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4
+    });
+    let mut all = defaults.as_object()?.clone();
+    all.extend(text.clone());
+    Some(all)
 }
 
 impl Model {

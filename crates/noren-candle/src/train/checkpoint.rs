@@ -27,6 +27,9 @@ pub(super) struct Checkpoint {
     pub(super) fingerprint: u64,
     /// The mean training and validation losses at each validation so far.
     pub(super) history: History,
+    /// The losses since the last validation: two pairs (bits of the sum as `f64`, number of predicted tokens), as in `Sums`.
+    #[serde(default)]
+    pub(super) sums: [(u64, usize); 2],
 }
 
 impl Checkpoint {

@@ -67,7 +67,7 @@ pub struct TrainConfig {
     /// 59, ..., counted from 0. If there are fewer than `held_out` rows, the last row is held out.
     #[serde(default = "default_held_out")]
     pub held_out: usize,
-    /// Number of steps between two validations. A checkpoint is written after each validation.
+    /// Number of steps between two validations.
     #[serde(default = "default_validate_every")]
     pub validate_every: u64,
     /// Maximum number of held-out rows that one validation reads, rounded up to whole batches.
@@ -136,7 +136,7 @@ impl TrainConfig {
         let path = path.as_ref();
         let text =
             std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("the file cannot be read: {e}")))?;
-        Self::from_json(&text).map_err(|e| Error::file(path, e.to_string()))
+        Self::from_json(&text).map_err(|e| Error::file(path, e.to_string().trim_start_matches("config.json: ")))
     }
 
     /// Returns the learning rate of step `step`, counted from 0.

@@ -14,7 +14,10 @@ use noren_text::data::{Batch, Objective, Rows, Sampler};
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Time between two checkpoints between validations; longer if writing takes more than a twentieth of it.
+const CHECKPOINTS: Duration = Duration::from_secs(10);
 
 /// The progress of training, reported after each step.
 #[derive(Clone, Debug)]
@@ -123,7 +126,8 @@ impl<'a> Trainer<'a> {
         [self.train.rows().len(), self.held.rows().len()]
     }
 
-    /// Trains the model, and writes the result to `folder`. If `folder` has a checkpoint, training continues from it.
+    /// Trains the model, and writes the result to `folder`. A checkpoint is written after the first step, every ten seconds and
+    /// after each validation. If `folder` has a checkpoint, training continues from it.
     /// `report` is called after every step.
     ///
     /// # Errors
@@ -133,16 +137,18 @@ impl<'a> Trainer<'a> {
     pub fn run(mut self, folder: &Path, mut report: impl FnMut(&Progress)) -> Result<Trained> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, format!("the folder cannot be made: {e}")))?;
         let _lock = lock(folder)?;
-        let (mut first, mut history) = (0, History { unigram: self.unigram, ..History::default() });
+        let (mut first, mut sums) = (0, Sums::default());
+        let mut history = History { unigram: self.unigram, ..History::default() };
         if let Some(found) = Checkpoint::read(folder, &mut self.weights)? {
             if found.fingerprint != self.fingerprint {
                 let problem = "the checkpoint belongs to another configuration, objective or text: give another folder, or remove the file";
                 return Err(Error::file(Checkpoint::path(folder), problem));
             }
             (first, history) = (found.step, found.history);
+            sums = Sums(found.sums.map(|(sum, count)| (f64::from_bits(sum), count)));
         }
         let begun = Instant::now();
-        let (mut tokens, mut sums) = (0, Sums::default());
+        let (mut tokens, mut next_checkpoint) = (0, begun);
         for step in first..self.config.steps {
             let (loss, read) = self.step(step, &mut sums)?;
             tokens += read;
@@ -151,9 +157,14 @@ impl<'a> Trainer<'a> {
             if pause {
                 history.training.extend(std::mem::take(&mut sums).points(done));
                 history.validation.extend(self.validate(done)?);
-                let checkpoint = Checkpoint { step: done, fingerprint: self.fingerprint, history: history.clone() };
-                checkpoint.write(folder, &self.weights)?;
                 write_whole(&folder.join("loss.svg"), history.to_svg().as_bytes())?;
+            }
+            if pause || Instant::now() >= next_checkpoint {
+                let writing = Instant::now();
+                let (fingerprint, history) = (self.fingerprint, history.clone());
+                let sums = sums.0.map(|(sum, count)| (sum.to_bits(), count));
+                Checkpoint { step: done, fingerprint, history, sums }.write(folder, &self.weights)?;
+                next_checkpoint = Instant::now() + CHECKPOINTS.max(20 * writing.elapsed());
             }
             report(&Progress {
                 steps: [done, self.config.steps],

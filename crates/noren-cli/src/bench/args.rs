@@ -15,7 +15,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST")]
     pub(super) masks: Option<String>,
     /// Sequence lengths; for decode, numbers of keys in the cache [default: 1024,4096]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = crate::args::count)]
     pub(super) lens: Vec<usize>,
     /// Values of head_dim [default: 64,128]
     #[arg(long, value_name = "D,D,...", value_delimiter = ',')]

@@ -40,13 +40,11 @@ pub(crate) struct EmbedArgs {
 }
 
 const EXAMPLES: &str = "\
-modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without these files, a vector is the mean of all tokens, scaled to length 1.
-A line without a vector (empty, or not UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code
-is 1. With -o, a run that was ended continues where it stopped: vectors are stored in FILE.part until all are finished.
+modules.json and 1_Pooling/config.json define the pooling of tokens to a vector; without these files, a vector is the mean of all tokens, scaled to length 1. A line without a vector (empty, or not UTF-8) is reported with its number, its vector is NaN (null in JSON), and the exit code is 1. With -o, a run that was ended continues where it stopped: vectors are stored in FILE.part until all are finished.
 
 Examples:
-  noren embed --model all-MiniLM-L6-v2 lines.txt -o vectors.npy
-  cat lines.txt | noren embed --model all-MiniLM-L6-v2 > vectors.jsonl";
+  noren embed --model path/to/all-MiniLM-L6-v2 lines.txt -o vectors.npy
+  cat lines.txt | noren embed --model path/to/all-MiniLM-L6-v2 > vectors.jsonl";
 
 pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.budget == 0 {

@@ -49,9 +49,9 @@ const EXAMPLES: &str = "\
 A text also ends at the end token of the model. One text is printed word by word; several texts are printed one after another.
 
 Examples:
-  noren generate --model gpt2 'The cat sat on'
-  noren generate --model llama 'Once upon a time' 'A mask is' --tokens 100 --temperature 0.8 --top-p 0.95 --seed 7
-  noren generate --model llama 'Question: why? Answer:' --stop 'Question:' --stop $'\\n'";
+  noren generate --model path/to/gpt2 'The cat sat on'
+  noren generate --model path/to/llama 'Once upon a time' 'A mask is' --tokens 100 --temperature 0.8 --top-p 0.95 --seed 7
+  noren generate --model path/to/llama 'Question: why? Answer:' --stop 'Question:' --stop $'\\n'";
 
 pub(crate) fn run(args: &GenerateArgs, screen: &mut Screen) -> Result<Verdict> {
     if args.stop.iter().any(String::is_empty) {

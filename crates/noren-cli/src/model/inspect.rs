@@ -16,7 +16,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "DIR|NAME")]
     model: PathBuf,
     /// Number of tokens in the pictures
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 16)]
+    #[arg(long, short = 'n', value_name = "N", value_parser = crate::args::count, default_value_t = 16)]
     len: usize,
     /// Print JSON
     #[arg(long)]
@@ -25,8 +25,8 @@ pub(crate) struct InspectArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  noren inspect --model gemma2
-  noren inspect --model mistral --len 32";
+  noren inspect --model path/to/gemma2
+  noren inspect --model path/to/mistral --len 32";
 
 pub(crate) fn run(args: &InspectArgs, screen: &mut Screen) -> Result<Verdict> {
     let hint = "--model takes a folder with config.json, as save_pretrained writes it";

@@ -205,7 +205,7 @@ impl<'a> Job<'a> {
         let policy = Policy::Hide;
         let proof = match hidden.count() {
             0 => None,
-            _ => Some(with_note("proving ...", || self.prove(&model, secret))?),
+            _ => Some(with_note("testing the hidden tokens ...", || self.prove(&model, secret))?),
         };
         let last = encoding.len() - 1;
         let predicts = *model.config().head() == Head::LanguageModel;

@@ -80,9 +80,7 @@ pub(crate) struct TextArgs {
 
 /// The help text of `noren run` about texts.
 pub(crate) const EXAMPLES: &str = "\
-The report of a text shows tokens, mask, attention, predictions, hidden text and a proof. For the proof, the model runs
-again with other hidden text of the same length; the exit code is 1 if this changes a bit of an output that may be shown.
-Only some kinds of private text are searched, and not every occurrence is found; the report names kinds that are not searched.
+The report of a text shows tokens, mask, attention, predictions, hidden text and a test, in which the model runs again with other hidden text of the same length; the exit code is 1 if this changes a bit of an output that may be shown. `noren flow` proves masks. Only some kinds of private text are searched, and not every occurrence is found; the report names kinds that are not searched.
   noren run
   noren run 'It is a truth universally acknowledged, that a single man in'
   noren run 'She was the happiest creat<mask>re in the w<mask>rld.'
@@ -91,8 +89,7 @@ Only some kinds of private text are searched, and not every occurrence is found;
   noren run 'Call 030 1234567 now' --hide all --mask 'causal & sliding(16)' --layer 2 --head 1
   noren run --model path/to/model --json < /dev/null
 
-A classifier prints the names of classes (id2label) with probabilities, for each text or token.
-Several texts are computed together; the bits of the result of a text do not depend on the other texts.
+A classifier prints the names of classes (id2label) with probabilities, for each text or token. Several texts are computed together; the bits of the result of a text do not depend on the other texts.
   noren run --model path/to/classifier 'Not bad at all' 'It was too long'
   noren run --model path/to/classifier --lines reviews.txt --json
   noren run --model path/to/classifier --lines letters.txt --hide all";

@@ -37,11 +37,11 @@ pub(crate) struct Outline<'a> {
     /// The kinds of private text that were searched for.
     looked_for: &'a [String],
     /// A sentence about the kinds of private text that were not searched for. The text can contain these kinds, and the
-    /// proof does not cover them.
+    /// test does not cover them.
     not_looked_for: &'a str,
     /// The indices of the hidden tokens, which no other token may read.
     hidden: Vec<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "test", skip_serializing_if = "Option::is_none")]
     proof: Option<Proof<'a>>,
 }
 

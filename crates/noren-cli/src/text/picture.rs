@@ -176,7 +176,7 @@ impl Page {
             let count = ran.hidden.count();
             self.text(MARGIN + LABELS, "", &format!("{count} of {} tokens: {}", ran.names.len(), kinds.join(", ")));
             self.y += 18;
-            self.text(MARGIN, "nrt-bold", "proof");
+            self.text(MARGIN, "nrt-bold", "test");
             let text = match proof.holds() {
                 true => format!(
                     "all bits of {} outputs of visible tokens are equal in {} runs with other secrets",

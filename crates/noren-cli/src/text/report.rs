@@ -244,7 +244,7 @@ fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
 }
 
 /// Prints the private text that was found, the information about hidden text that stays visible, and the result of the
-/// proof that hidden text does not change other outputs.
+/// test that hidden text does not change other outputs.
 fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     if ran.found.is_empty() {
@@ -268,13 +268,21 @@ fn print_secrets(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     };
     let visible = "the number and positions of the hidden tokens stay visible, and also what the rest of the text reveals about these tokens";
     caption(screen, "visible", visible)?;
-    print_kinds(ran, screen)?;
-    caption(screen, "proof", verdict(proof))?;
+    caption(screen, "test", verdict(proof))?;
     caption(
         screen,
         "",
-        paint(DIM, "the proof covers the hidden tokens; private text that was not found is not covered"),
-    )
+        paint(DIM, "the test covers the hidden tokens; private text that was not found is not covered"),
+    )?;
+    print_kinds(ran, screen)?;
+    let open = ran.private.kinds().filter(|(_, at)| !at.iter().all(|at| ran.hidden.is_private(*at)));
+    let open: Vec<&str> = open.map(|(kind, _)| kind.as_str()).collect();
+    match open.is_empty() {
+        true => Ok(()),
+        false => {
+            caption(screen, "readable", paint(BAD, format_args!("{}: give --hide all to hide it too", open.join(", "))))
+        }
+    }
 }
 
 /// Prints the kinds of private text that were searched for, and the kinds that were not searched for.

@@ -84,7 +84,7 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     withheld: Option<&'static str>,
     hidden: Vec<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "test", skip_serializing_if = "Option::is_none")]
     proof: Option<outline::Proof<'a>>,
 }
 
@@ -152,7 +152,9 @@ impl Several<'_> {
                     let batch = self.batch(ids, texts)?;
                     evidence(&model, &batch, &model.forward(&batch)?, texts)
                 };
-                with_note("proving ...", || prove_texts(&pairs, &Policy::Hide, &choices(self.source), TRIALS, run))?
+                with_note("testing the hidden tokens ...", || {
+                    prove_texts(&pairs, &Policy::Hide, &choices(self.source), TRIALS, run)
+                })?
             }
         }
         .into_iter();
@@ -280,7 +282,7 @@ fn print(all: &[Classified<'_>], screen: &mut Screen) -> Result<()> {
     screen.line("")?;
     screen.line(verdict(&joined))?;
     for (i, _) in all.iter().enumerate().filter(|(_, one)| !one.holds()) {
-        screen.line(paint(BAD, format_args!("text {}: the proof does not hold", i + 1)))?;
+        screen.line(paint(BAD, format_args!("text {}: the test failed", i + 1)))?;
     }
     Ok(())
 }

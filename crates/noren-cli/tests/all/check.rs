@@ -202,3 +202,37 @@ fn layers_may_be_files() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("4 tokens: 4..8"), "{said}");
 }
+
+#[test]
+fn a_mask_is_read_from_standard_input() {
+    use std::io::Write;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_noren"));
+    command.args(["check", "-", "-d", "kind=causal"]).env("NO_COLOR", "1");
+    let mut child =
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().expect("runs");
+    child.stdin.take().expect("a pipe").write_all(&square(6, |i, j| j <= i)).expect("written");
+    let output = child.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.starts_with("correct"), "{said}");
+}
+
+/// Files that are no arrays are named as what they are.
+#[test]
+fn other_files_are_named() {
+    let folder = folder("others");
+    for (file, bytes, expected) in [
+        ("mask.py", &b"import numpy"[..], "mask.py: the file is Python code, not an array"),
+        ("mask.csv", b"1,0\n1,1\n", "mask.csv: the file is text, not an array"),
+        ("mask.png", b"\x89PNG\r\n\x1a\n", "mask.png: the file is a PNG picture, not an array"),
+        ("mask", b"", "mask: the file is empty, not an array"),
+        (
+            "mask.npz.gz",
+            b"\x1f\x8b\x08\x00\x00\x00\x00\x00",
+            "mask.npz.gz: the file is compressed with gzip, not an array",
+        ),
+    ] {
+        std::fs::write(folder.join(file), bytes).expect("written");
+        let (code, said) = noren(&folder, &["check", file]);
+        assert!(code == 2 && said.contains(expected) && said.contains("numpy.save"), "{said}");
+    }
+}

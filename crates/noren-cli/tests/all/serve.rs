@@ -569,7 +569,7 @@ fn a_text_keeps_its_secret() {
     let asked =
         json!({ "text": "Mail ann@x.example today, please, before the ball begins", "hide": ["email"], "layer": 1 });
     let answer = explorer.post("/api/text", &asked).json();
-    assert_eq!((&answer["proof"]["holds"], &answer["proof"]["leaks"]), (&json!(true), &json!([])), "{answer}");
+    assert_eq!((&answer["test"]["holds"], &answer["test"]["leaks"]), (&json!(true), &json!([])), "{answer}");
     let units = answer["units"].as_array().expect("units");
     assert!(units.iter().any(|unit| unit["private"] == "email" && unit["hidden"] == true), "{units:?}");
     assert_eq!(answer["attention"].as_array().map(Vec::len), Some(units.len()));

@@ -64,8 +64,8 @@ fn programs_read_it_as_json() {
         ran["hidden"].as_array().expect("positions").iter().map(|at| at.as_u64().expect("one") as usize).collect();
     assert_eq!(hidden, (6..19).collect::<Vec<_>>());
     assert!(ran["private"]["phone"].as_array().is_some_and(|at| !at.is_empty()), "found, though not hidden");
-    assert_eq!(ran["proof"]["holds"], true);
-    assert_eq!(ran["proof"]["secret_changed"], 13);
+    assert_eq!(ran["test"]["holds"], true);
+    assert_eq!(ran["test"]["secret_changed"], 13);
     let attention = ran["attention"].as_array().expect("rows");
     for row in attention {
         assert!(hidden.iter().all(|key| row[*key] == 0.0), "a hidden key is read");
@@ -96,9 +96,9 @@ fn masks_of_ones_own_and_words_of_ones_own() {
     ]);
     assert_eq!(ran["private"]["word"].as_array().map(Vec::len), Some(7));
     assert_eq!(ran["mask"], "(causal & sliding(16) - keys(label=\"email\")) - keys(label=\"private\")");
-    assert_eq!(ran["proof"]["holds"], true);
+    assert_eq!(ran["test"]["holds"], true);
     // A kind that the text does not contain has an empty label.
-    assert_eq!(json(&["good day", "--mask", "causal - keys(label=\"iban\")"])["proof"], Value::Null);
+    assert_eq!(json(&["good day", "--mask", "causal - keys(label=\"iban\")"])["test"], Value::Null);
 }
 
 #[test]

@@ -50,6 +50,28 @@ fn killed(folder: &Path, when: impl Fn(&mut Child, Instant) -> bool) -> bool {
     }
 }
 
+/// A run that ends before its first validation, for example by Ctrl-C, has a checkpoint, and continues from it.
+#[test]
+fn killed_before_the_first_validation_it_continues() {
+    let folder = folder("early");
+    fs::write(folder.join("config.json"), CONFIG.replace("\"validate_every\": 1,", "\"validate_every\": 1000,"))
+        .unwrap();
+    assert!(command(&folder, "whole").status().unwrap().success());
+    let checkpoint = folder.join("killed").join("checkpoint.safetensors");
+    assert!(!killed(&folder, |_, _| checkpoint.exists()), "the run ended too early");
+    let output = command(&folder, "killed").stdout(Stdio::piped()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("the training continued from step 1\n")
+            && text.contains("after Ctrl-C, the same command continues"),
+        "{text}"
+    );
+    for file in FILES {
+        let [whole, killed] = ["whole", "killed"].map(|output| fs::read(folder.join(output).join(file)).unwrap());
+        assert!(whole == killed, "{file}");
+    }
+}
+
 #[test]
 fn killed_at_any_moment_it_ends_with_the_same_weights() {
     let folder = folder("kill");

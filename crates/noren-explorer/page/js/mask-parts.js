@@ -41,7 +41,7 @@ export const LEGENDS = {
     ["tile-allowed", "allowed, in a mixed tile"],
     ["tile-some", "partly allowed, in a mixed tile"],
     ["tile-denied", "denied but computed, in a mixed tile"],
-    ["denied", "skipped"],
+    ["denied", "empty"],
   ],
   difference: [
     ["only-this", "allowed only by the first mask (−)"],

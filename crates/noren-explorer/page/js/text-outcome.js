@@ -52,17 +52,17 @@ export function privateOf({ private: kinds, hidden, units, looked_for: lookedFor
  * Returns elements that show the result of the test for leaks, or a hint if nothing is hidden. `onSave()` is called when the user downloads
  * the proof for `noren verify`.
  */
-export function proofOf({ proof, hidden }, onSave) {
-  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to prove. Choose what to hide.")];
+export function proofOf({ test: proof, hidden }, onSave) {
+  if (!proof) return [el("p", { class: "soft" }, "Nothing is hidden, so there is nothing to test. Choose what to hide.")];
   return [
     el("p", { class: `text-proof ${proof.holds ? "good" : "bad"}` },
-      el("strong", {}, proof.holds ? "Proved. " : proof.leaks.length > 0 ? "Leaks. " : "Not proved. "), proofInWords(proof)),
+      el("strong", {}, proof.holds ? "No leak found. " : proof.leaks.length > 0 ? "Leaks. " : "Nothing established. "), proofInWords(proof)),
     proof.holds && el("p", { class: "soft small" },
       `Visible facts about the hidden text (${plural(hidden.length, "token")}): the number and positions of its tokens, and what the rest of the text reveals. `,
       `The outputs of ${plural(proof.secret_changed, "hidden token")} changed, which shows that the test exchanged the secrets.`),
     el("div", {}, button("Download proof", onSave)),
     el("p", { class: "soft small" },
-      "A certificate that the masks of all layers let no hidden token influence another token. ",
+      "The proof: a certificate that the masks of all layers let no hidden token influence another token. ",
       el("code", {}, "noren verify proof.json"),
       " checks it with a second implementation. The file has the positions of private tokens and no text."),
   ];

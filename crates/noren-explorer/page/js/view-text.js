@@ -47,7 +47,7 @@ class TextView extends AskingView {
     this.root = el("div", { class: "text" },
       el("header", { class: "text-head" }, el("h1", {}, "What a model may read"),
         el("p", { class: "soft" },
-          "Private text is found and can be hidden in every layer. A test of all outputs proves that it stays hidden.")),
+          "Private text is found and can be hidden in every layer. A test compares all outputs, and a certificate of the masks proves that it stays hidden.")),
       el("div", { class: "text-side" }, this.buildAsk(), panel("text-says", "The model’s prediction", this.guesses)),
       this.buildSeen());
   }
@@ -108,7 +108,7 @@ class TextView extends AskingView {
       this.problem,
       panel("text-read", "Attention of each word", this.words.root, this.reads),
       el("div", { class: "text-both text-secrets" },
-        panel("text-private", "Private", this.found), panel("text-proof-of", "Proof", this.proof)),
+        panel("text-private", "Private", this.found), panel("text-proof-of", "Test and proof", this.proof)),
       el("div", { class: "text-both text-maps" },
         panel("text-attention", "Attention", map), panel("text-masked", "Mask", this.maskText, this.mask.element)),
       this.strip.root, this.row.root,

@@ -24,6 +24,7 @@ use distances::Residues;
 use rectangle::{Readers, Rectangle};
 use segments::{Segment, Zone, Zones};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Exact counts of the cells of one batch row and head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,13 +40,21 @@ pub(crate) struct Cells {
 /// # Errors
 /// Returns an error if the budget is spent or its watch function cancels.
 pub(crate) fn count(resolved: &Resolved, meter: &mut Meter<'_>) -> Result<Cells, Error> {
+    count_rows(resolved, 0..resolved.frame.q_len, meter)
+}
+
+/// Counts the cells of some query rows of a pattern, as [`count`] does.
+///
+/// # Errors
+/// Returns the errors of [`count`].
+pub(crate) fn count_rows(resolved: &Resolved, rows: Range<u32>, meter: &mut Meter<'_>) -> Result<Cells, Error> {
     let Resolved { frame, pattern } = resolved;
     let mut counting = Counting { frame, gaps: HashMap::new(), cells: Cells::default() };
     let mut zones = Zones::new(pattern);
-    let mut row = 0;
-    while row < frame.q_len {
+    let mut row = rows.start;
+    while row < rows.end {
         let Zone { segments, end } = zones.at(frame, row, (0, frame.kv_len), meter)?;
-        let end = end.clamp(row + 1, frame.q_len);
+        let end = end.clamp(row + 1, rows.end);
         counting.zone(row, end, &segments, meter)?;
         meter.done(u64::from(end - row));
         row = end;

@@ -61,7 +61,7 @@ fn a_budget_of_few_steps_is_a_limit() {
     for steps in [0, 1, 100, 511] {
         let refused = plan.stats_within(&Budget::new().steps(steps)).expect_err("too few steps");
         assert!(
-            matches!(&refused, Error::Budget(text) if text.contains(&format!("the budget allows {steps}:"))),
+            matches!(&refused, Error::Budget(text) if text.contains(&format!("at most {steps} are allowed:"))),
             "{refused}"
         );
     }

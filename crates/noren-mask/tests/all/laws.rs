@@ -79,3 +79,28 @@ fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
     assert_eq!(a.differences(b, usize::MAX).unwrap(), differ.all().map(cell).collect::<Vec<_>>());
     assert_eq!(a.differences(b, 3).unwrap(), differ.all().take(3).map(cell).collect::<Vec<_>>());
 }
+
+/// Differences far from the first row are found without a visit of the rows before them.
+#[test]
+fn a_single_difference_in_a_long_mask_is_found() {
+    use noren_mask::{Facts, Shape, atoms::*};
+    for (n, masks) in [
+        (100_000u64, vec!["causal", "sliding(9) | keys(0..4)", "chunk(512) & causal", "!stride(7)", "random(0.5, 3)"]),
+        (1 << 30, vec!["causal", "window(left=100, right=3)", "causal & chunk(4096)"]),
+    ] {
+        let shape = Shape::square(n as usize);
+        for mask in masks {
+            let mask: Mask = mask.parse().unwrap();
+            let a = mask.bind(&shape, &Facts::new()).unwrap();
+            for (q, k) in [(0, 0), (n - 1, n - 2), (n / 3, n / 3 - 1), (5000, 4999), (n / 2, n / 2)] {
+                let b = (mask.clone() - (queries(q..q + 1) & keys(k..k + 1))).bind(&shape, &Facts::new()).unwrap();
+                let cell = Cell { batch: 0, head: 0, q: q as usize, k: k as usize };
+                let expected = a.allowed(0, 0, cell.q, cell.k).then_some(cell);
+                assert_eq!(a.first_difference(&b).unwrap(), expected, "{mask} with {n} tokens, ({q}, {k})");
+                assert_eq!(a.differences(&b, 6).unwrap(), expected.into_iter().collect::<Vec<_>>());
+                assert_eq!(a.count_outside(&b).unwrap(), u128::from(expected.is_some()));
+                assert_eq!(b.first_outside(&a).unwrap(), None);
+            }
+        }
+    }
+}

@@ -46,6 +46,7 @@ def code(
         return causal & same_document
     <BLANKLINE>
     block_mask = create_block_mask(mask_mod, B=None, H=None, Q_LEN=8, KV_LEN=8, device=query.device)
+    flex_attention = torch.compile(flex_attention)  # uncompiled, it computes every pair
     output = flex_attention(query, key, value, block_mask=block_mask)
     <BLANKLINE>
 

@@ -1,5 +1,5 @@
 //! Telephone numbers: international numbers (`+44 20 7946 0958`), national numbers that begin with 0 (`030 1234567`),
-//! and North American numbers (`(555) 123-4567`). An extension may follow.
+//! North American numbers (`(555) 123-4567`), and seven digits after a word such as "phone". An extension may follow.
 
 use super::around::{Run, adjoins, goes_on, leads_to_digits, pattern};
 use crate::fold::Folded;
@@ -11,6 +11,15 @@ static RUN: LazyLock<Regex> = LazyLock::new(|| pattern(r"[0-9]+(?:[ \n./()\-_Â·â
 /// The pattern of an extension after a telephone number (`ext. 12`, `x12`).
 static EXTENSION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^(?:x|[ ,;]{1,2}(?i:x|ext\.?|extension|#)[ .:]{0,2})[0-9]{1,6}(?-u:\b)"));
+/// The pattern of a number of seven digits, which is a telephone number only after a word that announces one: in two groups
+/// (`call 555-2671`), or without separator after a noun (`phone 1234567`).
+static ANNOUNCED: LazyLock<Regex> = LazyLock::new(|| {
+    let noun = r"(?i:(?-u:\b)(?:tele)?(?:phone|fon)|(?-u:\b)(?:tel|mobile|handy|fax))(?i: ?(?:no|nr|number|nummer))?";
+    let verb = r"(?i:(?-u:\b)(?:call|dial|text|ring)(?: me| us)?(?: at| on)?)";
+    pattern(&format!(
+        r"(?:{noun}[.:]{{0,2}} ?(?P<plain>[1-9][0-9]{{6}})|(?:{noun}[.:]{{0,2}}|{verb}) (?P<parted>[2-9][0-9]{{2}}[-. ][0-9]{{4}}))"
+    ))
+});
 /// Numbers that are frequent in programs and are no telephone numbers: `0123456789`, and the limits of 32-bit integers.
 const COUNTS: [&str; 5] = ["0123456789", "2147483647", "2147483648", "4294967295", "4294967296"];
 /// The accepted numbers of digits of an international number, country code included: from 8, the shortest common
@@ -18,7 +27,9 @@ const COUNTS: [&str; 5] = ["0123456789", "2147483647", "2147483648", "4294967295
 const INTERNATIONAL: std::ops::RangeInclusive<usize> = 8..=15;
 
 pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
+    let announced =
+        ANNOUNCED.captures_iter(&folded.text).filter_map(|caught| caught.name("plain").or(caught.name("parted")));
+    let mut found: Vec<_> = announced.map(|number| number.range()).filter(|range| is_whole(folded, range)).collect();
     for run in RUN.find_iter(&folded.text) {
         let run = Number(Run::new(&folded.text, run.range()));
         // A number begins at the start of a run, after the end of the last number, or after another number. Elsewhere a
@@ -39,6 +50,14 @@ pub(super) fn find(folded: &Folded) -> Vec<Range<usize>> {
         }
     }
     found
+}
+
+/// Returns whether no letter, digit or other group of digits touches the number at `range`.
+fn is_whole(folded: &Folded, range: &Range<usize>) -> bool {
+    let more = folded.text[range.end..]
+        .trim_start_matches(['-', '.', ' ', '/', ',', '('])
+        .starts_with(|c: char| c.is_ascii_digit());
+    !goes_on(folded, range) && !more
 }
 
 /// Groups of digits with separators between them, which may contain several telephone numbers.

@@ -1,0 +1,2 @@
+import numpy as np
+mask = np.tril(np.ones((4, 4)))
