@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::show::LookArgs;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_mask::{BoundMask, Equivalence, Score, short_count};
+use noren_mask::{BoundMask, Cell, Equivalence, Score, short_count};
 use noren_picture::Draw;
 use serde_json::json;
 
@@ -65,15 +65,15 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     let verdict = if equal && scores.is_empty() { Verdict::Yes } else { Verdict::No };
     if args.json {
         let cells = with_note("searching the cells that differ ...", || first.differences(second, args.cells))?;
-        screen.json(&json!({
-            "equal": equal && scores.is_empty(),
-            "shape": [first.shape().batch_len(), first.shape().head_count(), first.shape().q_len(), first.shape().kv_len()],
-            "cells": first.shape().cells(),
-            "only_first": only_first,
-            "only_second": only_second,
-            "first_cells": cells,
-            "scores": scores.iter().map(|(score, side)| json!({ "score": score.to_string(), "only": side })).collect::<Vec<_>>(),
-        }))?;
+        let cells_and_counts = Found {
+            equal: equal && scores.is_empty(),
+            cells: first.shape().cells(),
+            only_first,
+            only_second,
+            first_cells: cells,
+            scores: scores_as_json(&scores),
+        };
+        screen.json(&cells_and_counts)?;
         return Ok(verdict);
     }
     if equal {
@@ -100,6 +100,22 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     Ok(verdict)
 }
 
+/// The result of a comparison at one shape, as JSON.
+#[derive(serde::Serialize)]
+struct Found {
+    equal: bool,
+    cells: u128,
+    only_first: u128,
+    only_second: u128,
+    /// The first cells in which the masks differ.
+    first_cells: Vec<Cell>,
+    scores: Vec<serde_json::Value>,
+}
+
+fn scores_as_json(scores: &[(&Score, &str)]) -> Vec<serde_json::Value> {
+    scores.iter().map(|(score, side)| json!({ "score": score.to_string(), "only": side })).collect()
+}
+
 /// Compares two masks for all sequence lengths, and for all layers unless `--layer` selects one layer. Returns an error
 /// if the comparison has no definite result.
 fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
@@ -120,7 +136,7 @@ fn all_lengths(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
             "equal": verdict == Verdict::Yes,
             "masks_equal": matches!(answer, Equivalence::Equal { .. }),
             "text": answer.to_string(),
-            "scores": scores.iter().map(|(score, side)| json!({ "score": score.to_string(), "only": side })).collect::<Vec<_>>(),
+            "scores": scores_as_json(&scores),
         }))?;
         return Ok(verdict);
     }
