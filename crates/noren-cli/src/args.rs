@@ -15,19 +15,19 @@ pub(crate) struct ShapeArgs {
     #[arg(long, short = 'n', value_name = "N", value_parser = count, conflicts_with_all = ["q", "kv", "past", "new"])]
     pub(crate) len: Option<usize>,
     /// Number of queries; requires --kv
-    #[arg(long, value_name = "N", value_parser = count, requires = "kv", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = count, requires = "kv")]
     pub(crate) q: Option<usize>,
     /// Number of keys; requires --q
-    #[arg(long, value_name = "N", value_parser = count, requires = "q", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = count, requires = "q")]
     pub(crate) kv: Option<usize>,
     /// Number of tokens in the cache, before the new tokens
-    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["q", "kv", "query_offset"], hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["q", "kv", "query_offset"])]
     pub(crate) past: Option<usize>,
     /// Number of new tokens, which are the queries [default: 1]
-    #[arg(long, value_name = "N", value_parser = count, requires = "past", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = count, requires = "past")]
     pub(crate) new: Option<usize>,
     /// Position of the first query: one number, or one number per batch row: 7 or 7,3
-    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) query_offset: Vec<i64>,
     /// Number of batch rows [default: from the facts, or 1]
     #[arg(long, value_name = "B")]
@@ -36,7 +36,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long, value_name = "H")]
     pub(crate) heads: Option<usize>,
     /// Number of key-value heads, each shared by heads / kv_heads query heads [default: number of query heads]
-    #[arg(long, value_name = "H", hide_short_help = true)]
+    #[arg(long, value_name = "H")]
     pub(crate) kv_heads: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct FactArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) facts: Option<PathBuf>,
     /// Index of the layer whose mask is used, for a mask that contains layers(...)
-    #[arg(long, value_name = "L", hide_short_help = true)]
+    #[arg(long, value_name = "L")]
     pub(crate) layer: Option<u64>,
 }
 

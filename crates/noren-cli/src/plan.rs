@@ -110,9 +110,14 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     screen.text(&stats)?;
     screen.line(dense(&stats))?;
-    let unit = |what: &str, value: u128| format!("{what:<18} {} with head_dim {}", short_count(value), args.head_dim);
-    screen.line(format!("{} FLOPs forward, in one layer", unit("attention", costs.forward_flops)))?;
-    screen.line(format!("{} numbers per token and layer", unit("key-value cache", costs.cache_numbers_per_token)))?;
+    let Costs { forward_flops: flops, cache_numbers_per_token: numbers } = costs;
+    screen.line(format!(
+        "{:<18} {} FLOPs forward, with head_dim {}",
+        "attention",
+        short_count(flops),
+        args.head_dim
+    ))?;
+    screen.line(format!("{:<18} {} numbers per token and layer", "key-value cache", short_count(numbers)))?;
     if let Some(remark) = bound.remark() {
         screen.line(paint(DIM, remark))?;
     }
