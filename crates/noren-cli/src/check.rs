@@ -1,15 +1,16 @@
 //! `noren check`: diagnoses and repairs a mask in a file.
 
-use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::args::{FactArgs, ShapeArgs, bind, parse};
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_doctor::{Context, Input, Report, Severity};
+use noren_doctor::{Context, Input, Report, Role, Severity};
 use noren_input::Sizes;
+use noren_input::sizes::mask_sizes;
 use noren_input::arrays::{read_all, read_one};
-use noren_input::npy::write_npy;
+use noren_input::npy::{write_npy, write_npy_values};
 use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -25,18 +26,21 @@ pub(crate) struct CheckArgs {
     /// lengths, labels, hidden, pooled, ...)
     #[arg(long = "with", value_name = "NAME=FILE")]
     with: Vec<String>,
-    /// A declaration about the mask, as key=value: kind=causal, past_len=16, window=4, pad_token_id=0,
-    /// convention=keep_bool, api=sdpa, ...
+    /// A declaration about the mask, as key=value: kind=causal (sliding, bidirectional, prefix_lm, causal_packed, cross, ...),
+    /// role=attn (queries by keys), key_padding (one row of keys for each batch row) or cross, api=sdpa (mha, transformers,
+    /// keras, jax, ...), convention=keep_bool (true may attend), ignore_bool (true is ignored), keep_01 or additive;
+    /// past_len=16, window=4, pad_token_id=0, padding_side=left, ...
     #[arg(long, short, value_name = "KEY=VALUE")]
     declare: Vec<String>,
     /// JSON file with declarations about the mask: {"kind": "causal", "past_len": 16}
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
-    /// The intended mask, as an expression; every cell of the file is compared with it
+    /// The intended mask, as an expression; every cell of the file in rows of non-padding queries is compared with it. Sizes
+    /// that are not given are those of the file
     #[arg(long, value_name = "MASK")]
     meant: Option<String>,
-    /// Write the repaired mask to this npy file, as truth values (true = may attend); nothing is written if no known
-    /// mistake explains all wrong cells
+    /// Write the repaired mask to this npy file, in the shape, number type and convention of the given mask; nothing is
+    /// written if no known mistake explains all wrong cells, or if the repair needs another shape
     #[arg(long, value_name = "FILE")]
     fix: Option<PathBuf>,
     /// Print the report as JSON
@@ -83,19 +87,25 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     input = input.context(declared(args)?);
     if let Some(text) = &args.meant {
-        let bound = bind(std::slice::from_ref(text), &args.shape, &args.facts, &Sizes::default())?;
+        let bound = bind(std::slice::from_ref(text), &sized(args, text, &input)?, &args.facts, &Sizes::default())?;
         input = input.meant(&bound.masks[0]);
     }
     let report = input.diagnose()?;
-    if let (Some(target), Some(fixed)) = (&target, &report.fixed) {
-        target.write(|out| write_npy(out, fixed))?;
+    if let (Some(target), Some(repair)) = (&target, &report.repair) {
+        target.write(|out| write_npy_values(out, repair))?;
     }
-    if let (Some(path), None, false) = (&args.fix, &report.fixed, args.json) {
-        screen.line(format!("{}: not written, because the report has no repaired mask", path.display()))?;
+    if let (Some(path), None, false) = (&args.fix, &report.repair, args.json) {
+        let reason = match (&report.fixed, report.faulty()) {
+            (Some(fixed), true) if report.given.as_ref() != Some(fixed) => {
+                format!("the repaired mask has another shape: {:?}", fixed.dims())
+            }
+            _ => "the report has no repaired mask".to_string(),
+        };
+        screen.line(format!("{}: not written, because {reason}", path.display()))?;
     }
     if let Some(picture) = &picture {
         let svg = report.svg()?.ok_or_else(|| {
-            Failure::new("no picture can be drawn, because the given mask and the repaired mask differ in size")
+            Failure::new("no picture can be drawn, because the file has no mask")
         })?;
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
@@ -114,6 +124,26 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     }
 }
 
+/// Returns the arguments of the shape to which the intended mask `text` is bound. Numbers of queries, keys, batch rows and heads that
+/// are not given are those of the array. If they are fewer than the keys, the queries are the last tokens, unless `past_len` is declared.
+fn sized(args: &CheckArgs, text: &str, input: &Input) -> Result<ShapeArgs> {
+    let given = args.shape.clone();
+    if given.len.is_some() || given.q.is_some() || given.past.is_some() {
+        return Ok(given);
+    }
+    let known = args.facts.read(&[])?.1.or(mask_sizes(&parse(text, args.facts.layer)?));
+    let Some([batch, heads, q, kv]) = input.sizes(given.batch.or(known.batch))? else { return Ok(given) };
+    let offset = match (&given.query_offset[..], &input.declared().past[..], input.declared().role) {
+        ([], [], Role::Cross) => vec![0],
+        ([], [], _) => vec![kv as i64 - q as i64],
+        ([], past, _) => past.to_vec(),
+        (given, ..) => given.to_vec(),
+    };
+    let several = |n: usize| (n > 1).then_some(n);
+    let (batch, heads) = (given.batch.or(several(batch)), given.heads.or(several(heads)));
+    Ok(ShapeArgs { q: Some(q), kv: Some(kv), batch, heads, query_offset: offset, ..given })
+}
+
 /// Returns the declarations of the context file and of `--declare`. If both have the same key, the value of `--declare`
 /// is used.
 fn declared(args: &CheckArgs) -> Result<Context> {
@@ -129,6 +159,26 @@ fn declared(args: &CheckArgs) -> Result<Context> {
             pair.split_once('=').ok_or_else(|| Failure::new(format!("--declare {pair}: give KEY=VALUE")))?;
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_string()));
         map.insert(key.to_string(), value);
+    }
+    if args.meant.is_none() {
+        if args.facts.facts.is_some() || args.facts.layer.is_some() {
+            return Err(Failure::new("--facts and --layer belong to the intended mask: give --meant, or declare kind"));
+        }
+        let ShapeArgs { len, q, kv, past, new, query_offset, batch, heads, .. } = &args.shape;
+        let offsets = (!query_offset.is_empty()).then(|| json!(query_offset));
+        let lengths = (!args.facts.lengths.is_empty()).then(|| json!(args.facts.lengths));
+        let side = args.facts.side.map(|side| json!(format!("{side:?}").to_lowercase()));
+        let size = |n: &Option<usize>| n.map(Value::from);
+        let declared = [
+            ("q_len", size(q).or(size(len)).or(size(new))),
+            ("kv_len", size(kv).or(size(len))),
+            ("past_len", size(past).or(offsets)),
+            ("batch", size(batch)),
+            ("heads", size(heads)),
+            ("lengths", lengths),
+            ("padding_side", side),
+        ];
+        map.extend(declared.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))));
     }
     Ok(Context::from_map(&map)?)
 }

@@ -1,6 +1,7 @@
 //! Finds which dimensions of a stored array are batch rows, heads, queries and keys.
 
 use super::context::Context;
+use super::input::Input;
 use super::kinds::Role;
 use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Sizes, declared};
 use super::values::Values;
@@ -28,6 +29,20 @@ pub(crate) struct Alignment {
     /// If the declared number of keys differs from that of the array, the declared numbers of batch rows, queries and
     /// keys; otherwise `None`.
     pub(crate) wanted: Option<Sizes>,
+}
+
+impl Input {
+    /// Returns the sizes `[batch, heads, q_len, kv_len]` of the mask after broadcasting, to bind an intended mask; `None` if no mask is
+    /// given. `batch` is the number of batch rows if it is known from elsewhere, such as from lengths.
+    ///
+    /// # Errors
+    /// Returns an error if the array has a shape that no interpretation fits.
+    pub fn sizes(&self, batch: Option<usize>) -> Result<Option<[usize; 4]>, Error> {
+        let Some(mask) = &self.mask else { return Ok(None) };
+        let context = Context { batch: self.context.batch.or(batch), ..self.context.clone() };
+        let Alignment { dims, sizes, .. } = align(mask, &Companions(&self.companions), &context)?;
+        Ok(Some([sizes.batch, dims[1], sizes.q_len, sizes.kv_len]))
+    }
 }
 
 /// Finds which dimensions of `mask` are batch rows, heads, queries and keys, from the shape, the declarations in
@@ -78,6 +93,9 @@ fn two(
     let fits_queries = queries.is_none_or(|q| q == a);
     match (is_batch, fits_queries) {
         (true, false) => (plane, true),
+        (true, true) if a != b && queries.is_none() && context.past.is_empty() && context.role != Role::Cross => {
+            (plane, true)
+        }
         (true, true) if a > 1 && (queries == Some(a) || queries.is_none() && a == b) => {
             *other = Some(plane);
             (square, false)
@@ -184,8 +202,8 @@ fn wanted_of_encoder(alignment: &Alignment, tokens: Option<usize>, context: &Con
     (kv_len != sizes.kv_len && kv_len > 0 && alignment.dims[3] != 1).then_some(Sizes { q_len, kv_len, ..sizes })
 }
 
-/// Returns the declared sizes if the declared number of keys differs from the number of keys of the array; otherwise
-/// `None`. `tokens` is the number of tokens per batch row in the other given arrays, such as the token ids; `None` if
+/// Returns the declared sizes if the declared number of keys or queries differs from that of the array; otherwise
+/// `None`. Cached tokens and new tokens together are at most as many as the keys. `tokens` is the number of tokens per batch row in the other given arrays, such as the token ids; `None` if
 /// unknown.
 fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Option<Sizes> {
     let sizes = alignment.sizes;
@@ -196,13 +214,14 @@ fn wanted(alignment: &Alignment, tokens: Option<usize>, context: &Context) -> Op
     let q_len = context.q_len.unwrap_or(sizes.q_len);
     let kv_len = match (context.kv_len, past, tokens) {
         (Some(kv_len), ..) => kv_len,
-        // A cache may have more slots than stored tokens.
-        (None, Some(past), _) if context.q_len.is_some() => (past + q_len).max(sizes.kv_len),
-        (None, Some(past), Some(tokens)) if tokens > sizes.kv_len && tokens > past => tokens,
+        (None, Some(past), Some(tokens)) if context.q_len.is_none() && tokens > sizes.kv_len && tokens > past => tokens,
+        // A cache may have more slots than stored tokens, but not fewer.
+        (None, Some(past), _) => (past + q_len).max(sizes.kv_len),
         (None, None, Some(tokens)) if alignment.keys_only || tokens == sizes.q_len => tokens,
         _ => sizes.kv_len,
     };
-    (kv_len != sizes.kv_len && kv_len > 0).then(|| {
+    let other_queries = context.q_len.is_some() && alignment.dims[2] > 1 && q_len != sizes.q_len;
+    ((kv_len != sizes.kv_len || other_queries) && kv_len > 0).then(|| {
         let square = sizes.q_len == sizes.kv_len && context.q_len.is_none();
         let q_len = match past {
             Some(past) if context.q_len.is_none() => kv_len.saturating_sub(past).max(1),

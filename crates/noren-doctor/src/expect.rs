@@ -394,11 +394,20 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
     vec![variant.with(from_text(), Some(&open)), variant.with(from_slot(), Some(&open))]
 }
 
-/// Returns `intent` with the padding that the cells `given` show, although no padding is declared; `None` if they show
-/// none. A key at one end of a batch row counts as padding if no query, except the query of the same token, reads it.
-/// In a mask with cached keys, only keys at the start count. `keys_only` is true if the array has one row of keys for
-/// each batch row.
-pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) -> Option<Intent> {
+/// Returns `intent` with the padding that the cells `given` may show, although no padding is declared: at most two masks, none if the
+/// cells show no padding. A key at one end of a batch row counts as padding if no query reads it. In the first mask, the query of the
+/// same token may read it. The rows of padding queries may also read all keys. In a mask with cached keys, only keys at the start
+/// count. `keys_only` is true if the array has one row of keys for each batch row.
+pub(super) fn assumed_padding<'a>(
+    given: &'a Keep,
+    intent: &'a Intent,
+    keys_only: bool,
+) -> impl Iterator<Item = Intent> + 'a {
+    [true, false].into_iter().filter_map(move |own| padded(given, intent, keys_only, own))
+}
+
+/// Returns a mask of [`assumed_padding`]. `own` is true if a padding query may read its own key.
+fn padded(given: &Keep, intent: &Intent, keys_only: bool, own: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
     let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
     // If nothing depends on positions, as in cross-attention, a key is hidden from all queries or from none.
@@ -407,41 +416,74 @@ pub(super) fn assumed_padding(given: &Keep, intent: &Intent, keys_only: bool) ->
         return None;
     }
     let (mut at_start, mut at_end) = (false, false);
-    let planes: Vec<Vec<u64>> = (0..batch)
+    let mut planes: Vec<Vec<u64>> = (0..batch)
         .map(|b| {
-            let mut seen = vec![0u64; kv_len.div_ceil(64)];
-            for i in 0..q_len {
-                let own = if q_len == kv_len { i } else { usize::MAX };
-                for (w, word) in given.row(b, 0, i).iter().enumerate() {
-                    let diagonal = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
-                    seen[w] |= word & diagonal;
-                }
-            }
-            // Redacted keys do not indicate padding.
-            for redaction in intent.redactions.iter().filter(|r| r.concerns(b)) {
-                seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
-            }
-            let (first, mut last) = ends(&seen).unwrap_or((0, kv_len - 1));
-            // In a causal mask, only the last query reads the last key, so the last key is not padding if the last
-            // query reads it.
-            if last + 2 == kv_len && q_len == kv_len && bit(given.row(b, 0, kv_len - 1), kv_len - 1) {
-                last += 1;
-            }
-            last = if cached { kv_len - 1 } else { last };
+            let (first, end) = real_run(given, intent, b, own).unwrap_or((0, kv_len));
+            let end = if cached { kv_len } else { end };
             at_start |= first > 0;
-            at_end |= last + 1 < kv_len;
-            row_of(kv_len, first, last + 1)
+            at_end |= end < kv_len;
+            row_of(kv_len, first, end)
         })
         .collect();
-    // A batch is padded at one end only. If fewer than a quarter of the keys would remain, the hidden keys are not
-    // padding.
+    // A batch is padded at one end only. A last key that only its own query reads may be a chunk of one token.
+    if at_start && at_end && !keys_only {
+        planes.iter_mut().for_each(|plane| {
+            let first = ends(plane).map_or(0, |ends| ends.0);
+            *plane = row_of(kv_len, first, kv_len);
+        });
+        at_end = false;
+    }
+    // If fewer than a quarter of the keys would remain, the hidden keys are not padding.
     let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
     let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
     if !plausible || longest * 4 < kv_len as u64 {
         return None;
     }
-    let real: Vec<Vec<bool>> =
-        planes.iter().map(|p| (0..q_len).map(|i| q_len != kv_len || bit(p, i)).collect()).collect();
+    // The queries of cross-attention are other tokens than the keys.
+    let slot = |b: usize, i: usize| usize::try_from(intent.slot(b, i)).ok().filter(|_| q_len == kv_len || cached);
+    let is_real = |b: usize, i: usize| slot(b, i).is_none_or(|slot| bit(&planes[b], slot));
+    let real: Vec<Vec<bool>> = (0..batch).map(|b| (0..q_len).map(|i| is_real(b, i)).collect()).collect();
+    if real.iter().any(|row| !row.contains(&true)) {
+        return None;
+    }
     let valid: PerRow<u64> = Rc::new(planes);
     Some(Intent { valid: Some(valid), q_valid: Some(Rc::new(real)), ..intent.clone() })
+}
+
+/// Returns the keys of batch row `b` that are not padding, as (first, end), if the hidden keys at the ends of the row are padding.
+/// `own` is true if a padding query may read its own key. `None` if no query reads a key that counts.
+fn real_run(given: &Keep, intent: &Intent, b: usize, own: bool) -> Option<(usize, usize)> {
+    let [_, _, q_len, kv_len] = given.dims();
+    // Redacted keys do not indicate padding.
+    let mut seen = vec![0u64; kv_len.div_ceil(64)];
+    for redaction in intent.redactions.iter().filter(|r| r.concerns(b)) {
+        seen.iter_mut().zip(&redaction.keys).for_each(|(word, keys)| *word |= keys);
+    }
+    let square = q_len == kv_len;
+    let row = |i: usize| given.row(b, 0, i);
+    let whole = |i: usize| count(row(i)) == kv_len as u64;
+    let alone = |i: usize| count(row(i)) == u64::from(bit(row(i), i));
+    for i in 0..q_len {
+        let own = if square && own { i } else { usize::MAX };
+        for (w, word) in row(i).iter().enumerate() {
+            seen[w] |= word & if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
+        }
+    }
+    // If padding queries read all keys, the other queries read only each other's keys. The last row of a causal mask reads all keys too.
+    let beside = || {
+        let (first, last) = ((0..q_len).find(|&i| !whole(i))?, (0..q_len).rfind(|&i| !whole(i))?);
+        let plain = intent.causal.is_some() && intent.left.is_none() && intent.chunk.is_none();
+        let inside = |i: usize| !whole(i) && ends(row(i)).is_none_or(|ends| ends.0 >= first && ends.1 <= last);
+        let padded = (first, last + 1) != (0, kv_len) && !(plain && last + 2 == kv_len);
+        (padded && (first..=last).all(inside)).then_some((first, last + 1))
+    };
+    let by_whole_rows = if square { beside() } else { None };
+    by_whole_rows.or_else(|| {
+        let (first, last) = ends(&seen)?;
+        // Under causality only the last non-padding query reads its own key, so this key is not padding.
+        let end = last + 1;
+        let last_real = square && own && end < kv_len && bit(row(end), end) && !alone(end);
+        let last_real = last_real && (end + 1..kv_len).all(alone);
+        Some((first, end + usize::from(last_real)))
+    })
 }

@@ -11,18 +11,24 @@ use super::report::{Certainty, Finding, Report, SHOWN, Severity};
 use super::target::Target;
 use crate::recognise::recognise;
 use noren_mask::Keep;
-use noren_mask::bits::bit;
+use noren_mask::bits::{bit, set_bit};
 
 /// Minimum size in bytes of an array that gets a note about its memory.
 const LARGE: u64 = 16 << 20;
 
 impl Case<'_> {
     /// Reports query rows that read no key. The output of such a query depends on the number in hidden cells (-inf or a
-    /// finite number), and the severity depends on whether the query is padding. `intent` is the intended mask, whose
-    /// rows may be empty too.
+    /// finite number). The row of a query that is padding, or that may be padding, is a note, except for declared padding
+    /// with rows of -inf. `intent` is the intended mask, whose rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
-        let [batch, heads, q_len, _] = own.dims();
+        let [batch, heads, q_len, kv_len] = own.dims();
+        let declared = self.known.q_valid.clone();
+        let rows = intent.map_or_else(|| declared.clone(), |intent| intent.q_valid.clone());
+        // Without known padding, a query whose own key no query reads may be padding.
+        let unread = |b: usize, i: usize| {
+            q_len == kv_len && !(0..heads).any(|h| (0..q_len).any(|other| bit(own.row(b, h, other), i)))
+        };
         let (mut real, mut padding) = (Vec::new(), Vec::new());
         let mut meant = 0;
         let mut words = intent.map(|i| vec![0; i.words()]).unwrap_or_default();
@@ -30,7 +36,10 @@ impl Case<'_> {
             for i in 0..q_len {
                 let empty = (0..heads).find(|&h| own.row(b, h, i).iter().all(|w| *w == 0));
                 let Some(h) = empty else { continue };
-                let cares = self.known.q_valid.as_ref().is_none_or(|v| row(v, b).get(i).copied().unwrap_or(true));
+                let cares = match &rows {
+                    Some(rows) => row(rows, b).get(i).copied().unwrap_or(true),
+                    None => !unread(b, i),
+                };
                 if let Some(intent) = intent.filter(|_| cares) {
                     intent.fill(b, i, &mut words);
                     meant += usize::from(words.iter().all(|w| *w == 0) && self.known.valid.is_some());
@@ -45,30 +54,46 @@ impl Case<'_> {
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
-        if !real.is_empty() && real.len() > meant {
-            let mut finding = Finding::of(
-                "fully_masked_row",
-                Certainty::Certain,
-                format!("{} row(s) of non-padding queries can read no key: {becomes}", real.len()),
-            );
-            finding.first_cells = real.iter().copied().take(SHOWN).collect();
-            report.findings.push(finding);
+        let mut found = |rows: &[[usize; 4]], says: String, severity: Severity| {
+            let finding = Finding::of("fully_masked_row", Certainty::Certain, says).severity(severity);
+            report.findings.push(Finding { first_cells: rows.iter().copied().take(SHOWN).collect(), ..finding });
+        };
+        if real.len() > meant {
+            let text = format!("{} row(s) of non-padding queries can read no key: {becomes}", real.len());
+            found(&real, text, Severity::Error);
         }
         if !padding.is_empty() {
-            let harmful = match self.decoded.fill {
-                Fill::Infinite => true,
-                Fill::Finite => false,
-                Fill::Logical => self.decoded.drop && self.context.slot.multihead(),
-            };
-            let severity = if harmful && !self.alignment.keys_only { Severity::Error } else { Severity::Note };
+            let harmful = self.decoded.fill == Fill::Infinite && declared.is_some() && !self.alignment.keys_only;
+            let severity = if harmful { Severity::Error } else { Severity::Note };
+            let whose = if declared.is_some() { "padding queries" } else { "queries that look like padding" };
             let text = format!(
-                "{} row(s) of padding queries can read no key: {becomes}; let each padding query read its own key",
+                "{} row(s) of {whose} can read no key: {becomes}; let each padding query read its own key",
                 padding.len()
             );
-            let mut finding = Finding::of("fully_masked_row", Certainty::Certain, text).severity(severity);
-            finding.first_cells = padding.iter().copied().take(SHOWN).collect();
-            report.findings.push(finding);
+            found(&padding, text, severity);
         }
+    }
+
+    /// Returns the correct cells `cells` with a key in each row of a padding query that would be -inf in every cell: the keys that
+    /// `intent` allows, or else the query's own key.
+    pub(super) fn settled(&self, mut cells: Keep, intent: &Intent) -> Keep {
+        let [batch, heads, q_len, kv_len] = cells.dims();
+        if self.decoded.fill != Fill::Infinite || self.alignment.keys_only {
+            return cells;
+        }
+        for (b, i) in (0..batch).flat_map(|b| (0..q_len).map(move |i| (b, i))).filter(|&(b, i)| !intent.cares(b, i)) {
+            for h in 0..heads {
+                let row = cells.row_mut(b, h, i);
+                if row.iter().all(|w| *w == 0) {
+                    intent.fill(b, i, row);
+                }
+                let own = usize::try_from(intent.slot(b, i)).ok().filter(|own| *own < kv_len);
+                if let (Some(own), true) = (own, row.iter().all(|w| *w == 0)) {
+                    set_bit(row, own);
+                }
+            }
+        }
+        cells
     }
 
     /// Reports each redacted key that still influences a query from which it is hidden, over several layers and through
@@ -148,7 +173,7 @@ impl Case<'_> {
         let padded: Vec<Hypothesis> = known
             .iter()
             .filter(|h| h.intent.valid.is_none())
-            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, false)?, 0.1)))
+            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, false).next()?, 0.1)))
             .collect();
         known.extend(padded);
         let target = Target::new(given);

@@ -40,6 +40,21 @@ impl Input {
         self
     }
 
+    /// Returns the mask; `None` if no mask is given.
+    pub fn mask(&self) -> Option<&Values> {
+        self.mask.as_ref()
+    }
+
+    /// Replaces the mask and keeps the declarations and the other arrays, for example to check a repaired mask.
+    pub fn with_mask(self, mask: Values) -> Self {
+        Input { mask: Some(mask), ..self }
+    }
+
+    /// Returns the declarations about the mask.
+    pub fn declared(&self) -> &Context {
+        &self.context
+    }
+
     /// Adds an array given with the mask: `input_ids`, `position_ids`, `segment_ids`, `lengths`, `labels`,
     /// `kv_positions`, `parents`, `hidden`, `pooled`, `probabilities`, ...
     pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {

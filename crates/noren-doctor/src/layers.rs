@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::input::Input;
 use super::report::{Certainty, Finding, Report, Verdict};
+use super::values::Values;
 use noren_mask::Error;
 use noren_mask::Keep;
 
@@ -50,6 +51,12 @@ fn each(input: &Input) -> Result<Report, Error> {
     judge(&mut all, &reports);
     all.given = stacked(reports.iter().map(|r| r.given.as_ref()));
     all.fixed = stacked(reports.iter().map(|r| r.fixed.as_ref()));
+    let own = |(layer, report): (usize, &Report)| match report.faulty() {
+        true => report.repair.clone(),
+        false => mask.slice(layer).ok(),
+    };
+    let parts: Option<Vec<_>> = reports.iter().enumerate().map(own).collect();
+    all.repair = parts.filter(|_| !faulty.is_empty()).and_then(|parts| Values::stacked(&parts));
     Ok(all)
 }
 
@@ -79,7 +86,7 @@ fn judge(all: &mut Report, reports: &[Report]) {
     all.open = worst.map(|(_, report)| report.open.clone()).unwrap_or_default();
 }
 
-fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Result<Report, Error> {
+fn of_layer(input: &Input, mask: &Values, layer: usize, kind: &str) -> Result<Report, Error> {
     let context = Context {
         kind: input.context.kind_of_layer(kind)?,
         kind_name: Some(kind.to_string()),
@@ -93,7 +100,7 @@ fn of_layer(input: &Input, mask: &super::Values, layer: usize, kind: &str) -> Re
 
 /// If every layer in `faulty` has the mask that is declared for another kind of layer, returns a description of this
 /// mistake; otherwise, or if `faulty` is empty, `None`.
-fn swapped(input: &Input, mask: &super::Values, faulty: &[usize]) -> Result<Option<String>, Error> {
+fn swapped(input: &Input, mask: &Values, faulty: &[usize]) -> Result<Option<String>, Error> {
     let kinds = &input.context.layer_kinds;
     for &layer in faulty {
         let others = kinds.iter().filter(|k| **k != kinds[layer]);

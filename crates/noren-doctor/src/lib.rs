@@ -31,7 +31,7 @@
 //! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
 //! | `edits`, `scope`, `search`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
 //! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
-//! | `diagnose`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
+//! | `diagnose`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `repair`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
 //! | `companions`, `tensors` | mistakes in the arrays given with a mask |
 
 mod align;
@@ -58,6 +58,7 @@ mod planes;
 mod reader;
 mod readings;
 mod recognise;
+mod repair;
 mod report;
 mod resemble;
 mod rewrites;

@@ -38,8 +38,8 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
     Ok(())
 }
 
-/// Returns an error if the declared sizes give too many cells or too many pairs (batch row, head), or if a batch row,
-/// key or query of a declared redaction is outside of the mask.
+/// Returns an error if the declared sizes give too many cells or too many pairs (batch row, head), if the array has another number of
+/// batch rows than declared, or if a batch row, key or query of a declared redaction is outside of the mask.
 pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Context) -> Result<(), Error> {
     check_pairs(context, [alignment.sizes.batch, alignment.dims[1]], mask.len())?;
     // A row of keys becomes a square mask, with as many queries as keys.
@@ -54,6 +54,14 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
                 mask.shape()
             )));
         }
+    }
+    if let Some(batch) = context.batch.filter(|batch| alignment.dims[0] > 1 && *batch != alignment.dims[0]) {
+        let text = format!(
+            "batch={batch} is declared, but the array of shape {:?} has {} batch rows: declare the batch size of the array",
+            mask.shape(),
+            alignment.dims[0]
+        );
+        return Err(Error::Input(text));
     }
     let sizes = alignment.wanted.unwrap_or(alignment.sizes);
     let places = [

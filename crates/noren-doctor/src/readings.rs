@@ -8,7 +8,7 @@ use super::report::{Certainty, Finding, Open};
 use super::resemble;
 use super::values::Numbers;
 use noren_mask::Keep;
-use noren_mask::bits::row_of;
+use noren_mask::bits::{bit, row_of};
 
 impl Case<'_> {
     /// Returns true if the kind of the mask is unknown: no kind is declared, no window, chunk or prefix is declared
@@ -93,16 +93,35 @@ impl Case<'_> {
         Some(Open::new(&[&keys, &square], question))
     }
 
-    /// Returns true if every row may be a row of the `attention_mask` of a tokenizer: only 0 and 1, at least one 1, and
-    /// at most one change between 0 and 1.
+    /// Returns the question whether a two-dimensional array of Booleans or floats, `[batch, keys]`, is key padding. `None` if a
+    /// declaration answers the question, or if a row cannot be a row of key padding. Integers are asked about by
+    /// [`two_readings`](Self::two_readings).
+    pub(super) fn is_it_key_padding(&self) -> Option<Open> {
+        let &[a, b] = self.mask.shape() else { return None };
+        let context = self.context;
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        if said || !context.past.is_empty() || self.alignment.batch_known || a == 1 || !self.rows_of_keys() {
+            return None;
+        }
+        let keys = format!("{a} batch rows of {b} keys, in which padding keys are hidden");
+        let square = format!("{a} queries by {b} keys");
+        let question = "is the array key padding, one row of keys for each batch row? declare role=key_padding, or role=attn for queries by keys";
+        Some(Open::new(&[&keys, &square], question))
+    }
+
+    /// Returns true if every row may be a row of key padding: at most one change between visible and hidden keys. A row of
+    /// integers, as in the `attention_mask` of a tokenizer, holds only 0 and 1 and has a visible key.
     fn rows_of_keys(&self) -> bool {
-        let Numbers::Int(cells) = self.mask.numbers() else { return false };
-        let width = self.mask.shape().last().copied().unwrap_or(1).max(1);
-        cells.chunks(width).all(|row| {
-            row.iter().all(|x| matches!(x, 0 | 1))
-                && row.contains(&1)
-                && row.windows(2).filter(|pair| pair[0] != pair[1]).count() <= 1
-        })
+        let keep = &self.decoded.keep;
+        let [.., q_len, kv_len] = keep.dims();
+        let rows = keep.dims()[0] * q_len;
+        let run = |n: usize| {
+            let row = keep.row(n / q_len, 0, n % q_len);
+            (1..kv_len).filter(|&k| bit(row, k) != bit(row, k - 1)).count() <= 1
+        };
+        let flags = |v: &[i64]| v.chunks(kv_len).all(|row| row.contains(&1) && row.iter().all(|x| matches!(x, 0 | 1)));
+        let Numbers::Int(cells) = self.mask.numbers() else { return (0..rows).all(run) };
+        flags(cells) && (0..rows).all(run)
     }
 
     /// Returns the cells in each possible reading, first the default reading `given`. If a reading is possible only

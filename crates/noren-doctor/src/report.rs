@@ -1,9 +1,10 @@
 //! [`Report`], [`Verdict`] and [`Finding`]: the results of a diagnosis.
 
 use super::catalogue;
+use super::values::Values;
 use noren_mask::Keep;
-use noren_mask::{Array, BoundMask, Error, Facts, Shape, atoms};
-use noren_picture::{Draw, TerminalOptions};
+use noren_mask::{Array, Error, Facts, Shape, atoms};
+use noren_picture::{Draw, Picture, TerminalOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -108,7 +109,8 @@ pub struct Finding {
     pub wrong_cells: u64,
     /// The first wrong cells, as `[batch, head, query, key]`.
     pub first_cells: Vec<[usize; 4]>,
-    /// The repair as a mask expression; `None` if no named mistake explains every wrong cell.
+    /// The repair as a mask expression, which allows exactly the cells of the repaired mask; `None` if no repair is known, if no
+    /// expression allows exactly its cells, or if the finding is not about the cells of the mask.
     pub repair: Option<String>,
     /// The code that usually causes the mistake; empty if no known cause is true of the data.
     pub cause: &'static str,
@@ -172,9 +174,12 @@ pub struct Report {
     pub unknown: Vec<String>,
     /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
     pub given: Option<Keep>,
-    /// The repaired cells; equal to `given` if all cells are correct. `None` if the verdict is `LooksLike` or
-    /// `CannotTell`, or if no mistake of the catalogue explains every wrong cell.
+    /// The correct cells; equal to `given` if all cells are correct. `None` if the verdict is `LooksLike` or `CannotTell`, if no
+    /// mistake of the catalogue explains every wrong cell, or if the correct cells depend on a declaration that is missing.
     pub fixed: Option<Keep>,
+    /// The repaired array, in the shape, number type and convention of the given array. It was checked like the given array, with
+    /// the same declarations, and has no fault. `None` if there is no repair, or if the repaired cells need another shape.
+    pub repair: Option<Values>,
     /// The declared cells. Present if a full expression is declared, or if the given cells differ from the declaration for an unknown reason;
     /// otherwise `None`.
     pub expected: Option<Keep>,
@@ -226,45 +231,39 @@ impl Report {
 
 impl Report {
     /// Returns a picture of the given cells as text. `+` marks a cell that is visible and should be hidden, `-` a cell that is hidden and should be
-    /// visible. Returns `None` if the report has no cells to show.
+    /// visible. If no cell is known to be wrong, the picture shows the given cells alone. Returns `None` if no mask was given.
     ///
     /// # Errors
     /// Returns an error if the width is too small for the picture.
     pub fn picture(&self, options: &TerminalOptions) -> Result<Option<String>, Error> {
-        let Some((fixed, given)) = self.sides()? else { return Ok(None) };
-        fixed.picture_of_difference(&given).max_panels(4).to_terminal(options).map(Some)
+        self.drawn(|picture| picture.to_terminal(options))
     }
 
-    /// Returns the picture of [`picture`](Self::picture) as SVG; `None` if the report has no cells to show.
+    /// Returns the picture of [`picture`](Self::picture) as SVG; `None` if no mask was given.
     ///
     /// # Errors
     /// Returns an error if the picture cannot be drawn; no report is known for which this happens.
     pub fn svg(&self) -> Result<Option<String>, Error> {
-        let Some((fixed, given)) = self.sides()? else { return Ok(None) };
-        fixed.picture_of_difference(&given).max_panels(4).to_svg().map(Some)
+        self.drawn(|picture| picture.to_svg())
     }
 
-    /// Returns two masks: the correct cells and the given cells, in this order. The correct cells are the repaired
-    /// cells; if there are none, the declared cells; otherwise the given cells. Returns `None` if no mask was given, or
-    /// if the two masks have different sizes.
-    fn sides(&self) -> Result<Option<(BoundMask, BoundMask)>, Error> {
+    /// Draws the difference between the correct cells (the repaired cells, otherwise the declared cells) and the given cells. Draws
+    /// only the given cells if no correct cells are known, or if they are equal or have another size.
+    fn drawn<T>(&self, draw: impl Fn(Picture<'_>) -> Result<T, Error>) -> Result<Option<T>, Error> {
         let Some(given) = &self.given else { return Ok(None) };
-        let (name, fixed) = match (&self.fixed, &self.expected) {
-            (Some(fixed), _) => ("repaired", fixed),
-            (None, Some(expected)) => ("declared", expected),
-            (None, None) => ("given", given),
-        };
-        if given.dims() != fixed.dims() {
-            return Ok(None);
-        }
-        let [batch, heads, q_len, kv_len] = given.dims();
-        let shape = Shape::cross(q_len, kv_len).batch(batch).heads(heads);
         let bound = |name: &str, keep: &Keep| {
+            let [batch, heads, q_len, kv_len] = keep.dims();
             let cells: Vec<bool> = keep.cells().collect();
             let facts = Facts::new().array(name, Array::keep(&keep.dims(), &cells)?);
-            atoms::dense(name).bind(&shape, &facts)
+            atoms::dense(name).bind(&Shape::cross(q_len, kv_len).batch(batch).heads(heads), &facts)
         };
-        Ok(Some((bound(name, fixed)?, bound("given", given)?)))
+        let right = self.fixed.as_ref().map(|keep| ("repaired", keep));
+        let right = right.or(self.expected.as_ref().map(|keep| ("declared", keep)));
+        let given_cells = bound("given", given)?;
+        match right.filter(|(_, keep)| keep.dims() == given.dims() && *keep != given) {
+            Some((name, keep)) => draw(bound(name, keep)?.picture_of_difference(&given_cells).max_panels(4)).map(Some),
+            None => draw(given_cells.picture().max_panels(4)).map(Some),
+        }
     }
 }
 

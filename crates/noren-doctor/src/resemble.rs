@@ -27,15 +27,11 @@ pub(super) struct Resemblance {
 pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let target = Target::new(given);
     let mut best: Option<Resemblance> = None;
-    for hypothesis in hypotheses {
-        let base = &hypothesis.intent;
-        for intent in families(given, base).into_iter().chain(with_documents(given, base)) {
-            let padded = intent.valid.is_none().then(|| assumed_padding(given, &intent, false)).flatten();
-            for intent in [Some(intent), padded].into_iter().flatten() {
-                let (off, _) = target.wrong_cells(&intent, 0);
-                if best.as_ref().is_none_or(|b| off < b.off) {
-                    best = Some(Resemblance { name: in_words(&intent), intent, off });
-                }
+    for base in hypotheses.iter().flat_map(|h| std::iter::once(h.intent.clone()).chain(padded(given, &h.intent))) {
+        for intent in families(given, &base).into_iter().chain(with_documents(given, &base)) {
+            let (off, _) = target.wrong_cells(&intent, 0);
+            if best.as_ref().is_none_or(|b| off < b.off) {
+                best = Some(Resemblance { name: in_words(&intent), intent, off });
             }
         }
     }
@@ -51,9 +47,14 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
 /// mask. Masks with assumed padding are compared last.
 pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
     let target = Target::new(given);
-    let padded = |intent: &Intent| intent.valid.is_none().then(|| assumed_padding(given, intent, false)).flatten();
-    let all = || hypotheses.iter().flat_map(|h| families(given, &h.intent));
-    all().find(|intent| target.is(intent)).or_else(|| all().filter_map(|f| padded(&f)).find(|intent| target.is(intent)))
+    let bases = hypotheses.iter().map(|h| h.intent.clone());
+    let assumed = hypotheses.iter().flat_map(|h| padded(given, &h.intent));
+    bases.chain(assumed).flat_map(|base| families(given, &base)).find(|intent| target.is(intent))
+}
+
+/// Returns `intent` with the padding that `given` may show; nothing if `intent` has padding.
+fn padded<'a>(given: &'a Keep, intent: &'a Intent) -> impl Iterator<Item = Intent> + 'a {
+    assumed_padding(given, intent, false).filter(|_| intent.valid.is_none())
 }
 
 /// Returns at most `MOST_FAMILIES` known masks from which a search for mistakes may start. The masks with the fewest

@@ -143,6 +143,14 @@ fn real_keys(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     Some((0..meant.shape().batch_len()).map(of).collect())
 }
 
+/// Returns the rows of non-padding queries of each batch row from the first padding term of `meant`; `None` if `meant` has no padding
+/// term.
+pub(super) fn real_queries(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
+    let padding = first::<Padding>(meant.mask())?;
+    let of = |b: usize| with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
+    Some((0..meant.shape().batch_len()).map(of).collect())
+}
+
 /// Returns the declared mask `meant` without its padding term; `None` if `meant` has no padding term.
 pub(super) fn without_padding(meant: &BoundMask) -> Option<BoundMask> {
     rewritten(Edit::DropPadding, meant)

@@ -6,14 +6,19 @@ use super::decode::decode;
 use super::edits::Post;
 use super::evidence::{Evidence, name_causes};
 use super::input::Input;
+use super::intent::row;
+use super::kinds::Role;
+use super::known::{Companions, Known, Sizes};
 use super::planes::Plane;
-use super::report::{Certainty, Finding, Report, SHOWN};
-use super::rewrites::{Rewrite, regroupings, rewrites, terms, width, without_padding};
+use super::repair::{Check, Form, Repair};
+use super::report::{Certainty, Finding, Report, SHOWN, Severity};
+use super::rewrites::{Rewrite, real_queries, regroupings, rewrites, terms, width, without_padding};
 use super::target::{Mistake, Target, rolled};
 use super::values::Values;
 use super::verdict::{Outcome, decide};
 use crate::recognise::recognise;
 use noren_mask::bits::{count, ends, row_of};
+use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 
@@ -44,41 +49,78 @@ pub(super) fn against_expression(
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
         return Err(Error::Input(format!(
-            "the array has shape {:?}, which does not fit the shape {:?} of the declared mask",
+            "the array has shape {:?}, which does not fit the shape {:?} of the declared mask: bind the mask to the sizes of the array",
             mask.shape(),
             meant.dims()
         )));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
-    let difference = Difference::of(&given, &meant);
+    let companions = Companions(&input.companions);
+    let sizes = Sizes { batch: dims[0], q_len, kv_len };
+    let known = Known::new(&companions, &input.context, sizes);
+    // In cross-attention, the padding of the keys is not the padding of the queries.
+    let own_keys = input.context.role != Role::Cross
+        && (0..batch).all(|b| bound.shape().query_offset(b.min(bound.shape().batch_len() - 1)) + q_len as i64 == kv_len as i64);
+    let rows = real_rows(real_queries(bound).filter(|_| own_keys), &known, dims);
+    let cares = |b: usize, i: usize| row(&rows, b)[i];
+    let difference = Difference::of(&given, &meant, &cares);
     let found = match difference.wrong {
         0 => Vec::new(),
-        _ => Search::new(&given, &meant, bound).mistakes(&difference.slices),
+        _ => Search::new(&given, &meant, bound, &cares).mistakes(&difference.slices),
     };
     if difference.wrong > 0 {
-        report.findings.extend(findings(&found, &difference, &text));
+        let polarity = input.context.convention.is_some() || input.context.slot.says_polarity();
+        report.findings.extend(findings(&found, &difference, &text, polarity));
     }
     let intent = terms(bound);
     let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent) };
     name_causes(report, Some(&evidence));
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
-    // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
-    report.fixed = (difference.wrong == 0 || !found.is_empty()).then(|| meant.clone());
+    report.given = Some(given.clone());
+    if report.faulty() {
+        let form = Form { mask, decoded: &decoded, context: &input.context, dims: own };
+        let check = |values: &Values| {
+            let again = decode(values, own, &input.context);
+            let sound = again.findings.iter().all(|f| f.severity == Severity::Note);
+            let equal = || Difference::of(&again.keep.expand(dims), &meant, &cares).wrong == 0;
+            if values.shape().len() == mask.shape().len() && sound && equal() { Check::Correct } else { Check::Faulty }
+        };
+        // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
+        let explained = difference.wrong == 0 || !found.is_empty();
+        let repair = explained.then(|| Repair::new(&form, &given, &meant, &cares, &check)).flatten();
+        repair.into_iter().for_each(|repair| repair.offer(report));
+        report.findings.iter_mut().filter(|f| f.repair.is_some()).for_each(|f| f.repair = Some(text.clone()));
+    } else {
+        report.fixed = Some(given);
+    }
     report.expected = Some(meant);
-    report.given = Some(given);
     report.rank();
-    report.compared = dims.iter().map(|&n| n as u64).product();
+    let real = rows.iter().flatten().filter(|cares| **cares).count() * dims[0] / rows.len() * dims[1];
+    report.compared = (real * kv_len) as u64;
+    report.rows_left_out = (dims[0] * dims[1] * q_len - real) as u64;
     let outcome = Outcome { fits: difference.wrong == 0, ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
     Ok(())
 }
 
+/// Returns, for each batch row and query, true if the query is a non-padding token. `declared` has the rows of these queries by the
+/// padding of the declared mask, `known` the padding of the arrays given with the mask. Rows of padding queries are not compared,
+/// because their outputs are unused.
+fn real_rows(declared: Option<Vec<IntervalSet>>, known: &Known, [batch, _, q_len, _]: [usize; 4]) -> Vec<Vec<bool>> {
+    let real = |b: usize, i: usize| {
+        let by_mask = declared.as_ref().is_none_or(|rows| rows[b.min(rows.len() - 1)].contains(i as u32));
+        by_mask && known.q_valid.as_ref().is_none_or(|rows| row(rows, b).get(i).copied().unwrap_or(true))
+    };
+    (0..batch).map(|b| (0..q_len).map(|i| real(b, i)).collect()).collect()
+}
+
 /// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost.
 /// If there is no explanation, returns one finding with the number of wrong cells. `text` is the declared expression.
-fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
+/// `polarity` is true if the convention of the array is declared.
+fn findings(found: &[Explanation], difference: &Difference, text: &str, polarity: bool) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let says = format!("{} cells differ from the declared mask `{text}`", difference.wrong);
         return vec![difference.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
@@ -90,21 +132,19 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
             others.push(class);
         }
     }
-    let certainty = match (best.mistakes.len(), others.is_empty()) {
-        (1, true) => Certainty::Certain,
-        _ => Certainty::Likely,
+    let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
+    let certainty = match one_class && (polarity || best.mistakes[0].0 != "inverted_polarity") {
+        true => Certainty::Certain,
+        false => Certainty::Likely,
     };
-    let named = best.mistakes.iter().map(|(class, says)| {
-        let mut finding = difference.marked(Finding::of(class, certainty, says.clone()));
-        finding.repair = Some(text.to_string());
-        finding
-    });
+    let named =
+        best.mistakes.iter().map(|(class, says)| difference.marked(Finding::of(class, certainty, says.clone())));
     let same = "this class of mistake would produce the same array, so it may be the cause too";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }
 
-/// The cells in which the given mask differs from the declared mask.
+/// The cells in which the given mask differs from the declared mask, in rows of non-padding queries.
 struct Difference {
     /// Number of cells in which the given mask differs from the declared mask.
     wrong: u64,
@@ -115,12 +155,12 @@ struct Difference {
 }
 
 impl Difference {
-    fn of(given: &Keep, meant: &Keep) -> Self {
+    fn of(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Self {
         let mut out = Difference { wrong: 0, first: Vec::new(), slices: BTreeSet::new() };
         let [batch, heads, q_len, _] = given.dims();
         for b in 0..batch {
             for h in 0..heads {
-                for i in 0..q_len {
+                for i in (0..q_len).filter(|&i| cares(b, i)) {
                     let words = given.row(b, h, i).iter().zip(meant.row(b, h, i));
                     let row: Vec<u64> = words.map(|(g, m)| g ^ m).collect();
                     let wrong = count(&row);
@@ -156,11 +196,20 @@ struct Search<'a> {
     meant: &'a Keep,
     bound: &'a BoundMask,
     target: Target<'a>,
+    /// True for the batch row and index of a non-padding query. Only rows of these queries are compared.
+    cares: &'a dyn Fn(usize, usize) -> bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(given: &'a Keep, meant: &'a Keep, bound: &'a BoundMask) -> Self {
-        Search { given, meant, bound, target: Target::new(given) }
+    fn new(
+        given: &'a Keep,
+        meant: &'a Keep,
+        bound: &'a BoundMask,
+        cares: &'a dyn Fn(usize, usize) -> bool,
+    ) -> Self {
+        let mut target = Target::new(given);
+        target.order.retain(|&(b, i)| cares(b, i));
+        Search { given, meant, bound, target, cares }
     }
 
     /// Returns explanations of all differing cells, the most likely explanation first. Three searches run one after
@@ -246,7 +295,7 @@ impl<'a> Search<'a> {
         let (mut seen, mut hidden) = (vec![none.clone(); batch], vec![none; batch]);
         for b in 0..batch {
             for h in 0..heads {
-                for i in 0..q_len {
+                for i in (0..q_len).filter(|&i| (self.cares)(b, i)) {
                     for (w, (given, open)) in self.given.row(b, h, i).iter().zip(open.row(b, h, i)).enumerate() {
                         if given & !open != 0 {
                             return None;
@@ -349,7 +398,7 @@ impl<'a> Search<'a> {
             let first = ends(self.given.row(0, 0, i)).map(|ends| ends.0).filter(|first| *first > 0)?;
             Some(self.bound.query_position(0, i) - self.bound.key_position(0, first))
         };
-        (0..self.given.dims()[2]).filter_map(width).max().filter(|left| *left >= 0)
+        (0..self.given.dims()[2]).filter(|&i| (self.cares)(0, i)).filter_map(width).max().filter(|left| *left >= 0)
     }
 }
 

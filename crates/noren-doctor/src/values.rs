@@ -10,7 +10,12 @@ pub enum Dtype {
     Bool,
     U8,
     I8,
-    Int,
+    I16,
+    U16,
+    I32,
+    U32,
+    I64,
+    U64,
     F16,
     Bf16,
     F32,
@@ -25,8 +30,12 @@ impl Dtype {
             "bool" | "bool_" => Dtype::Bool,
             "u8" | "uint8" => Dtype::U8,
             "i8" | "int8" => Dtype::I8,
-            "i16" | "i32" | "i64" | "u16" | "u32" | "u64" | "int16" | "int32" | "int64" | "uint16" | "uint32"
-            | "uint64" | "int" | "long" => Dtype::Int,
+            "i16" | "int16" => Dtype::I16,
+            "u16" | "uint16" => Dtype::U16,
+            "i32" | "int32" => Dtype::I32,
+            "u32" | "uint32" => Dtype::U32,
+            "i64" | "int64" | "int" | "long" => Dtype::I64,
+            "u64" | "uint64" => Dtype::U64,
             "f16" | "float16" | "half" | "fp16" => Dtype::F16,
             "bf16" | "bfloat16" => Dtype::Bf16,
             "f32" | "float32" | "float" | "fp32" => Dtype::F32,
@@ -46,13 +55,28 @@ impl Dtype {
         }
     }
 
+    /// Returns the number of bytes of one number.
+    pub fn width(self) -> usize {
+        match self {
+            Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
+            Dtype::I16 | Dtype::U16 | Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::I32 | Dtype::U32 | Dtype::F32 => 4,
+            Dtype::I64 | Dtype::U64 | Dtype::F64 => 8,
+        }
+    }
+
     /// Returns the usual name of the number type, such as `float32`.
     pub fn name(self) -> &'static str {
         match self {
             Dtype::Bool => "bool",
             Dtype::U8 => "uint8",
             Dtype::I8 => "int8",
-            Dtype::Int => "int",
+            Dtype::I16 => "int16",
+            Dtype::U16 => "uint16",
+            Dtype::I32 => "int32",
+            Dtype::U32 => "uint32",
+            Dtype::I64 => "int64",
+            Dtype::U64 => "uint64",
             Dtype::F16 => "float16",
             Dtype::Bf16 => "bfloat16",
             Dtype::F32 => "float32",
@@ -121,7 +145,7 @@ impl Values {
     /// # Errors
     /// Returns an error if the count of cells is not the product of the shape.
     pub fn ints(shape: &[usize], cells: Vec<i64>) -> Result<Self, Error> {
-        Self::new(shape, Dtype::Int, Numbers::Int(cells))
+        Self::new(shape, Dtype::I64, Numbers::Int(cells))
     }
 
     /// Creates an array of 32-bit floats, row-major.
@@ -202,15 +226,28 @@ impl Values {
         Self::new(shape, self.dtype, numbers)
     }
 
+    /// Returns the arrays along a new first dimension; the inverse of [`slice`](Self::slice). `None` if the arrays differ in type or shape.
+    pub(crate) fn stacked(parts: &[Values]) -> Option<Self> {
+        let first = parts.first()?;
+        if parts.iter().any(|part| part.shape != first.shape || part.dtype != first.dtype) {
+            return None;
+        }
+        let mut numbers = first.numbers.clone();
+        for part in &parts[1..] {
+            match (&mut numbers, &part.numbers) {
+                (Numbers::Bool(all), Numbers::Bool(more)) => all.extend(more),
+                (Numbers::Int(all), Numbers::Int(more)) => all.extend(more),
+                (Numbers::Single(all), Numbers::Single(more)) => all.extend(more),
+                (Numbers::Double(all), Numbers::Double(more)) => all.extend(more),
+                _ => return None,
+            }
+        }
+        Self::new(&[&[parts.len()], &first.shape[..]].concat(), first.dtype, numbers).ok()
+    }
+
     /// Returns the size of the stored numbers in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let width = match self.dtype {
-            Dtype::Bool | Dtype::U8 | Dtype::I8 => 1,
-            Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::F32 => 4,
-            Dtype::Int | Dtype::F64 => 8,
-        };
-        self.len() as u64 * width
+        self.len() as u64 * self.dtype.width() as u64
     }
 
     /// Returns true for floating-point types.

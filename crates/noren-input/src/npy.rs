@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::stored::{Kind, Stored};
-use noren_doctor::Values;
+use noren_doctor::{Dtype, Numbers, Values};
 use noren_mask::Keep;
 use std::io::{Read, Write};
 
@@ -257,10 +257,43 @@ pub fn write_npy_header(out: &mut dyn Write, descr: &str, shape: &[usize]) -> st
 /// Returns the error of `out` if writing fails.
 pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
     write_npy_header(out, "|b1", &keep.dims())?;
+    write_each(out, keep.cells(), 1, |cell| [u8::from(cell)])
+}
+
+/// Writes an array with its shape and its number type. npy has no `bfloat16`: such an array is written as `float32`.
+///
+/// # Errors
+/// Returns the error of `out` if writing fails.
+pub fn write_npy_values(out: &mut dyn Write, values: &Values) -> std::io::Result<()> {
+    let (kind, width) = match (values.dtype(), values.numbers()) {
+        (dtype, Numbers::Bool(_)) => ('b', dtype.width()),
+        (dtype, Numbers::Int(_)) if dtype.name().starts_with('u') => ('u', dtype.width()),
+        (dtype, Numbers::Int(_)) => ('i', dtype.width()),
+        (Dtype::Bf16, _) => ('f', 4),
+        (dtype, _) => ('f', dtype.width()),
+    };
+    let order = if width == 1 { '|' } else { '<' };
+    write_npy_header(out, &format!("{order}{kind}{width}"), values.shape())?;
+    match values.numbers() {
+        Numbers::Bool(v) => write_each(out, v.iter(), width, |&x| [u8::from(x)]),
+        Numbers::Int(v) => write_each(out, v.iter(), width, |x| x.to_le_bytes()),
+        Numbers::Single(v) if width == 2 => write_each(out, v.iter(), width, |&x| half::f16::from_f32(x).to_le_bytes()),
+        Numbers::Single(v) => write_each(out, v.iter(), width, |x| x.to_le_bytes()),
+        Numbers::Double(v) => write_each(out, v.iter(), width, |x| x.to_le_bytes()),
+    }
+}
+
+/// Writes the first `width` bytes of each item, in pieces of limited size.
+fn write_each<T, B: AsRef<[u8]>>(
+    out: &mut dyn Write,
+    items: impl Iterator<Item = T>,
+    width: usize,
+    bytes_of: impl Fn(T) -> B,
+) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(PIECE);
-    for cell in keep.cells() {
-        bytes.push(u8::from(cell));
-        if bytes.len() == PIECE {
+    for item in items {
+        bytes.extend_from_slice(&bytes_of(item).as_ref()[..width]);
+        if bytes.len() >= PIECE {
             out.write_all(&bytes)?;
             bytes.clear();
         }
@@ -272,7 +305,6 @@ pub fn write_npy(out: &mut dyn Write, keep: &Keep) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use crate::stored::MOST_MEMORY;
-    use noren_doctor::Numbers;
 
     fn npy(header: &str, data: &[u8]) -> Vec<u8> {
         let mut out = b"\x93NUMPY\x01\x00".to_vec();
@@ -301,6 +333,21 @@ mod tests {
         let values = read(&bytes).expect("a sound file");
         assert_eq!(values.shape(), [2, 1, 3, 5]);
         assert_eq!(values.numbers(), &Numbers::Bool(keep.cells().collect()));
+    }
+
+    #[test]
+    fn arrays_keep_their_number_type() {
+        let ints = |dtype| Values::new(&[3], dtype, Numbers::Int(vec![0, 1, 7])).expect("three numbers");
+        let reals = |dtype| Values::new(&[1, 2], dtype, Numbers::Single(vec![0.0, -65504.0])).expect("two numbers");
+        let doubles = Values::new(&[2], Dtype::F64, Numbers::Double(vec![0.0, f64::NEG_INFINITY])).expect("two numbers");
+        let bools = Values::bools(&[2], vec![true, false]).expect("two values");
+        let whole = [Dtype::I8, Dtype::U8, Dtype::I16, Dtype::U16, Dtype::I32, Dtype::U32, Dtype::I64, Dtype::U64];
+        let all = whole.map(ints).into_iter().chain([Dtype::F16, Dtype::F32].map(reals)).chain([doubles, bools]);
+        for values in all {
+            let mut bytes = Vec::new();
+            write_npy_values(&mut bytes, &values).expect("memory");
+            assert_eq!(read(&bytes).expect("a sound file"), values);
+        }
     }
 
     #[test]

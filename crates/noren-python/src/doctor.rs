@@ -8,7 +8,7 @@ use crate::facts::PyShape;
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
 use noren::noren_mask::Keep;
-use noren_doctor::{Context, Input, Numbers, Values};
+use noren_doctor::{Context, Dtype as Wide, Input, Numbers, Values};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -18,21 +18,31 @@ use std::collections::BTreeMap;
 fn values(tensor: &Tensor) -> PyResult<Values> {
     let len = tensor.len_within(MOST_VALUES)?;
     let (dtype, numbers) = match tensor.kind {
-        Kind::Bool => (noren_doctor::Dtype::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
-        Kind::Uint(8) => (noren_doctor::Dtype::U8, Numbers::Int(integers(tensor, len))),
-        Kind::Int(8) => (noren_doctor::Dtype::I8, Numbers::Int(integers(tensor, len))),
-        Kind::Int(_) | Kind::Uint(_) => (noren_doctor::Dtype::Int, Numbers::Int(integers(tensor, len))),
+        Kind::Bool => (Wide::Bool, Numbers::Bool(collect(tensor, len, |x| x != 0.0))),
+        Kind::Uint(8) => (Wide::U8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(8) => (Wide::I8, Numbers::Int(integers(tensor, len))),
+        Kind::Int(bits) => (whole([Wide::I16, Wide::I32, Wide::I64], bits), Numbers::Int(integers(tensor, len))),
+        Kind::Uint(bits) => (whole([Wide::U16, Wide::U32, Wide::U64], bits), Numbers::Int(integers(tensor, len))),
         Kind::Float(kind) => {
             let dtype = match kind {
-                Dtype::F32 => noren_doctor::Dtype::F32,
-                Dtype::Bf16 => noren_doctor::Dtype::Bf16,
-                Dtype::F16 => noren_doctor::Dtype::F16,
+                Dtype::F32 => Wide::F32,
+                Dtype::Bf16 => Wide::Bf16,
+                Dtype::F16 => Wide::F16,
             };
             (dtype, Numbers::Single(collect(tensor, len, |x| x as f32)))
         }
-        Kind::Double => (noren_doctor::Dtype::F64, Numbers::Double(collect(tensor, len, |x| x))),
+        Kind::Double => (Wide::F64, Numbers::Double(collect(tensor, len, |x| x))),
     };
     Values::new(&tensor.shape, dtype, numbers).map_err(raise)
+}
+
+/// Returns the type of `bits` bits, from the types of 16, 32 and 64 bits.
+fn whole([short, middle, long]: [Wide; 3], bits: u8) -> Wide {
+    match bits {
+        16 => short,
+        32 => middle,
+        _ => long,
+    }
 }
 
 fn integers(tensor: &Tensor, len: usize) -> Vec<i64> {

@@ -12,6 +12,8 @@ pub(super) struct Fit {
     /// The range of the keys that queries read, (first key, end (exclusive)), if this range is at the start or at the
     /// end of the row. The other keys are padding. `None` if the mask has no such padding.
     pub(super) real: Option<(usize, usize)>,
+    /// True if the rows of the padding queries are empty too.
+    pub(super) both: bool,
 }
 
 /// Returns one mask for all batch rows and heads. `fits` has the expressions of the distinct slices (a slice is the
@@ -27,14 +29,16 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
     let right = rows.iter().all(|f| run(f).0 == 0);
     let padded = rows.iter().any(|f| f.real.is_some());
     let uniform = rows.iter().all(|f| f.mask == rows[0].mask);
-    if !by_head && uniform && (left || right) {
+    let both = rows.iter().any(|f| f.both);
+    let same_rows = !both || rows.iter().all(|f| f.both || f.real.is_none());
+    if !by_head && uniform && same_rows && (left || right) {
         if !padded {
             return rows[0].mask.clone();
         }
         let padding = Padding {
             side: left.then_some(Side::Left),
             lengths: Some(rows.iter().map(|f| (run(f).1 - run(f).0) as u64).collect()),
-            both: false,
+            both,
         };
         let padding = atoms::padding_with(padding);
         return match rows[0].mask.node() {
@@ -54,6 +58,10 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
 /// is the index in `fits` for batch row `b` and head `h`.
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
+        Some((a, z)) if f.both => {
+            let (a, z) = (a as u64, z as u64);
+            f.mask.clone() & atoms::keys(a..z) & atoms::queries(a..z)
+        }
         Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
         None => f.mask.clone(),
     };

@@ -219,16 +219,20 @@ fn differences(keep: &Keep, bound: &BoundMask, which: &[usize]) -> (u64, Vec<[us
 /// Returns the expression of one slice (the cells of one batch row and head): an exact expression if one is found,
 /// otherwise the nearest simple expression.
 fn fit(slice: &Slice<'_>) -> Fit {
-    let Some((first, last)) = slice.seen_ends() else { return Fit { mask: atoms::none(), real: None } };
+    let Some((first, last)) = slice.seen_ends() else { return Fit { mask: atoms::none(), real: None, both: false } };
     let kv_len = slice.kv_len();
     // if the keys that are read are a run at one end, the other keys are padding
     let run = count(&slice.seen) == (last - first + 1) as u64 && (first > 0) != (last + 1 < kv_len);
     let real = run.then_some((first, last + 1));
     let simple = simple::candidates(slice);
+    let rows = real.filter(|&(a, z)| slice.reading_positions() == Some(vec![a as u64..z as u64]));
     let mut best: Option<(u64, &Mask)> = None;
     for mask in &simple {
         let limit = best.map_or(u64::MAX, |(wrong, _)| wrong.saturating_sub(1));
         let Some(wrong) = slice.differences(&slice.restricted(mask, false), limit) else { continue };
+        if wrong > 0 && rows.is_some() && slice.is(&slice.restricted(mask, true)) {
+            return Fit { mask: mask.clone(), real, both: true };
+        }
         if best.is_none_or(|(least, _)| wrong < least) {
             best = Some((wrong, mask));
         }
@@ -239,11 +243,12 @@ fn fit(slice: &Slice<'_>) -> Fit {
     if best.is_none_or(|(wrong, _)| wrong > 0)
         && let Some(mask) = families::exact(slice, &simple)
     {
-        return Fit { mask, real: None };
+        return Fit { mask, real: None, both: false };
     }
     let nearest = best.map_or_else(atoms::full, |(_, mask)| mask.clone());
     match run {
-        true => Fit { mask: nearest, real },
-        false => Fit { mask: slice.restricted(&nearest, false), real: None },
+        // an expression that is exact without padding needs no padding
+        true => Fit { real: real.filter(|_| !slice.is(&nearest)), mask: nearest, both: false },
+        false => Fit { mask: slice.restricted(&nearest, false), real: None, both: false },
     }
 }

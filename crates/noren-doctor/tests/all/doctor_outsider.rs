@@ -294,8 +294,8 @@ fn a_text_without_its_end_is_no_masked_language_model() {
 }
 
 #[test]
-fn whole_numbers_are_not_named_by_a_width_that_they_do_not_have() {
+fn whole_numbers_are_named_by_their_width() {
     let mask = rows(&[&[1, 0], &[1, 1]]);
     let found = report(mask, r#""kind": "causal", "role": "attn""#, &[]);
-    assert!(found.description.starts_with("int ["), "{found}");
+    assert!(found.description.starts_with("int64 ["), "{found}");
 }

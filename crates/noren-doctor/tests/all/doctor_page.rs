@@ -36,7 +36,8 @@ loaded.
 | looks like | 3 | no mask is declared: the sentence gives the nearest known mask (causal, bidirectional, a window, chunks, a prefix, with the sizes of the array), the number of cells that differ, and the declarations that are needed |
 | cannot tell | 3 | several readings are possible, or the mask resembles no known mask: the report lists the readings and the question to answer |
 
-A repair is given only if a named mistake explains every wrong cell, also with `--meant`. If no mistake does, the class is
+A repair is given only if a named mistake explains every wrong cell, also with `--meant`, and if the repaired array, checked with the same
+declarations, is correct. It has the shape, number type and convention of the given array. If no mistake does, the class is
 `unexplained_difference`, `--fix` writes nothing, and the picture shows the cells that differ from the declaration. Without a
 verdict `--fix` writes nothing either. If every row is padding, no cell can be compared, and there is no verdict.
 
@@ -44,6 +45,7 @@ In these cases the doctor guesses nothing, and the report contains a question:
 
 - a table of integers `[rows, keys]` may be a batch of 1-D attention masks, or queries by keys: declare `role` or `q_len` (for a square table, only if every row is ones then zeros, or zeros then ones)
 - hidden keys look like padding, but no padding is declared
+- a table of Booleans `[rows, keys]` whose rows are hidden at one end, and which is no known mask, may be key padding: declare `role`
 - the borders of documents are unknown
 - there are more keys than queries, and the positions of the queries are unknown: declare `past_len`
 - the width of a window around a query has several meanings, also if the two sides of the window differ: declare `window_means`

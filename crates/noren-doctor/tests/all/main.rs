@@ -9,5 +9,8 @@ mod doctor_page;
 mod doctor_readings;
 mod doctor_scale;
 mod doctor_verdicts;
+mod healthy;
 mod meant;
 mod recognised;
+mod repairs;
+mod rows;

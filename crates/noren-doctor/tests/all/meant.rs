@@ -74,7 +74,7 @@ fn mistakes_in_padding_and_batch_rows() {
     let shape = Shape::square(9).batch(3);
     let facts = Facts::new().lengths([9, 6, 4]);
     for (meant, given, class) in [
-        ("causal & padding", "causal", "padding_keys_visible"),
+        ("stride(2) & padding", "stride(2)", "padding_keys_visible"),
         ("stride(2) & padding", "stride(2) & padding(lengths=[9, 7, 5])", "stale_or_bucketed_mask"),
         ("stride(2) & padding", "stride(2) & padding(side=left)", "padding_side"),
         ("stride(2) & padding", "stride(2) & padding(lengths=[9, 9, 9])", "padding_keys_visible"),

@@ -119,17 +119,19 @@ export class DoctorPicture {
 
   /**
    * Shows the expression of the mask. If the mask is faulty, shows the expression of the repaired mask and a button to download the
-   * repaired mask.
+   * repaired mask. Without a repair, shows the expression of the intended mask.
    */
   offer() {
-    const { fixed, expression, findings, intended, faulty } = this.report;
-    const shown = faulty ? findings.find((finding) => finding.repair)?.repair ?? intended : expression;
+    const { fixed, given, expression, findings, intended, faulty } = this.report;
+    const repair = findings.find((finding) => finding.repair)?.repair;
+    const shown = faulty ? repair ?? intended : expression;
+    const name = !faulty ? "The mask is" : repair ? "The repaired mask is" : "The intended mask is";
     fill(this.offered,
       shown && el("div", { class: "doctor-expression" },
-        el("span", { class: "soft small" }, faulty ? "The repaired mask is" : "The mask is"), el("code", {}, shown),
+        el("span", { class: "soft small" }, name), el("code", {}, shown),
         copyButton(() => shown, this.ctx.toast),
         button("Open as a mask", () => this.openAsMask(shown))),
-      fixed && faulty && button("Download the repair (.npy)",
+      fixed && fixed !== given && faulty && button("Download the repair (.npy)",
         () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
   }
 

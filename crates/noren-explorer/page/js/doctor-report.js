@@ -30,25 +30,30 @@ export function verdictInWords(report) {
   return classes.length ? classes.join(", ") : "Faulty";
 }
 
+/** Returns true if no mask is declared, and every cell equals the known mask of the report. */
+const isKnown = (report) => report.verdict === "looks_like" && report.expression !== null && / \(0 of \d+ cells differ/.test(report.sentence);
+
 /**
  * Returns elements that show the report of a diagnosis. `onCell([batch row, head, query, key])` is called when the user
- * chooses a wrong cell, `onClass(name)` when the user chooses a class of mistakes.
+ * chooses a wrong cell, `onClass(name)` when the user chooses a class of mistakes. `onMeant(expression)` is called when the user
+ * confirms that the mask is the intended one, and without an expression when it is not.
  */
-export function reportOf(report, titles, { onCell, onClass }) {
+export function reportOf(report, titles, { onCell, onClass, onMeant }) {
   const aside = (title, lines) =>
     lines?.length ? el("div", { class: "doctor-aside" }, el("h3", {}, title), el("ul", {}, lines.map((line) => el("li", {}, line)))) : null;
   const none = maskless(report);
   const arrays = report.arrays?.join(", ") || "none";
-  const verdict = report.faulty ? "bad" : report.verdict === "correct" ? "good" : "none";
+  const verdict = report.faulty ? "bad" : report.verdict === "correct" || isKnown(report) ? "good" : "none";
   const questions = (report.questions ?? []).map(({ question, readings }) => [question, ...readings].join(" — "));
   const faults = () => report.classes.map((name) => titles.get(name) ?? name).join(" · ") || "Faulty";
   return [
     el("header", { class: `doctor-verdict ${verdict}` },
-      el("span", { class: "doctor-sign", "aria-hidden": "true" }, SIGNS[verdict]),
+      el("span", { class: "doctor-sign", "aria-hidden": "true" }, isKnown(report) ? "=" : SIGNS[verdict]),
       el("div", {},
-        el("h2", {}, report.faulty ? faults() : none ? NO_MASK : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
+        el("h2", {}, report.faulty ? faults() : none ? NO_MASK : isKnown(report) ? `Looks like ${report.expression}` : VERDICTS[report.verdict] ?? VERDICTS.cannot_tell),
         none
           ? el("p", {}, `The file has these arrays: ${arrays}. The array of the mask must have the name `, el("code", {}, "mask"), ".")
+          : isKnown(report) ? confirmed(report, onMeant)
           : [!report.faulty && el("p", {}, report.sentence), el("p", {}, report.description)].filter(Boolean))),
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
@@ -56,6 +61,15 @@ export function reportOf(report, titles, { onCell, onClass }) {
     aside("Known masks from which the given mask differs by one mistake", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
+}
+
+/** Returns the question whether the known mask is the intended mask, with buttons. */
+function confirmed(report, onMeant) {
+  const cells = `${number(report.compared_cells)} of ${number(report.compared_cells)} cells. Is that what you meant?`;
+  return [
+    el("p", {}, cells, " ", button("Yes", () => onMeant(report.expression)), " ", button("No, I meant …", () => onMeant(null))),
+    el("p", {}, report.description),
+  ];
 }
 
 function finding(f, report, titles, onCell, onClass) {

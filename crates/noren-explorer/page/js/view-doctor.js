@@ -286,6 +286,7 @@ class DoctorView extends AskingView {
         this.catalogue.open(name);
         this.change({ open: name });
       },
+      onMeant: (meant) => (meant ? this.change({ meant }) : this.editor.input.focus()),
     }));
     this.status.textContent = `${verdictInWords(report)}. ${plural(report.findings.length, "finding")}.`;
   }

@@ -29,11 +29,10 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
     }
     let mut input = Input::of_arrays(arrays).context(context);
     if let Some(text) = &request.meant {
-        let given = input
-            .diagnose()?
-            .given
+        let sizes = input
+            .sizes(None)?
             .ok_or_else(|| Problem::new("the file has no mask to compare with the intended mask `meant`"))?;
-        input = input.meant(&meant(text, given.dims())?.bound);
+        input = input.meant(&meant(text, sizes)?.bound);
     }
     let report = input.diagnose()?;
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));

@@ -43,7 +43,8 @@ class Finding:
     first_cells: tuple[Cell, ...]
     """Up to 8 of the wrong cells, in ascending order."""
     repair: str | None
-    """The repaired mask as an expression, or the change that repairs the mask; None if no repair is known."""
+    """The repaired mask as an expression, which allows exactly its cells. None if no repair is known, or if the finding is not about
+    the cells of the mask."""
     cause: str
     """The line of code that usually causes a mistake of this class."""
 
@@ -86,8 +87,8 @@ class Report:
     given: Array | None
     """The cells of the checked array as the declared API reads them: booleans, true may attend, `[batch, heads, q_len, kv_len]`."""
     fixed: Array | None
-    """The cells of the repaired mask, in the form of `given`. If the verdict is `correct`, they equal `given`. None if there is
-    no verdict, or if no named mistake explains every wrong cell."""
+    """The correct cells, in the form of `given`. If the cells are right, they equal `given`. None if there is no verdict, if no named
+    mistake explains every wrong cell, or if the correct cells depend on a declaration that is missing."""
     expected: Array | None
     """The cells of the declared mask, in the form of `given`. They are given if `meant` was declared, or if the array differs
     from the declared mask for an unknown reason; otherwise None."""
@@ -217,7 +218,7 @@ def check(
     are hidden in all batch rows; without `"queries"`, from all queries.
 
     `meant` is the intended mask, with `facts`, or bound. For a `[length, length]` array, the text of a mask is enough:
-    `nr.check(array, meant="causal & sliding(4)", convention="keep")`.
+    `nr.check(array, meant="causal & sliding(4)", convention="keep")`. Rows of padding queries are not compared.
 
     Raises `noren.Error` for a declaration with an unknown word, and for shapes that contradict the declarations. A faulty mask
     is not an error.
@@ -240,7 +241,7 @@ def check(
         else:
             declared[name] = _plain(value)
     fields, classes, text, (given, fixed, expected) = _noren.check(
-        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask)
+        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask, context.get("role"))
     )
     found = json.loads(fields)
     questions = tuple(Question(q["question"], tuple(q["readings"])) for q in found.pop("open"))
@@ -329,17 +330,20 @@ def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Arr
 
 
 def _bound(
-    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None
+    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None, role: str | None
 ) -> BoundMask | None:
     if meant is None or isinstance(meant, BoundMask):
         return meant
     dims = tuple(getattr(mask, "shape", ()))
-    if len(dims) not in (2, 4) or dims[-1] != dims[-2]:
+    lengths = facts.get("lengths") if isinstance(facts, Mapping) else None
+    rows_of_keys = len(dims) == 2 and dims[0] != dims[1] and (role == "key_padding" or len(lengths or ()) == dims[0])
+    if not rows_of_keys and (len(dims) not in (2, 3, 4) or dims[-1] != dims[-2]):
         raise Error(
             f"the intended mask cannot be bound to an array of shape {dims}: the positions of the queries are not known; give "
-            "meant=mask.bind(Shape(q_len, kv_len, query_offset=...))"
+            "meant=mask.bind(Shape(q_len, kv_len, query_offset=...)), or role=\"key_padding\" for an array [batch, keys]"
         )
-    batch, heads = dims[:2] if len(dims) == 4 else (1, 1)
+    batch = dims[0] if rows_of_keys or len(dims) > 2 else 1
+    heads = dims[1] if len(dims) == 4 else 1
     return Mask(meant).bind(Shape.square(dims[-1], batch=batch, heads=heads), facts)
 
 

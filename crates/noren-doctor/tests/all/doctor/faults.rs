@@ -278,7 +278,7 @@ fn int_not(dice: &mut Dice, n: usize) -> Option<Faulty> {
     let plane = right.plane();
     let byte = dice.chance(40);
     let cells: Vec<i64> = plane.cells().map(|c| if byte { 254 + i64::from(c) } else { -2 + i64::from(c) }).collect();
-    let dtype = if byte { Dtype::U8 } else { Dtype::Int };
+    let dtype = if byte { Dtype::U8 } else { Dtype::I64 };
     let values = Values::new(&[right.batch, right.k], dtype, Numbers::Int(cells)).ok()?;
     let meant = right.keep();
     Some(Faulty { input: right.with_mask(values), classes: &["mask_built_with_NaN_or_int_ops"], scene: right, meant })
