@@ -8,9 +8,9 @@ use crate::verdict::Verdict;
 use clap::Args;
 use noren_doctor::{Context, Input, Report, Role, Severity};
 use noren_input::Sizes;
-use noren_input::sizes::mask_sizes;
 use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::{write_npy, write_npy_values};
+use noren_input::sizes::mask_sizes;
 use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -104,9 +104,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
         screen.line(format!("{}: not written, because {reason}", path.display()))?;
     }
     if let Some(picture) = &picture {
-        let svg = report.svg()?.ok_or_else(|| {
-            Failure::new("no picture can be drawn, because the file has no mask")
-        })?;
+        let svg = report.svg()?.ok_or_else(|| Failure::new("no picture can be drawn, because the file has no mask"))?;
         picture.write(|out| out.write_all(svg.as_bytes()))?;
     }
     match args.json {

@@ -24,6 +24,7 @@ use super::verdict::{Outcome, compared, decide};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
+use noren_mask::bits::{bit, count, ends};
 use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
@@ -231,10 +232,11 @@ impl<'a> Case<'a> {
         }
         let unsaid_documents = self.context.kind.is_some_and(|k| k.packed) && self.known.segments.is_none();
         for hypothesis in hypotheses {
-            if let Some(intent) = unsaid_documents.then(|| target.is_with_some_documents(&hypothesis.intent)).flatten() {
+            if let Some(intent) = unsaid_documents.then(|| target.is_with_some_documents(&hypothesis.intent)).flatten()
+            {
                 return Some((intent, hypothesis.open.clone()));
             }
-            let assumed = assumed_padding(given, &hypothesis.intent, self.alignment.keys_only);
+            let assumed = assumed_padding(given, &hypothesis.intent, self.assumes());
             for padded in assumed.filter(|_| hypothesis.intent.valid.is_none()) {
                 let documents = || unsaid_documents.then(|| target.is_with_some_documents(&padded)).flatten();
                 if let Some(intent) = Some(&padded).filter(|i| target.is(i)).cloned().or_else(documents) {
@@ -247,15 +249,44 @@ impl<'a> Case<'a> {
         None
     }
 
+    /// Returns two values for [`assumed_padding`]: whether the array has one row of keys for each batch row, and whether a kind is declared.
+    fn assumes(&self) -> (bool, bool) {
+        (self.alignment.keys_only, self.context.kind.is_some())
+    }
+
+    /// If `given` is an intended mask in which some keys are hidden from all queries, returns this mask with the question whether the
+    /// hidden keys are padding. The user declared a kind and no padding.
+    pub(super) fn hidden_keys(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Rc<Open>)> {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        if self.known.valid.is_some() || self.context.kind.is_none() || q_len != kv_len {
+            return None;
+        }
+        let seen = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(given.row(b, h, i), k)));
+        let real: Vec<Vec<bool>> = (0..batch).map(|b| (0..kv_len).map(|k| seen(b, k)).collect()).collect();
+        let valid = Rc::new(real.iter().map(|row| super::known::bits(kv_len, |k| row[k])).collect::<Vec<_>>());
+        let real = Rc::new(real);
+        let target = Target::new(given);
+        let hides =
+            |h: &Hypothesis| Intent { valid: Some(valid.clone()), q_valid: Some(real.clone()), ..h.intent.clone() };
+        let intent = hypotheses.iter().map(hides).find(|intent| target.is(intent))?;
+        let open = Rc::new(self.is_it_padding(&intent, None));
+        Some((intent, open))
+    }
+
     /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding. `mistake`
     /// describes the mistake that explains the other wrong cells; `None` if no other cell is wrong.
     fn is_it_padding(&self, intent: &Intent, mistake: Option<&str>) -> Open {
-        let hidden: u64 = match &intent.valid {
-            Some(rows) => rows.iter().map(|r| intent.kv_len as u64 - noren_mask::bits::count(r)).sum(),
-            None => 0,
+        let rows = intent.valid.iter().flat_map(|rows| rows.iter());
+        let hidden: u64 = rows.clone().map(|r| intent.kv_len as u64 - count(r)).sum();
+        let inside: u64 =
+            rows.filter_map(|r| Some((ends(r)?, count(r)))).map(|(e, n)| (e.1 - e.0 + 1) as u64 - n).sum();
+        let place = match inside {
+            0 => "at the start or end of batch rows".to_string(),
+            n => format!("({n} of them between visible keys)"),
         };
-        let rest = mistake.map_or_else(|| "every cell is as declared".into(), |says| format!("one mistake remains: {says}"));
-        let padding = format!("if the {hidden} hidden key(s) at the start or end of batch rows are padding, {rest}");
+        let rest =
+            mistake.map_or_else(|| "every cell is as declared".into(), |says| format!("one mistake remains: {says}"));
+        let padding = format!("if the {hidden} hidden key(s) {place} are padding, {rest}");
         let also = if mistake.is_some() { "also " } else { "" };
         let real = format!("if these keys are not padding, {also}{hidden} key(s) that should be visible are hidden");
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
@@ -302,7 +333,7 @@ impl<'a> Case<'a> {
         let mut all = hypotheses.to_vec();
         if self.known.valid.is_none() {
             for h in hypotheses {
-                let assumed = assumed_padding(&given, &h.intent, self.alignment.keys_only).next();
+                let assumed = assumed_padding(&given, &h.intent, self.assumes()).next();
                 all.extend(assumed.map(|intent| Hypothesis { intent, doubt: h.doubt + 0.2, open: h.open.clone() }));
             }
         }

@@ -397,17 +397,17 @@ fn prefixes(variant: &Variant, context: &Context, given: Option<&Keep>) -> Vec<V
 /// Returns `intent` with the padding that the cells `given` may show, although no padding is declared: at most two masks, none if the
 /// cells show no padding. A key at one end of a batch row counts as padding if no query reads it. In the first mask, the query of the
 /// same token may read it. The rows of padding queries may also read all keys. In a mask with cached keys, only keys at the start
-/// count. `keys_only` is true if the array has one row of keys for each batch row.
+/// count. `keys_only` is true if the array has one row of keys for each batch row, and `declared` if a kind of mask is declared.
 pub(super) fn assumed_padding<'a>(
     given: &'a Keep,
     intent: &'a Intent,
-    keys_only: bool,
+    (keys_only, declared): (bool, bool),
 ) -> impl Iterator<Item = Intent> + 'a {
-    [true, false].into_iter().filter_map(move |own| padded(given, intent, keys_only, own))
+    [true, false].into_iter().filter_map(move |own| padded(given, intent, (keys_only, declared), own))
 }
 
 /// Returns a mask of [`assumed_padding`]. `own` is true if a padding query may read its own key.
-fn padded(given: &Keep, intent: &Intent, keys_only: bool, own: bool) -> Option<Intent> {
+fn padded(given: &Keep, intent: &Intent, (keys_only, declared): (bool, bool), own: bool) -> Option<Intent> {
     let [batch, _, q_len, kv_len] = given.dims();
     let cached = q_len < kv_len && !keys_only && intent.causal.is_some() && intent.left.is_none();
     // If nothing depends on positions, as in cross-attention, a key is hidden from all queries or from none.
@@ -418,7 +418,7 @@ fn padded(given: &Keep, intent: &Intent, keys_only: bool, own: bool) -> Option<I
     let (mut at_start, mut at_end) = (false, false);
     let mut planes: Vec<Vec<u64>> = (0..batch)
         .map(|b| {
-            let (first, end) = real_run(given, intent, b, own).unwrap_or((0, kv_len));
+            let (first, end) = real_run(given, intent, b, (own, declared)).unwrap_or((0, kv_len));
             let end = if cached { kv_len } else { end };
             at_start |= first > 0;
             at_end |= end < kv_len;
@@ -452,7 +452,7 @@ fn padded(given: &Keep, intent: &Intent, keys_only: bool, own: bool) -> Option<I
 
 /// Returns the keys of batch row `b` that are not padding, as (first, end), if the hidden keys at the ends of the row are padding.
 /// `own` is true if a padding query may read its own key. `None` if no query reads a key that counts.
-fn real_run(given: &Keep, intent: &Intent, b: usize, own: bool) -> Option<(usize, usize)> {
+fn real_run(given: &Keep, intent: &Intent, b: usize, (own, declared): (bool, bool)) -> Option<(usize, usize)> {
     let [_, _, q_len, kv_len] = given.dims();
     // Redacted keys do not indicate padding.
     let mut seen = vec![0u64; kv_len.div_ceil(64)];
@@ -474,7 +474,9 @@ fn real_run(given: &Keep, intent: &Intent, b: usize, own: bool) -> Option<(usize
         let (first, last) = ((0..q_len).find(|&i| !whole(i))?, (0..q_len).rfind(|&i| !whole(i))?);
         let plain = intent.causal.is_some() && intent.left.is_none() && intent.chunk.is_none();
         let inside = |i: usize| !whole(i) && ends(row(i)).is_none_or(|ends| ends.0 >= first && ends.1 <= last);
-        let padded = (first, last + 1) != (0, kv_len) && !(plain && last + 2 == kv_len);
+        // Without a declared kind, last rows that read all keys may also be the last of several blocks.
+        let at_end = last + 1 < kv_len && (!declared || plain && last + 2 == kv_len);
+        let padded = (first, last + 1) != (0, kv_len) && !at_end;
         (padded && (first..=last).all(inside)).then_some((first, last + 1))
     };
     let by_whole_rows = if square { beside() } else { None };

@@ -173,7 +173,7 @@ impl Case<'_> {
         let padded: Vec<Hypothesis> = known
             .iter()
             .filter(|h| h.intent.valid.is_none())
-            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, false).next()?, 0.1)))
+            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, (false, false)).next()?, 0.1)))
             .collect();
         known.extend(padded);
         let target = Target::new(given);

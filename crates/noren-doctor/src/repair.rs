@@ -40,7 +40,7 @@ pub(super) enum Check {
 impl Repair {
     /// Returns the repair of the given array with the allowed cells `cells`, `[batch, heads, q_len, kv_len]`. Returns `None` in these
     /// cases: the row of a non-padding query has no key, a check of the repaired array with the same declarations finds a fault, or
-    /// nothing changes. If the check leaves a question open, the repair has only cells, and no array and no expression.
+    /// nothing changes. If the check leaves a question open, the repair has no array.
     ///
     /// `given` holds the cells with which the attention function computes. `cares(batch row, query)` is true for non-padding queries,
     /// and `check` checks an array.
@@ -64,9 +64,8 @@ impl Repair {
         if !changes && values.as_ref().is_none_or(|values| values == form.mask) {
             return None;
         }
-        let correct = result == Check::Correct;
-        let expression = (changes && correct).then(|| exact(cells, cares)).flatten();
-        Some(Repair { cells: cells.clone(), values: values.filter(|_| correct), expression })
+        let expression = changes.then(|| exact(cells, cares)).flatten();
+        Some(Repair { cells: cells.clone(), values: values.filter(|_| result == Check::Correct), expression })
     }
 
     /// Adds the repair to a report, whose findings are all about the mask. Arrays beside the mask are checked afterwards, so their

@@ -54,7 +54,7 @@ pub(super) fn exact(given: &Keep, hypotheses: &[Hypothesis]) -> Option<Intent> {
 
 /// Returns `intent` with the padding that `given` may show; nothing if `intent` has padding.
 fn padded<'a>(given: &'a Keep, intent: &'a Intent) -> impl Iterator<Item = Intent> + 'a {
-    assumed_padding(given, intent, false).filter(|_| intent.valid.is_none())
+    assumed_padding(given, intent, (false, false)).filter(|_| intent.valid.is_none())
 }
 
 /// Returns at most `MOST_FAMILIES` known masks from which a search for mistakes may start. The masks with the fewest

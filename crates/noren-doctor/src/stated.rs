@@ -61,7 +61,8 @@ pub(super) fn against_expression(
     let known = Known::new(&companions, &input.context, sizes);
     // In cross-attention, the padding of the keys is not the padding of the queries.
     let own_keys = input.context.role != Role::Cross
-        && (0..batch).all(|b| bound.shape().query_offset(b.min(bound.shape().batch_len() - 1)) + q_len as i64 == kv_len as i64);
+        && (0..batch)
+            .all(|b| bound.shape().query_offset(b.min(bound.shape().batch_len() - 1)) + q_len as i64 == kv_len as i64);
     let rows = real_rows(real_queries(bound).filter(|_| own_keys), &known, dims);
     let cares = |b: usize, i: usize| row(&rows, b)[i];
     let difference = Difference::of(&given, &meant, &cares);
@@ -201,12 +202,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(
-        given: &'a Keep,
-        meant: &'a Keep,
-        bound: &'a BoundMask,
-        cares: &'a dyn Fn(usize, usize) -> bool,
-    ) -> Self {
+    fn new(given: &'a Keep, meant: &'a Keep, bound: &'a BoundMask, cares: &'a dyn Fn(usize, usize) -> bool) -> Self {
         let mut target = Target::new(given);
         target.order.retain(|&(b, i)| cares(b, i));
         Search { given, meant, bound, target, cares }

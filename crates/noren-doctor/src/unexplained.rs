@@ -26,6 +26,11 @@ impl Case<'_> {
         report: &mut Report,
         outcome: &mut Outcome,
     ) -> Held {
+        if let Some((intent, open)) = self.hidden_keys(&given, hypotheses) {
+            (outcome.fits, outcome.open) = (true, vec![open]);
+            (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
+            return self.undecided(given, Some(&intent), report);
+        }
         let target = Target::new(&given);
         let nearest =
             hypotheses.iter().map(|h| (target.wrong_cells(&h.intent, SHOWN), h)).min_by_key(|(wrong, _)| wrong.0);

@@ -339,7 +339,8 @@ mod tests {
     fn arrays_keep_their_number_type() {
         let ints = |dtype| Values::new(&[3], dtype, Numbers::Int(vec![0, 1, 7])).expect("three numbers");
         let reals = |dtype| Values::new(&[1, 2], dtype, Numbers::Single(vec![0.0, -65504.0])).expect("two numbers");
-        let doubles = Values::new(&[2], Dtype::F64, Numbers::Double(vec![0.0, f64::NEG_INFINITY])).expect("two numbers");
+        let doubles =
+            Values::new(&[2], Dtype::F64, Numbers::Double(vec![0.0, f64::NEG_INFINITY])).expect("two numbers");
         let bools = Values::bools(&[2], vec![true, false]).expect("two values");
         let whole = [Dtype::I8, Dtype::U8, Dtype::I16, Dtype::U16, Dtype::I32, Dtype::U32, Dtype::I64, Dtype::U64];
         let all = whole.map(ints).into_iter().chain([Dtype::F16, Dtype::F32].map(reals)).chain([doubles, bools]);

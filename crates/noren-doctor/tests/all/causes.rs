@@ -56,7 +56,7 @@ fn the_meaning_of_2_in_an_attention_mask() {
     let documents: &[&[i64]] = &[&[1, 1, 1, 2, 2, 3, 0, 0], &[0, 0, 1, 1, 2, 2, 2, 2], &[1, 1, 2, 2, 2, 2, 2, 2]];
     for (rows, asked) in [(no_documents, true), (documents, false)] {
         for row in rows {
-            for (batch, dtype) in [(1, Dtype::Int), (3, Dtype::Int), (2, Dtype::U8)] {
+            for (batch, dtype) in [(1, Dtype::I64), (3, Dtype::I64), (2, Dtype::U8)] {
                 for declared in
                     ["{}", r#"{"role": "key_padding"}"#, r#"{"role": "key_padding", "kind": "bidirectional"}"#]
                 {

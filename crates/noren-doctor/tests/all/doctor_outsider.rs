@@ -157,7 +157,7 @@ fn a_repair_holds_no_padding_that_nothing_declares() {
     let holes = "#...... ##..... ..#.... ..#.... ....#.. ....##. .......";
     for (mask, context) in [("..###.###..", cached), (".##.", three), (holes, chunked)] {
         let found = report(keep(mask), context, &[]);
-        assert!(found.faulty() && found.fixed.is_none(), "{found}");
+        assert!(found.verdict != Verdict::Correct && found.fixed.is_none() && !found.open.is_empty(), "{found}");
     }
 }
 

@@ -42,7 +42,9 @@ fn every_repair_is_correct_when_it_is_checked_again() {
                 let Some(faulty) = plant(&mut Dice::new(seed, varied), 20) else { continue };
                 let report = faulty.input.diagnose().expect("a usable mask");
                 let texts = report.findings.iter().filter_map(|f| f.repair.as_deref());
-                let named = texts.clone().any(|text| text == "none" || text.contains("except for") || text.contains("no expression"));
+                let named = texts
+                    .clone()
+                    .any(|text| text == "none" || text.contains("except for") || text.contains("no expression"));
                 let problem = if named { Some("a text that is no repair".into()) } else { unsound(&faulty, &report) };
                 problems.extend(problem.map(|what| format!("{name}, seed {seed:#x}: {what}\n{report}")));
             }

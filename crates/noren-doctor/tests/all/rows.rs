@@ -140,10 +140,13 @@ fn undeclared_padding_is_part_of_no_repair() {
     let key_padding = report(ints, r#"{"role": "key_padding"}"#);
     assert!(key_padding.repair.is_none() && key_padding.fixed.is_none(), "{key_padding}");
     let whole = report(bools(&[1, 1, 12, 12], |_, i, k| k <= i && real(k)), r#"{"kind": "causal"}"#);
-    assert_eq!(whole.classes(), ["pad_equals_eos_holes"], "{whole}");
-    assert!(whole.findings.iter().all(|f| f.certainty < Certainty::Certain || f.severity == Severity::Note), "{whole}");
-    assert!(whole.repair.is_none() && whole.open[0].readings[0].contains("one mistake remains"), "{whole}");
-    assert!(!whole.to_string().contains("every cell is as declared"), "{whole}");
+    calm(&whole, Verdict::CannotTell);
+    assert!(whole.open[0].readings[0].contains("6 hidden key(s) (4 of them between visible keys)"), "{whole}");
+    // A leak beside undeclared padding: the finding is not certain, and the question names what remains.
+    let leak = report(bools(&[1, 1, 12, 12], |_, i, k| k <= i + 1 && k > 2), r#"{"kind": "causal"}"#);
+    assert!(leak.faulty() && leak.repair.is_none() && leak.fixed.is_none(), "{leak}");
+    assert!(leak.findings.iter().all(|f| f.certainty < Certainty::Certain || f.severity == Severity::Note), "{leak}");
+    assert!(!leak.to_string().contains("every cell is as declared"), "{leak}");
 }
 
 #[test]
@@ -193,7 +196,8 @@ fn rows_of_booleans_at_one_end_may_be_key_padding() {
 #[test]
 fn an_inverted_mask_is_certain_only_with_its_convention() {
     let upper = || bools(&[6, 6], |_, i, k| k > i);
-    let kinds = [(r#"{"kind": "causal"}"#, Certainty::Likely), (r#"{"kind": "causal", "api": "sdpa"}"#, Certainty::Certain)];
+    let kinds =
+        [(r#"{"kind": "causal"}"#, Certainty::Likely), (r#"{"kind": "causal", "api": "sdpa"}"#, Certainty::Certain)];
     for (context, certainty) in kinds {
         let found = report(upper(), context);
         assert_eq!((found.classes()[0], found.findings[0].certainty), ("inverted_polarity", certainty), "{found}");
