@@ -94,7 +94,7 @@ impl Case<'_> {
     }
 
     /// Returns the question whether a two-dimensional array of Booleans or floats, `[batch, keys]`, is key padding. `None` if a
-    /// declaration answers the question, or if a row cannot be a row of key padding. Integers are asked about by
+    /// declaration answers the question, or if a row cannot be a row of key padding. The question about integers is
     /// [`two_readings`](Self::two_readings).
     pub(super) fn is_it_key_padding(&self) -> Option<Open> {
         let &[a, b] = self.mask.shape() else { return None };

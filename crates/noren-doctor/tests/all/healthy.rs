@@ -11,7 +11,7 @@ use noren_mask::{Facts, Keep, Mask, Shape, Side};
 /// The keys that padding queries read.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum PadRows {
-    /// Those that the rule allows: none for left padding under causality.
+    /// The keys that the rule allows: none for left padding under causality.
     Rule,
     Empty,
     Own,

@@ -122,7 +122,7 @@ fn sizes_that_contradict_the_array_are_named() {
     assert_eq!((found.findings[0].repair.as_deref(), &found.repair), (Some("sliding(4)"), &None), "{found}");
     let right = bools(&[6, 11], |_, i, k| k <= i + 5 && k + 4 > i + 5);
     assert_eq!(report(right, context).verdict, Verdict::Correct);
-    // A step of a cache that holds only the window: the positions of the keys are asked for.
+    // A step of a cache that holds only the window: the question is which positions the keys have.
     let step = r#"{"kind": "sliding", "window": 4, "past_len": 20, "role": "attn"}"#;
     let asked = report(bools(&[1, 1, 1, 4], |_, _, _| true), step);
     calm(&asked, Verdict::CannotTell);
