@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::show::LookArgs;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_mask::{BoundMask, Cell, Equivalence, Score, short_count};
+use noren_mask::{BoundMask, CellIndex, Equivalence, Score, short_count};
 use noren_picture::Draw;
 use serde_json::json;
 
@@ -108,7 +108,7 @@ struct Found {
     only_first: u128,
     only_second: u128,
     /// The first cells in which the masks differ.
-    first_cells: Vec<Cell>,
+    first_cells: Vec<CellIndex>,
     scores: Vec<serde_json::Value>,
 }
 

@@ -94,7 +94,7 @@ fn a_single_difference_in_a_long_mask_is_found() {
             let a = mask.bind(&shape, &Facts::new()).unwrap();
             for (q, k) in [(0, 0), (n - 1, n - 2), (n / 3, n / 3 - 1), (5000, 4999), (n / 2, n / 2)] {
                 let b = (mask.clone() - (queries(q..q + 1) & keys(k..k + 1))).bind(&shape, &Facts::new()).unwrap();
-                let cell = Cell { batch: 0, head: 0, q: q as usize, k: k as usize };
+                let cell = CellIndex { batch: 0, head: 0, q: q as usize, k: k as usize };
                 let expected = a.allowed(0, 0, cell.q, cell.k).then_some(cell);
                 assert_eq!(a.first_difference(&b).unwrap(), expected, "{mask} with {n} tokens, ({q}, {k})");
                 assert_eq!(a.differences(&b, 6).unwrap(), expected.into_iter().collect::<Vec<_>>());

@@ -58,6 +58,11 @@ const MODELS: &[Entry] = &[
         drawn: &[square("causal | prefix(4)", 8)],
     },
     Entry {
+        title: "Gemma 3 with an image",
+        says: "In its local layers, a sliding window, and the tokens of an image read each other.",
+        drawn: &[square("sliding(3) | spans([2..5])", 9)],
+    },
+    Entry {
         title: "Packed training batch",
         says: "Packed documents, with a causal mask inside each.",
         drawn: &[square("causal & documents([3, 5, 2])", 10)],
