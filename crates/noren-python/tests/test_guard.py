@@ -244,8 +244,6 @@ def test_documents_that_read_each_other_are_never_correct(family: str, evidence:
         elif evidence == "cu_seq_lens_q":
             given |= {"cu_seq_lens_q": torch.tensor([0, *lengths]).cumsum(0).int(), "position_ids": torch.arange(total)[None]}
         elif evidence != "position_ids":
-            if attention == "noren":
-                continue  # such an argument is refused by name
             given |= {evidence: numbers.expand(len(ids), total) + (evidence == "segment_ids"), "position_ids": torch.arange(total)[None]}
         other = ids.clone()
         other[:, : lengths[0]] = 98 - other[:, : lengths[0]].clamp(max=90)

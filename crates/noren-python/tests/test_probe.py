@@ -355,3 +355,20 @@ def test_other_libraries_are_correct(target: str) -> None:
         pytest.skip(report.entry("attention").detail)
     assert report.ok, str(report)
     assert report.entry("causal flag", "beside a mask").verdict is Verdict.APPLIED
+
+
+def test_a_kernel_that_is_wrong_for_odd_lengths() -> None:
+    """A kernel that drops the last key if the number of keys is odd, and one that refuses odd numbers."""
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        keys = k.shape[2] - k.shape[2] % 2
+        return np.asarray(nr.attention(*(np.asarray(x, np.float32) for x in (q, k[:, :, :keys], v[:, :, :keys])), "full"))
+
+    def refuses(q: Any, k: Any, v: Any) -> Any:
+        if k.shape[2] % 2:
+            raise ValueError("give an even number of keys")
+        return attend(q, k, v)
+
+    assert nr.probe(attend).entries[0].verdict is Verdict.MISREAD
+    entry = nr.probe(refuses).entries[0]
+    assert entry.verdict is Verdict.APPLIED and "15 keys is refused" in entry.detail

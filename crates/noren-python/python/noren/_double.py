@@ -34,8 +34,8 @@ def attention(
     if len(kinds) > 1:
         raise Error(f"q, k and v hold {', '.join(sorted(kinds))}: give arrays of one number type")
     xp: Any = np if isinstance(q, np.ndarray) else sys.modules["torch"]
-    single = [np.asarray(_still(x), np.float32) for x in (q, k, v)]
-    _noren.forward(*single, plan, modifiers, np.empty((*q.shape[:-1], v.shape[-1]), np.float32))
+    single: list[Any] = [np.asarray(_still(x), np.float32) for x in (q, k, v)]
+    _noren.forward(single[0], single[1], single[2], plan, modifiers, np.empty((*q.shape[:-1], v.shape[-1]), np.float32))
 
     def array(values: Any) -> Any:
         if xp is np:
@@ -81,8 +81,8 @@ def attention(
     weights = weights / total[..., None]
     if dropout:
         # Equal scores give every kept cell a weight above 0.
-        zeros, kept = [np.zeros_like(x) for x in single], np.empty(tuple(cells.shape), np.float32)
-        _noren.weights(*zeros, plan, Modifiers(dropout=dropout, seed=seed), kept)
+        (zq, zk, zv), kept = (np.zeros_like(x) for x in single), np.empty(tuple(cells.shape), np.float32)
+        _noren.weights(zq, zk, zv, plan, Modifiers(dropout=dropout, seed=seed), kept)
         weights = weights * array((kept > 0) / (1.0 - dropout))
     out = _summed(xp, weights, v4, cells & ~empty[..., None])
     return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1]), weights

@@ -406,7 +406,7 @@ def _identity(tensor: Tensor) -> tuple[int, int]:
     return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
-def _computes_plan(module: nn.MultiheadAttention, given: dict[str, Any]) -> bool:
+def _computes_plan(module: nn.Module, given: dict[str, Any]) -> bool:
     """Returns true if an attention module of noren has a mask that is not a tensor, which only the plan of its call shows."""
     mask = given.get("attn_mask")
     return getattr(module, "mask_hook", None) is not None or (mask is not None and not isinstance(mask, Tensor))

@@ -81,10 +81,10 @@ def _doubles(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tup
     """Returns (output, log-sum-exps) in float64, computed by operations of PyTorch, so that they have gradients."""
     if call.partial:
         raise Error("distributed attention computes float32, bfloat16 and float16: convert the float64 tensors")
-    seed = {} if extras.seed is None else {"dropout": call.dropout, "seed": int(extras.seed)}
+    seed = None if extras.seed is None else int(extras.seed)
     out, lse, _ = _double.attention(
         q, k, v, call.plan, _modifiers(call, extras), scale=call.scale, softcap=call.softcap, bias=extras.bias,
-        relative=extras.relative, alibi=call.alibi, soft=extras.soft, sinks=extras.sinks, **seed,
+        relative=extras.relative, alibi=call.alibi, soft=extras.soft, sinks=extras.sinks, dropout=0.0 if seed is None else call.dropout, seed=seed or 0,
     )  # fmt: skip
     return out, lse
 

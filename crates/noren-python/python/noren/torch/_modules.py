@@ -276,7 +276,7 @@ def _warn_of_rows(plan: Plan, pairs: Tensor | None) -> None:
     batch, heads = plan.shape.batch, plan.shape.heads
     tiled = False
     if pairs is not None and pairs.shape[:2] == (batch, heads) and 1 < batch and 1 < heads:
-        first = pairs.flatten(0, 1).unflatten(0, (heads, batch))
+        first = pairs.reshape(heads, batch, *pairs.shape[2:])
         tiled = torch.equal(first, first[:1].expand_as(first)) and not torch.equal(first, first[:, :1].expand_as(first))
     found = empty_rows(plan)
     if found.any() and plan.shape.q_len == plan.shape.kv_len:
