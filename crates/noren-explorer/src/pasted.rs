@@ -13,6 +13,8 @@ pub(crate) struct Pasted {
     pub(crate) shape: Vec<usize>,
     /// The numbers in row-major order.
     pub(crate) values: Vec<f64>,
+    /// Whether a number is written with a point or is infinite.
+    pub(crate) float: bool,
 }
 
 /// Returns the arrays of a text. A text without brackets is one array: each line with numbers is a row.
@@ -45,6 +47,11 @@ fn number(word: &str) -> Option<f64> {
     }
 }
 
+/// Returns whether a number in the text of an array is written with a point or is infinite.
+fn is_float(numbers: &str) -> bool {
+    numbers.contains('.') || numbers.contains("inf") || numbers.contains("Inf")
+}
+
 fn of_lines(text: &str) -> Result<Pasted> {
     let (name, numbers) = match text.split_once(['=', ':']) {
         Some((name, rest)) => (Some(name.trim().trim_matches(['"', '\'']).to_string()), rest),
@@ -63,7 +70,7 @@ fn of_lines(text: &str) -> Result<Pasted> {
         return Err(ragged(at, row.len(), len));
     }
     let shape = if rows.len() == 1 { vec![len] } else { vec![rows.len(), len] };
-    Ok(Pasted { name, shape, values: rows.concat() })
+    Ok(Pasted { name, shape, values: rows.concat(), float: is_float(numbers) })
 }
 
 fn unknown(word: &str) -> Problem {
@@ -145,7 +152,7 @@ fn nested(text: &str) -> Result<(Pasted, usize)> {
                     Some(outer) => *outer += 1,
                     None => {
                         let shape: Vec<usize> = sizes.into_iter().flatten().collect();
-                        return Ok((Pasted { name: None, shape, values }, at + 1));
+                        return Ok((Pasted { name: None, shape, values, float: is_float(&text[..at]) }, at + 1));
                     }
                 }
             }
@@ -163,7 +170,7 @@ mod tests {
     fn one(text: &str) -> (Option<String>, Vec<usize>, Vec<f64>) {
         let found = arrays(text).unwrap_or_else(|problem| panic!("{text}: {}", problem.message));
         assert_eq!(found.len(), 1, "{text}");
-        let Pasted { name, shape, values } = found[0].clone();
+        let Pasted { name, shape, values, .. } = found[0].clone();
         (name, shape, values)
     }
 

@@ -9,6 +9,8 @@ mod read;
 #[cfg(feature = "serde")]
 mod write;
 
+pub(crate) use import::{documents_of, position_owners, real_sets, real_tokens, segment_owners};
+
 use crate::array::Array;
 use crate::frame::PlacedKeys;
 use crate::interval::{Interval, IntervalSet};

@@ -53,7 +53,7 @@
 //! | `atoms/*`, `basis/*`, `definition`, `language` | one file for each atom; the parts that atoms share; the list of words for help and editors |
 //! | `atom`, `agree`, `member`, `resolved`, `resolution` | the trait of atoms, and the forms in which planning reads an atom |
 //! | `syntax/*`, `parse/*`, `print`, `check`, `simplify` | text to mask and back, checks of parameters, the canonical form |
-//! | `shape/*`, `facts/*`, `array/*`, `resolve` | sizes and facts; `resolve` is the one place that finds the tokens that a fact refers to |
+//! | `shape/*`, `facts/*`, `batch/*`, `array/*`, `resolve` | sizes and facts; `batch` reads facts from named arrays; `resolve` is the one place that finds the tokens that a fact refers to |
 //! | `bind`, `lower`, `select`, `eval` | binding; one pattern for each distinct set of cells; `eval` is the definition |
 //! | `interval`, `bounds`, `frame`, `pattern`, `leaf` | the parts of planning: ranges of keys that some or all queries read |
 //! | `cut`, `plan`, `guard`, `schedule`, `transpose`, `stats`, `count/*`, `budget` | tiles and spans, work items, the plan by key, exact counts, limits |
@@ -73,6 +73,7 @@ mod array;
 pub mod atom;
 pub mod atoms;
 mod basis;
+pub mod batch;
 mod bind;
 pub mod bits;
 mod bounds;

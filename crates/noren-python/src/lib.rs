@@ -18,6 +18,7 @@
 mod atoms;
 mod attention;
 mod audit;
+mod batch;
 mod bound;
 mod cache;
 mod classes;
@@ -91,6 +92,8 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(audit::audit_not_tested, module)?,
         wrap_pyfunction!(audit::audit_rounding, module)?,
         wrap_pyfunction!(masks::read_mask, module)?,
+        wrap_pyfunction!(batch::batch_reads, module)?,
+        wrap_pyfunction!(batch::read_batch, module)?,
         wrap_pyfunction!(fold::fold_sequences, module)?,
         wrap_pyfunction!(function::tile_function, module)?,
         wrap_pyfunction!(doctor::check, module)?,

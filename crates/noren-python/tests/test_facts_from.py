@@ -24,7 +24,12 @@ def cells(batch, **arguments):
         ({"attention_mask": np.ones((1, 3), np.float32)}, {"lengths": [3]}, "padding"),
         ({"attention_mask": T([[1, 1, 2, 2, 0]])}, {"lengths": [4], "documents": [[2, 2]]}, "documents & padding"),
         ({"position_ids": T([[0, 1, 2, 0, 1]])}, {"documents": [[3, 2]]}, "documents"),
-        ({"position_ids": T([0, 1, 0])}, {"documents": [[2, 1]]}, "documents"),
+        ({"position_ids": T([0, 1, 0, 1])}, {"documents": [[2, 2]]}, "documents"),
+        ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 2, 3])}, {"documents": [[2, 1]]}, "documents"),
+        ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 2])}, {"lengths": [2], "documents": [[2]]}, "documents & padding"),
+        ({"attention_mask": T([[0.0, -torch.inf], [0.0, 0.0]])}, {"lengths": [1, 2]}, "padding"),
+        ({"key_padding_mask": T([[False, True], [False, False]])}, {"lengths": [1, 2]}, "padding"),
+        ({"segment_ids": T([[5, 5, 0, 0, 0]]), "attention_mask": T([[1, 1, 1, 1, 0]])}, {"lengths": [4], "documents": [[2, 2]]}, "documents & padding"),
         ({"position_ids": T([[0, 1, 2]])}, {}, "full"),
         (
             {"position_ids": T([[0, 1, 0, 0, 0]]), "attention_mask": T([[1, 1, 1, 0, 0]])},
@@ -132,8 +137,13 @@ def test_entries_of_random_batches_agree(seed):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"segment_ids": T([[0, 0, 1, 1]])}, "segment_ids has two readings.*padding .*or the first document"),
-        ({"position_ids": T([[0, 1, 0, 0]])}, "can mean padding or documents of one token"),
+        ({"segment_ids": T([[0, 0, 1, 1]])}, r"2 readings: \(1\) segment_ids: .*, 1 in 1 row; 0 marks padding. \(2\) segment_ids: .*, 2 in 1 row; no number marks padding"),
+        ({"position_ids": T([[0, 1, 0, 0]])}, r"2 readings: .*, 3 in 1 row; no token is padding.*zeros at the end of a row are padding"),
+        ({"position_ids": T([[0, 1, 2, 0], [0, 1, 2, 3]])}, r"2 readings"),
+        ({"seq_idx": T([[0, 0, 1, 1, 2, 0]])}, r"2 readings: .*0 marks padding.*0 marks the first document of a row, and padding after"),
+        ({"segment_ids": T([[1, 1, 2, 0], [0, 0, 1, 1]])}, "2 readings"),
+        ({"document_ids": T([[0, 0, 1, 1], [0, 1, 1, 0]])}, "2 readings"),
+        ({"attention_mask": torch.zeros(2, 4)}, "2 readings: .*8 of 8 entries are padding.*added to scores"),
         ({"position_ids": T([[4, 5]])}, "two readings: the tokens continue those of a cache .*or there is padding"),
         ({"token_type_ids": T([[0, 1]])}, 'several readings: give token_types="sentences"'),
         ({"position_ids": T([[0, 1, 0]]), "cu_seqlens": T([0, 1, 3])}, r"cu_seqlens contradicts position_ids: .*\[1, 2\] by cu_seqlens, but \[2, 1\]"),
@@ -144,19 +154,19 @@ def test_entries_of_random_batches_agree(seed):
         ({"cu_seqlens": T([0, 2]), "attention_mask": T([[1, 1, 1]])}, "ends at 2, but attention_mask has 3 tokens"),
         ({"cu_seqlens": T([1, 2])}, "begins with 1"),
         ({"attention_mask": T([[1, 0, 5]])}, "count from 1; give other ids as segment_ids"),
-        ({"attention_mask": T([[0.0, -1e9]])}, "give the floats as additive="),
+        ({"attention_mask": T([[0.0, -1e9]])}, "attention_mask holds -1000000000, which is added to scores"),
         ({"attention_mask": torch.ones(1, 1, 3, 3)}, "give it as keep="),
         ({"position_ids": torch.zeros(3, 1, 4, dtype=torch.long)}, "several dimensions"),
         ({"attention_mask": T([[1, 1]]), "position_ids": T([[0, 1, 2]])}, "give entries of one batch"),
         ({"attention_mask": [[1, 1], [1]]}, "pad the batch first"),
-        ({"segment_ids": T([[1, 2, 1]])}, "has id 1 a second time"),
+        ({"segment_ids": T([[1, 2, 1]])}, "has id 1 again at key 2"),
         ({"input_ids": T([[1, 2]]), "labels": T([[1, 2]])}, r"gives no facts for a mask \(it has input_ids, labels\)"),
         ({}, "it has no entries"),
         ({"attention_mask": T([[1]]), "overflow_to_sample_mapping": T([0, 1])}, "2 entries, but attention_mask has 1 rows"),
         ({"attention_mask": torch.zeros(0, 4)}, "at least one row"),
-        ({"cu_seqlens": T([0.0, 2.5])}, "cu_seqlens holds float32 values"),
+        ({"cu_seqlens": T([0.0, 2.5])}, "cu_seqlens holds 2.5: give whole numbers"),
         ({"cu_seqlens": ["a"]}, "cu_seqlens holds <U1 values"),
-        ({"segment_ids": T([[1.0, 2.5]])}, "segment_ids holds float32 values, but facts_from reads whole numbers"),
+        ({"segment_ids": T([[1.0, 2.5]])}, "segment_ids holds 2.5: give whole numbers"),
     ],
 )
 def test_refused_batches(batch, message):
@@ -168,6 +178,38 @@ def test_refused_batches(batch, message):
 def test_token_types_above_one_are_refused(types):
     with pytest.raises(nr.Error, match=f"token_type_ids hold 2, but token_types='{types}' reads 0 and 1 only"):
         nr.facts_from({"token_type_ids": T([[0, 2, 1]])}, token_types=types)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_batches_of_collators_are_read_exactly(seed):
+    """The facts of each batch of noren's collators are read from its arrays, or the batch is refused with several readings."""
+    from noren.data import PackingCollator, PaddingCollator, pack
+
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 7, int(rng.integers(1, 7)))
+    examples = [{"input_ids": list(range(1, size + 1))} for size in sizes]
+    side = ("left", "right")[seed % 2]
+    padded = PaddingCollator(side=side, multiple=int(rng.integers(1, 5)), return_tensors=("np", "pt")[seed % 3 > 0])(examples)
+    found = nr.facts_from(padded)
+    assert found["lengths"] == list(sizes) and found.get("side", "right") in (side, "right") and "documents" not in found
+    extras = ["segment_ids", "attention_mask", "cu_seqlens", "facts", "document_lengths"]
+    length = None if rng.random() < 0.3 else int(rng.integers(6, 14))
+    rows = pack(examples, length=length)
+    batch = PackingCollator(length=length, extras=extras, return_tensors=("np", "pt")[seed % 3 > 0])(examples)
+    real = {"documents": [list(row) for row in rows.documents], "lengths": list(rows.lengths)}
+    width = rows.input_ids.shape[1]
+    full = all(size == width for size in rows.lengths)
+    for used in [[], *[[name] for name in extras], extras]:
+        part = {name: value for name, value in batch.items() if name not in extras or name in used}
+        try:
+            found = nr.facts_from(part)
+        except nr.Error as error:
+            # a document of one token before padding cannot be told from padding by positions
+            assert used in ([], ["cu_seqlens"]) and ("readings" in str(error) or "ends at" in str(error)), (used, error)
+            continue
+        known = found.get("documents", [[size] for size in found.get("lengths", [width] * len(rows.lengths))])
+        assert [[n for n in row if n] for row in known] == real["documents"], (used, found)
+        assert found.get("lengths", [width] * len(known)) == real["lengths"] or full, (used, found)
 
 
 def test_padding_of_seq_idx():
@@ -186,7 +228,7 @@ def test_arrays_without_a_name():
     assert dict(nr.facts_from(T([0, 5, 32]))) == {"documents": [[5, 27]]}
     assert dict(nr.facts_from([[1, 1, 2, 2]])) == {"documents": [[2, 2]]}
     for array in (T([[0, 0, 1, 1]]), T([0, 1, 2, 3]), T([[0, 1, 1]]), T([[5, 6, 7]]), [[1, 2]]):
-        with pytest.raises(nr.Error, match="several readings"):
+        with pytest.raises(nr.Error, match="the arrays have . readings"):
             nr.facts_from(array)
     with pytest.raises(nr.Error, match="the array without a name gives no facts"):
         nr.facts_from(T([[9, 7, -3]]))
@@ -211,6 +253,6 @@ def test_collators_and_tokenizers():
 
 
 def test_cumulative_lengths_of_other_types_are_refused():
-    for value, message in (([0, 1.5, 3], "cu_seqlens holds float64 values"), (["a"], "cu_seqlens holds"), ([[0, 1], [0]], "rows of different lengths")):
+    for value, message in (([0, 1.5, 3], "cu_seqlens holds 1.5: give whole numbers"), (["a"], "cu_seqlens holds"), ([[0, 1], [0]], "rows of different lengths")):
         with pytest.raises(nr.Error, match=message):
             nr.facts_from({"cu_seqlens": value})

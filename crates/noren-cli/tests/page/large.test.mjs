@@ -125,7 +125,7 @@ test("pasted arrays become facts, and ambiguous ones are refused with their read
   };
   const outcome = page.locator(".paste-outcome");
   await paste("cu_seqlens = tensor([0, 2, 5], device='cuda:0', dtype=torch.int32)");
-  await outcome.getByText("This is cu_seqlens: 0, and then the end of each of 2 packed documents.").waitFor();
+  await outcome.getByText("This is cu_seqlens: 0, and then the ends of packed documents, 2 in 1 row.").waitFor();
   await outcome.getByRole("button", { name: "Use", exact: true }).click();
   await page.waitForFunction(() => document.querySelector(".picture").picture.camera.qLen === 5);
   assert.deepEqual(await drawn(page), ["#....", "##...", "..#..", "..##.", "..###"]);

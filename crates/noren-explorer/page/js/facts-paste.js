@@ -45,7 +45,7 @@ export function openPaste({ mask, shape, onUse }) {
     el("div", { class: "reading" },
       el("p", {}, several ? "" : "This is ", inline(NAMES[reading.name]), ": ", `${reading.says}. `,
         el("span", { class: "soft" }, `${plural(reading.rows, "batch row")} of ${plural(reading.len, "token")}.`)),
-      button(several ? `Use as ${NAMES[reading.name].replace(/`/g, "")}${reading.name === "segment_ids" ? `, ${reading.says.split("; ").at(-1)}` : ""}` : "Use", () => use(reading), { class: "primary" }));
+      button(several ? `Use as ${NAMES[reading.name].replace(/`/g, "")}${["segment_ids", "position_ids"].includes(reading.name) && reading.says.includes("; ") ? `, ${reading.says.split("; ").at(-1)}` : ""}` : "Use", () => use(reading), { class: "primary" }));
   const read = debounce(async () => {
     request?.abort();
     const text = input.value;

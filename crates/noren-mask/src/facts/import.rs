@@ -148,7 +148,7 @@ impl Facts {
         })
     }
 
-    pub(super) fn padding_from<T, R: AsRef<[T]>>(
+    pub(crate) fn padding_from<T, R: AsRef<[T]>>(
         fact: &'static str,
         rows: &[R],
         keep: impl Fn(&T) -> Result<bool, Error>,
@@ -180,13 +180,10 @@ impl Facts {
     ///
     /// # Errors
     /// Returns an error if there are no rows, if rows have different lengths, if an id is negative, or if an id occurs
-    /// again after another id. Rows that begin with 0 are also an error if no 0 follows another id, because ids may
-    /// count from 0 without padding: in this case, call [`from_segment_ids_with`](Self::from_segment_ids_with), which
-    /// takes the id of padding.
+    /// again after another id. Rows that begin with 0 are also an error, because ids may count from 0: in this case, call
+    /// [`from_segment_ids_with`](Self::from_segment_ids_with), which takes the id of padding.
     pub fn from_segment_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
         check_rows("segment_ids", rows)?;
-        let mut leading = None;
-        let mut padding = false;
         for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
             if let Some((key, id)) = ids.iter().enumerate().find(|(_, id)| **id < 0) {
                 return Err(Error::fact(
@@ -197,11 +194,8 @@ impl Facts {
                     ),
                 ));
             }
-            let text = ids.iter().position(|id| *id != 0).unwrap_or(ids.len());
-            leading = leading.or((text > 0).then_some(row));
-            padding |= ids[text..].contains(&0);
         }
-        match leading.filter(|_| !padding) {
+        match rows.iter().position(|ids| ids.as_ref()[0] == 0) {
             Some(row) => Err(Error::fact(
                 "segment_ids",
                 format!(
@@ -234,24 +228,11 @@ impl Facts {
             Some(id) => Self::padding_from("segment_ids", rows, |cell| Ok(*cell != id))?,
             None => Facts::new(),
         };
-        let mut owners = Vec::with_capacity(rows.len());
-        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
-            let mut seen = HashSet::new();
-            let mut last = None;
-            for (key, id) in ids.iter().enumerate().filter(|(_, id)| Some(**id) != padding) {
-                if last != Some(id) && !seen.insert(id) {
-                    return Err(Error::fact(
-                        "segment_ids",
-                        format!(
-                            "batch row {row} has id {id} again at key {key}: the keys of a document must be consecutive; give segments that \
-                             interleave as an array, `dense(name)`"
-                        ),
-                    ));
-                }
-                last = Some(id);
-            }
-            owners.push(ids.iter().map(|id| (Some(*id) != padding).then_some(*id)).collect());
-        }
+        let owner = |(row, ids): (usize, &R)| {
+            let ids = ids.as_ref();
+            segment_owners("segment_ids", row, ids, &|key| Some(ids[key]) != padding)
+        };
+        let owners = rows.iter().enumerate().map(owner).collect::<Result<_, _>>()?;
         facts.documents = Some(documents_of(owners, facts.real.as_ref(), len));
         Ok(facts)
     }
@@ -270,7 +251,7 @@ impl Facts {
     ///
     /// # Errors
     /// Returns an error if there are no rows, if rows have different lengths, if a row does not begin at 0, or if a step is neither
-    /// +1 nor a restart at 0. Rows that begin or end with two or more zeros are also an error, because these may be documents
+    /// +1 nor a restart at 0. Rows that begin with two zeros or end with a zero are also an error, because these may be documents
     /// of one token or padding.
     pub fn from_position_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
         Facts::new().with_position_ids(rows)
@@ -293,48 +274,21 @@ impl Facts {
         const FACT: &str = "position_ids";
         let len = check_rows(FACT, rows)?;
         let real = self.real.as_ref().map(|real| real_sets(FACT, real, rows.len(), len as u32)).transpose()?;
-        let mut owners = Vec::with_capacity(rows.len());
-        for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
-            let refuse = |problem: String| Err(Error::fact(FACT, format!("batch row {row}: {problem}")));
-            let real = real.as_ref().map(|sets| &sets[row]);
-            if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 2..] == [0, 0]) {
-                let place = if ids[..2] == [0, 0] { "beginning" } else { "end" };
-                return refuse(format!(
-                    "the row has more than one position id 0 at its {place}, which can mean padding or documents of one token: give lengths or an \
-                     attention_mask too, or the documents themselves"
+        let owner = |(row, ids): (usize, &R)| {
+            let (ids, real) = (ids.as_ref(), real.as_ref().map(|sets| &sets[row]));
+            if real.is_none() && len > 1 && (ids[..2] == [0, 0] || ids[len - 1] == 0) {
+                let place = if ids[len - 1] == 0 { "at its end" } else { "twice at its beginning" };
+                return Err(Error::fact(
+                    FACT,
+                    format!(
+                        "batch row {row}: the row has position id 0 {place}, which can mean padding or a document of one token: \
+                         give lengths or an attention_mask too, or the documents themselves"
+                    ),
                 ));
             }
-            let mut owner: Vec<Option<i64>> = vec![None; len];
-            let (mut document, mut last) = (0, None);
-            for (key, &id) in ids.iter().enumerate() {
-                if real.is_some_and(|set| !set.contains(key as u32)) {
-                    continue;
-                }
-                match last {
-                    _ if id == 0 => document += 1,
-                    Some(last) if id.checked_sub(1) == Some(last) => {}
-                    Some(last) => {
-                        return refuse(format!(
-                            "key {key} has position {id} after position {last}: positions rise by 1 within a document and restart at 0"
-                        ));
-                    }
-                    None if self.real.is_none() => {
-                        return refuse(format!(
-                            "the first position is {id}, but a document begins at position 0: if the first tokens are \
-                             padding, give lengths or an attention_mask too"
-                        ));
-                    }
-                    None => {
-                        return refuse(format!(
-                            "the first real token has position {id}, but a document begins at position 0"
-                        ));
-                    }
-                }
-                last = Some(id);
-                owner[key] = Some(document);
-            }
-            owners.push(owner);
-        }
+            position_owners(row, ids, real)
+        };
+        let owners = rows.iter().enumerate().map(owner).collect::<Result<_, _>>()?;
         self.documents = Some(documents_of(owners, self.real.as_ref(), len));
         Ok(self)
     }
@@ -383,9 +337,68 @@ impl Facts {
     }
 }
 
+/// Returns for each token of a row the id of its document, or `None` for tokens that are not kept. Returns an error that
+/// names `fact` if an id occurs again after another id.
+pub(crate) fn segment_owners(
+    fact: &str,
+    row: usize,
+    ids: &[i64],
+    kept: &dyn Fn(usize) -> bool,
+) -> Result<Vec<Option<i64>>, Error> {
+    let (mut seen, mut last) = (HashSet::new(), None);
+    let owner = |(key, id): (usize, &i64)| {
+        if !kept(key) {
+            return Ok(None);
+        }
+        if last != Some(*id) && !seen.insert(*id) {
+            return Err(Error::fact(
+                fact,
+                format!(
+                    "batch row {row} has id {id} again at key {key}: the keys of a document must be consecutive; give segments that \
+                     interleave as an array, `dense(name)`"
+                ),
+            ));
+        }
+        last = Some(*id);
+        Ok(last)
+    };
+    ids.iter().enumerate().map(owner).collect()
+}
+
+/// Returns for each token of a row the number of its document, or `None` for padding. A document begins at each position
+/// 0. `real` is the non-padding tokens; `None` if the row has no padding.
+pub(crate) fn position_owners(row: usize, ids: &[i64], real: Option<&IntervalSet>) -> Result<Vec<Option<i64>>, Error> {
+    let (mut document, mut last) = (0, None);
+    let owner = |(key, &id): (usize, &i64)| {
+        if real.is_some_and(|set| !set.contains(key as u32)) {
+            return Ok(None);
+        }
+        let problem = match last {
+            _ if id == 0 => {
+                document += 1;
+                None
+            }
+            Some(last) if id.checked_sub(1) == Some(last) => None,
+            Some(last) => Some(format!(
+                "key {key} has position {id} after position {last}: positions rise by 1 within a document and restart at 0"
+            )),
+            None if real.is_none() => Some(format!(
+                "the first position is {id}, but a document begins at position 0: if the first tokens are padding, give \
+                 lengths or an attention_mask too"
+            )),
+            None => Some(format!("the first real token has position {id}, but a document begins at position 0")),
+        };
+        last = Some(id);
+        problem.map_or(Ok(Some(document)), |problem| {
+            Err(Error::fact("position_ids", format!("batch row {row}: {problem}")))
+        })
+    };
+    ids.iter().enumerate().map(owner).collect()
+}
+
 /// Returns the common length of all batch rows. Returns an error if there are no rows, if the lengths of rows differ,
 /// or if the length is not from 1 to `Shape::MAX_LEN`.
-pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
+pub(crate) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usize, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let Some(len) = rows.first().map(|row| row.as_ref().len()) else {
         return refuse("the list has no rows: give one row per batch row".into());
@@ -403,7 +416,7 @@ pub(super) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
 
 /// Returns lengths and a side if the padding of all batch rows is at the same end. Otherwise returns the set of
 /// non-padding keys of each batch row.
-fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
+pub(crate) fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
         if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
             return RealTokens::Lengths { lengths: keys.iter().map(IntervalSet::count).collect(), side };
@@ -419,7 +432,7 @@ fn run_set(length: u64, side: Side, len: u32) -> IntervalSet {
 
 /// Returns the non-padding keys of `batch` batch rows with `len` keys each. Returns an error that names `fact` if
 /// `real` does not fit these rows.
-pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -> Result<Vec<IntervalSet>, Error> {
+pub(crate) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -> Result<Vec<IntervalSet>, Error> {
     let refuse = |problem: String| Err(Error::fact(fact, problem));
     let (count, longest) = match real {
         RealTokens::Lengths { lengths, .. } => (lengths.len(), lengths.iter().copied().max()),
@@ -442,7 +455,7 @@ pub(super) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
 /// Returns document lengths for each batch row. `owners` has, for each batch row and key, the id of the document that
 /// contains the key, or `None` for padding. If the padding of all batch rows is at the same end, it is in no document.
 /// Other padding is a document, or part of the document that surrounds it.
-fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
+pub(crate) fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
     let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
     let lengths_of = |owner: &mut Vec<Option<i64>>| {
         let mut last: Option<usize> = None;

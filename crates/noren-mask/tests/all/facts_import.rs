@@ -114,6 +114,9 @@ fn segment_ids_become_documents_and_padding() {
         message(ids(&[vec![1, 1, 1], vec![0, 0, 1]])),
         "facts: segment_ids: batch row 1 begins with id 0: the id can be left padding or the number of a document: give segment_padding (0 if id 0 is padding, or none), or number documents from 1"
     );
+    for rows in [vec![vec![0, 0, 1, 1, 2, 0]], vec![vec![1, 1, 2, 0], vec![0, 0, 1, 1]]] {
+        assert!(message(ids(&rows)).contains("begins with id 0: the id can be left padding or"), "{rows:?}");
+    }
     assert_eq!(
         message(ids(&[vec![1, -1]])),
         "facts: segment_ids: batch row 0 has id -1 at key 1: ids count from 1 and 0 is padding; if -1 is padding, set \
@@ -142,8 +145,8 @@ fn facts_from_padded_segments_bind() {
 fn position_ids_restart_with_documents() {
     let ids = |rows: &[Vec<i64>]| Facts::from_position_ids(rows);
     assert_eq!(
-        ids(&[vec![0, 1, 0, 1, 2], vec![0, 1, 2, 3, 0]]).unwrap(),
-        Facts::new().documents(vec![vec![2, 3], vec![4, 1]])
+        ids(&[vec![0, 1, 0, 1, 2], vec![0, 1, 2, 0, 1]]).unwrap(),
+        Facts::new().documents(vec![vec![2, 3], vec![3, 2]])
     );
     assert_eq!(ids(&[vec![0]]).unwrap(), Facts::new().documents(vec![vec![1]]));
     assert_eq!(
@@ -155,11 +158,15 @@ fn position_ids_restart_with_documents() {
         "facts: position_ids: batch row 0: the first position is 1, but a document begins at position 0: if the first tokens are padding, give lengths or \
          an attention_mask too"
     );
-    for (row, place) in [(vec![0, 0, 0, 1], "beginning"), (vec![0, 1, 0, 0], "end")] {
+    for (row, place) in [
+        (vec![0, 0, 0, 1], "twice at its beginning"),
+        (vec![0, 1, 0, 0], "at its end"),
+        (vec![0, 1, 2, 0], "at its end"),
+    ] {
         assert_eq!(
             message(ids(&[row])),
             format!(
-                "facts: position_ids: batch row 0: the row has more than one position id 0 at its {place}, which can mean padding or documents of one token: give \
+                "facts: position_ids: batch row 0: the row has position id 0 {place}, which can mean padding or a document of one token: give \
                  lengths or an attention_mask too, or the documents themselves"
             )
         );

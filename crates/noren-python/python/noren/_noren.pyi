@@ -935,6 +935,25 @@ def audit_rounding(unit: float, depth: int, width: int) -> float:
     sum in a layer.
     """
 
+def batch_reads(name: str) -> bool:
+    """Returns whether `read_batch` reads the entry `name` of a batch."""
+
+def read_batch(
+    entries: Sequence[tuple[str | None, Any]],
+    *,
+    segment_padding: Sequence[int | None],
+    pad_id: int | None,
+    known: Known,
+) -> tuple[Facts, tuple[int, int], list[tuple[str, str]]]:
+    """Returns the facts of a batch, its numbers of rows and of tokens in a row, and for each entry that was read its name and an
+    explanation.
+
+    `entries` has the name (None for an array without a name) and the array of each entry. `segment_padding` is empty if the
+    document number of padding is unknown; otherwise its only item is this number, or None for no padding. `known` is facts that
+    the caller knows. Raises `Error` for a batch with several
+    readings and for entries that contradict each other.
+    """
+
 def fold_sequences(
     tokens: bytes, lengths: Sequence[int], budget: int | None, min_prefix: int, max_roots: int | None
 ) -> tuple[list[list[tuple[int, int, int, int, int]]], list[tuple[int, list[tuple[int, int]]]]]:
