@@ -5,11 +5,9 @@ use super::context::Context;
 use super::kinds::Convention;
 use super::report::{Certainty, Finding, Open, Severity};
 use super::values::{Dtype, Numbers, Values};
+use noren_mask::HIDES;
 use noren_mask::Keep;
 
-/// The largest number that reliably hides a cell when it is added to a score. `exp(-1e4)` is 0 in every type. A number
-/// such as -1e3 is not reliable, because scores may be as large.
-const SOFT: f64 = -9999.0;
 /// Maximum number of distinct values in a mask. An array with more distinct values is read as a bias.
 const FEW: usize = 24;
 
@@ -319,8 +317,8 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
             "mask_built_with_NaN_or_int_ops",
             "the mask holds NaN: the output of every query with a NaN in its row is NaN (usual cause: `(1 - mask) * -inf`, where 0 * -inf is NaN)",
         );
-        decoded.keep = cells.keep(|x| x.is_nan() || x > SOFT && x != f64::INFINITY);
-        decoded.other = Some(cells.keep(|x| !x.is_nan() && x > SOFT && x != f64::INFINITY));
+        decoded.keep = cells.keep(|x| x.is_nan() || x > HIDES && x != f64::INFINITY);
+        decoded.other = Some(cells.keep(|x| !x.is_nan() && x > HIDES && x != f64::INFINITY));
         return decoded;
     }
     let compute = context.compute_dtype.unwrap_or(values.dtype());
@@ -330,13 +328,13 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
             "fill_value_wrong",
             "the mask holds +inf: the cells that should be hidden get all weight in the softmax, or make its result NaN (usual cause: two minus signs, as in -float('-inf'))",
         );
-        decoded.keep = cells.keep(|x| x > SOFT && x != f64::INFINITY);
+        decoded.keep = cells.keep(|x| x > HIDES && x != f64::INFINITY);
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
         return decoded;
     }
     let nonzero: Vec<f64> = seen.few.iter().copied().filter(|&x| x != 0.0).collect();
     if let ([fill], false, None) = (&nonzero[..], seen.minus || seen.many, &context.bias)
-        && *fill > SOFT
+        && *fill > HIDES
         && seen.has(0.0)
     {
         decoded.say("fill_value_wrong", hides_nothing(*fill));
@@ -344,13 +342,13 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         decoded.effective = Some(cells.keep(|_| true));
         return decoded;
     }
-    let visible = seen.few.iter().filter(|&&x| x > SOFT).count();
+    let visible = seen.few.iter().filter(|&&x| x > HIDES).count();
     decoded.bias = seen.many || visible > 1;
     let threshold = match decoded.bias {
-        false => SOFT,
+        false => HIDES,
         true if compute == Dtype::F16 || values.dtype() == Dtype::F16 => -3e4,
         true if seen.low() <= -1e8 || seen.minus => -1e8,
-        true => SOFT,
+        true => HIDES,
     };
     let hidden = seen.few.iter().copied().filter(|&x| x <= threshold);
     decoded.weakest = hidden.clone().reduce(f64::max);

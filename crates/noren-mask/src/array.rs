@@ -11,7 +11,7 @@ use crate::interval::IntervalSet;
 /// applies to all batch rows; if the size `heads` is 1, it applies to all heads.
 ///
 /// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
-/// [`additive`](Array::additive) (0 allows a cell; -inf or the type's lowest number hides it). Sparse forms list the
+/// [`additive`](Array::additive) (0 allows a cell; numbers up to [`HIDES`], such as -1e9 and -inf, hide it). Sparse forms list the
 /// allowed cells.
 ///
 /// ```
@@ -404,22 +404,17 @@ impl Slice {
     }
 }
 
+/// The largest number that hides a cell of an additive mask: `exp(-9984)` is 0 in every type, and -1e4, -1e9, -inf and
+/// the lowest numbers of all types are not larger. (-9984 is -1e4 in bfloat16.)
+pub const HIDES: f64 = -9984.0;
+
 /// The values that are allowed in an additive mask, as text for error messages.
 pub(crate) const ADDITIVE: &str =
-    "an additive mask contains only 0 (allowed), and -inf or the type's lowest number (not allowed)";
+    "an additive mask contains only 0 (allowed), and -inf or numbers from -9984 down, such as -1e9 (not allowed)";
 
-/// Returns true for 0, false for -inf and the lowest finite f64, f32, bf16 and f16, and `None` for other numbers.
+/// Returns true for 0, false for numbers up to [`HIDES`], and `None` for other numbers.
 pub(crate) fn additive_keep(cell: f64) -> Option<bool> {
-    const LOWEST: [f32; 3] = [f32::MIN, -3.389_531_4e38, -65504.0];
-    // As f32, because a lowest f32 that was printed shortly is no exact f32 any more.
-    let near = cell as f32;
-    if cell == 0.0 {
-        Some(true)
-    } else if cell == f64::NEG_INFINITY || cell == f64::MIN || LOWEST.contains(&near) {
-        Some(false)
-    } else {
-        None
-    }
+    if cell == 0.0 { Some(true) } else { (cell <= HIDES).then_some(false) }
 }
 
 fn bit_set(words: &[u64], len: u32) -> IntervalSet {

@@ -3,6 +3,7 @@
 mod atoms;
 mod samples;
 mod sound;
+mod used;
 
 use crate::Error;
 use crate::basis::{Input, Site};

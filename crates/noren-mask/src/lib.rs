@@ -133,7 +133,7 @@ pub mod text;
 mod transpose;
 mod verify;
 
-pub use array::Array;
+pub use array::{Array, HIDES};
 pub use atoms::{Cell, Cells, Padding};
 pub use bind::BoundMask;
 pub use budget::{Budget, Progress, Stage};

@@ -1,65 +1,77 @@
 //! Python functions that make elementary masks (atoms). `noren_mask::atoms` documents each of them with a picture.
 
 use crate::classes::{PyMask, PyScore};
+use crate::error::{Error, raise};
 use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
 use noren::noren_mask::{Padding, Selector, Set};
 use noren::{Mask, Score, Side, atoms};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 type Given<'a, 'py> = &'a Bound<'py, PyAny>;
 
+/// Returns a mask for Python. Returns an error for wrong parameters, as for a mask that is given as text.
+fn made(mask: Mask) -> PyResult<PyMask> {
+    mask.check().map_err(raise)?;
+    Ok(PyMask(mask))
+}
+
+fn scored(score: Score) -> PyResult<PyScore> {
+    (atoms::full() + score.clone()).check().map_err(raise)?;
+    Ok(PyScore(score))
+}
+
 /// Returns the mask in which every query may read every key.
 #[pyfunction]
-fn full() -> PyMask {
-    PyMask(atoms::full())
+fn full() -> PyResult<PyMask> {
+    made(atoms::full())
 }
 
 /// Returns the mask that allows no cell.
 #[pyfunction]
-fn none() -> PyMask {
-    PyMask(atoms::none())
+fn none() -> PyResult<PyMask> {
+    made(atoms::none())
 }
 
 /// Allows keys up to the query's own position, shifted by `offset` (look-ahead mask): `k <= q + offset`, where `q` and
 /// `k` are positions.
 #[pyfunction]
 #[pyo3(signature = (offset=0))]
-fn causal(offset: i64) -> PyMask {
-    PyMask(atoms::causal_offset(offset))
+fn causal(offset: i64) -> PyResult<PyMask> {
+    made(atoms::causal_offset(offset))
 }
 
 /// Allows `q - left <= k <= q + right`, both ends included. `left=None` or `right=None` means no limit on that side;
 /// both numbers may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
-fn window(left: Option<i64>, right: Option<i64>) -> PyMask {
-    PyMask(atoms::window(left, right))
+fn window(left: Option<i64>, right: Option<i64>) -> PyResult<PyMask> {
+    made(atoms::window(left, right))
 }
 
 /// Allows `q - window < k <= q`: the last `window` keys, the query's own key included, as Mistral and transformers
 /// define `sliding_window`.
 #[pyfunction]
 fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::sliding(count(window, "sliding")?)))
+    made(atoms::sliding(count(window, "sliding")?))
 }
 
 /// Allows keys in the query's own chunk of `size` positions: `q // size == k // size`.
 #[pyfunction]
 fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::chunk(count(size, "chunk")?)))
+    made(atoms::chunk(count(size, "chunk")?))
 }
 
 /// Allows keys whose distance from the query is a multiple of `step`: `(q - k) mod step == 0`.
 #[pyfunction]
 fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::stride(count(step, "stride")?)))
+    made(atoms::stride(count(step, "stride")?))
 }
 
 /// Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row.
 #[pyfunction]
 fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::prefix(per_row(lengths, "prefix")?)))
+    made(atoms::prefix(per_row(lengths, "prefix")?))
 }
 
 fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str) -> PyResult<Set> {
@@ -77,21 +89,21 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::keys(set_or_label(positions, label, "keys")?)))
+    made(atoms::keys(set_or_label(positions, label, "keys")?))
 }
 
 /// Allows the given queries to read every key; the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::queries(set_or_label(positions, label, "queries")?)))
+    made(atoms::queries(set_or_label(positions, label, "queries")?))
 }
 
 /// Allows cells whose query or key is at one of the given positions (global tokens); the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
 fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::global(set_or_label(positions, label, "global_")?)))
+    made(atoms::global(set_or_label(positions, label, "global_")?))
 }
 
 /// Returns the side for the name `"left"` or `"right"`. Returns an error for another name.
@@ -99,7 +111,7 @@ fn side_of(name: &str) -> PyResult<Side> {
     match name {
         "left" => Ok(Side::Left),
         "right" => Ok(Side::Right),
-        _ => Err(PyValueError::new_err(format!("side is {name:?}: give \"left\" or \"right\""))),
+        _ => Err(Error::new_err(format!("side is {name:?}: give \"left\" or \"right\""))),
     }
 }
 
@@ -113,10 +125,10 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
     let both = match on {
         "keys" => false,
         "both" => true,
-        _ => return Err(PyValueError::new_err(format!("on is {on:?}: give \"keys\" or \"both\""))),
+        _ => return Err(Error::new_err(format!("on is {on:?}: give \"keys\" or \"both\""))),
     };
     let lengths = lengths.map(|list| counts(list, "padding lengths")).transpose()?;
-    Ok(PyMask(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both })))
+    made(atoms::padding_with(Padding { side: side.map(side_of).transpose()?, lengths, both }))
 }
 
 /// Allows keys in the query's own document (packed sequences). `lengths` has the length of each document [default: the
@@ -124,17 +136,17 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
 fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
-    Ok(PyMask(match lengths {
+    made(match lengths {
         Some(lengths) => atoms::documents_of(counts(lengths, "documents")?),
         None => atoms::documents(),
-    }))
+    })
 }
 
 /// Allows a query to read the keys in its own range of positions, for example the tokens of one image in a text;
 /// `spans` is a list of these ranges.
 #[pyfunction]
 fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::spans(spans_of(spans, "spans")?)))
+    made(atoms::spans(spans_of(spans, "spans")?))
 }
 
 /// Allows each node of a tree to read itself and its ancestors (draft trees of speculative decoding).
@@ -157,21 +169,21 @@ fn tree(
         tree = tree.runs(counts(runs, "tree runs")?);
     }
     (tree.window, tree.chunk) = (window, chunk);
-    Ok(PyMask(tree.mask()))
+    made(tree.mask())
 }
 
 /// Allows keys whose distance `q - k` from the query is in the list. The distance 0 is the query's own key; earlier
 /// keys have positive distances (LogSparse).
 #[pyfunction]
 fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
-    Ok(PyMask(atoms::distances(wholes(distances, "distances")?)))
+    made(atoms::distances(wholes(distances, "distances")?))
 }
 
 /// Allows keys whose clearance level is at most that of the query: `level(q) >= level(k)`. The levels are given as
 /// facts when the mask is bound.
 #[pyfunction]
-fn clearance() -> PyMask {
-    PyMask(atoms::clearance())
+fn clearance() -> PyResult<PyMask> {
+    made(atoms::clearance())
 }
 
 /// Allows the keys in a window of grid cells around the query; at the edges, the window shifts inward (NATTEN).
@@ -183,16 +195,16 @@ fn clearance() -> PyMask {
 #[pyo3(signature = (grid, size, dilation=None))]
 fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     let (grid, size) = (counts(grid, "neighborhood grid")?, counts(size, "neighborhood size")?);
-    Ok(PyMask(match dilation {
+    made(match dilation {
         Some(dilation) => atoms::neighborhood_dilated(grid, size, counts(dilation, "neighborhood dilation")?),
         None => atoms::neighborhood(grid, size),
-    }))
+    })
 }
 
 /// Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine.
 #[pyfunction]
-fn random(p: f64, seed: u64) -> PyMask {
-    PyMask(atoms::random(p, seed))
+fn random(p: f64, seed: u64) -> PyResult<PyMask> {
+    made(atoms::random(p, seed))
 }
 
 /// Splits queries and keys into groups of `block` consecutive positions, and allows each group of queries to read
@@ -200,14 +212,14 @@ fn random(p: f64, seed: u64) -> PyMask {
 ///
 /// The random groups depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
-fn random_blocks(block: u64, count: u64, seed: u64) -> PyMask {
-    PyMask(atoms::random_blocks(block, count, seed))
+fn random_blocks(block: u64, count: u64, seed: u64) -> PyResult<PyMask> {
+    made(atoms::random_blocks(block, count, seed))
 }
 
 /// Allows the cells of the mask array called `name`, which is given as a fact (`arrays`) when the mask is bound.
 #[pyfunction]
-fn dense(name: String) -> PyMask {
-    PyMask(atoms::dense(name))
+fn dense(name: String) -> PyResult<PyMask> {
+    made(atoms::dense(name))
 }
 
 fn by<'py>(
@@ -216,25 +228,25 @@ fn by<'py>(
     make: impl FnOnce(Vec<(Selector, Mask)>) -> Mask,
 ) -> PyResult<PyMask> {
     let pairs = arms(given, what)?.into_iter().map(|arm| (arm.selector, arm.mask));
-    Ok(PyMask(make(pairs.collect())))
+    made(make(pairs.collect()))
 }
 
 /// Selects a mask for each query head. `arms` is a dict, or a list of pairs, from a head, a range of heads, or "else"
-/// (all others) to a mask.
+/// (all others) to a mask. Raises `Error` if a head has no mask: give "else".
 #[pyfunction]
 fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
 /// Selects a mask for each batch row. `arms` is a dict, or a list of pairs, from a batch row, a range of batch rows, or
-/// "else" (all others) to a mask.
+/// "else" (all others) to a mask. Raises `Error` if a batch row has no mask: give "else".
 #[pyfunction]
 fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
 /// Selects a mask for each layer. `arms` is a dict, or a list of pairs, from a layer, a range of layers, "every 2"
-/// (layers 0, 2, 4, ...) or "else" (all others) to a mask.
+/// (layers 0, 2, 4, ...) or "else" (all others) to a mask. Raises `Error` if a layer has no mask: give "else".
 #[pyfunction]
 fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
@@ -243,8 +255,8 @@ fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
 /// Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores.
 #[pyfunction]
 #[pyo3(signature = (name="bias"))]
-fn bias(name: &str) -> PyScore {
-    PyScore(Score::bias(name))
+fn bias(name: &str) -> PyResult<PyScore> {
+    scored(Score::bias(name))
 }
 
 /// Adds a bias by distance to the scores. The table called `name`, `[heads, 2 * reach + 1]`, has an entry for each
@@ -252,37 +264,37 @@ fn bias(name: &str) -> PyScore {
 /// below `-reach` the entry of `-reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
-fn relative(name: &str) -> PyScore {
-    PyScore(Score::relative(name))
+fn relative(name: &str) -> PyResult<PyScore> {
+    scored(Score::relative(name))
 }
 
 /// Adds `-slope * distance` to the scores; `slopes` has one slope for each head [default: `2^(-8 (h + 1) / heads)` for
 /// head `h`, counted from 0].
 #[pyfunction]
 #[pyo3(signature = (slopes=None))]
-fn alibi(slopes: Option<Vec<f64>>) -> PyScore {
-    PyScore(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
+fn alibi(slopes: Option<Vec<f64>>) -> PyResult<PyScore> {
+    scored(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
 }
 
 /// Replaces each score by `cap * tanh(score / cap)`.
 #[pyfunction]
-fn softcap(cap: f64) -> PyScore {
-    PyScore(Score::softcap(cap))
+fn softcap(cap: f64) -> PyResult<PyScore> {
+    scored(Score::softcap(cap))
 }
 
 /// Multiplies `exp(score)` by the array called `name`, weights from 0 to 1 (a continuous mask). A weight of 0 denies
 /// the cell.
 #[pyfunction]
 #[pyo3(signature = (name="soft"))]
-fn soft(name: &str) -> PyScore {
-    PyScore(Score::soft(name))
+fn soft(name: &str) -> PyResult<PyScore> {
+    scored(Score::soft(name))
 }
 
 /// Adds the array called `name`, one logit for each head, to the denominator of the softmax only.
 #[pyfunction]
 #[pyo3(signature = (name="sinks"))]
-fn sinks(name: &str) -> PyScore {
-    PyScore(Score::sinks(name))
+fn sinks(name: &str) -> PyResult<PyScore> {
+    scored(Score::sinks(name))
 }
 
 macro_rules! add_all {

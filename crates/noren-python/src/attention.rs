@@ -1,16 +1,14 @@
 //! Attention over borrowed arrays: forward pass, backward pass, attention weights.
 
 use crate::bound::PyPlan;
-use crate::classes::PySpec;
 use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise, repr};
 use noren::{
-    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, Score, ViewMut,
+    Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, ViewMut,
     attention_backward_into, attention_into, attention_weights, bf16, f16,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -54,15 +52,13 @@ pub(crate) struct Modifiers {
     partial: bool,
     threads: Option<usize>,
     isa: Option<Isa>,
-    spec: Option<PySpec>,
-    arrays: BTreeMap<String, Tensor>,
 }
 
 #[pymethods]
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=None, partial=false, threads=None, isa=None, spec=None, arrays=BTreeMap::new()))]
+                        dropout=0.0, seed=None, partial=false, threads=None, isa=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments
     fn new(
         scale: Option<f32>,
@@ -77,8 +73,6 @@ impl Modifiers {
         partial: bool,
         threads: Option<&Bound<'_, PyAny>>,
         isa: Option<&str>,
-        spec: Option<PySpec>,
-        arrays: BTreeMap<String, Tensor>,
     ) -> PyResult<Self> {
         let seed: u64 = seed.map_or(Ok(0), |given| whole(given, "seed", "give a whole number from 0 to 2^64 - 1"))?;
         let threads: Option<usize> = threads
@@ -86,21 +80,7 @@ impl Modifiers {
             .transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let isa = isa.map(|name| name.parse().map_err(raise)).transpose()?;
-        Ok(Modifiers {
-            scale,
-            softcap,
-            bias,
-            relative,
-            alibi,
-            soft,
-            sinks,
-            dropout,
-            partial,
-            threads,
-            isa,
-            spec,
-            arrays,
-        })
+        Ok(Modifiers { scale, softcap, bias, relative, alibi, soft, sinks, dropout, partial, threads, isa })
     }
 }
 
@@ -118,23 +98,13 @@ impl Modifiers {
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let named = [("relative", &self.relative), ("soft", &self.soft), ("sinks", &self.sinks)];
         let named = named.into_iter().filter_map(|(name, array)| array.as_ref().map(|array| (name, array)));
-        let given = self.arrays.iter().map(|(name, array)| (name.as_str(), array));
-        self.bias.iter().map(|bias| ("bias", bias)).chain(named).chain(given)
+        self.bias.iter().map(|bias| ("bias", bias)).chain(named)
     }
 
     /// Returns the options of a call with `heads` query heads.
     pub(crate) fn options<'a>(&'a self, heads: usize, cancel: &'a AtomicBool) -> PyResult<Options<'a>> {
-        let array = |_: &Score, name: &str| match self.arrays.get(name) {
-            Some(array) => array.view::<f32>("a score's array"),
-            None => Err(Error::new_err(format!(
-                "the score modifier needs the array `{name}`: give it in arrays={{\"{name}\": ...}}"
-            ))),
-        };
-        let array = |score: &Score, name: &str| array(score, name).map_err(Raised);
-        let scores: &[Score] = self.spec.as_ref().map_or(&[], |spec| &spec.0.scores);
-        let mut options = Options::for_scores(scores, heads, array).map_err(|raised| raised.0)?;
-        options.scale = self.scale;
-        options.softcap = self.softcap.or(options.softcap);
+        let mut options = Options::default();
+        (options.scale, options.softcap) = (self.scale, self.softcap);
         for bias in &self.bias {
             options.bias.push(Bias::Dense(bias.view("bias")?));
         }
@@ -161,16 +131,6 @@ impl Modifiers {
         options.partial = self.partial;
         options.cancel = Some(cancel);
         Ok(options)
-    }
-}
-
-/// A Python exception, wrapped as the error type that `Options::for_scores` needs: a type that can be converted to
-/// `noren::Error`.
-struct Raised(PyErr);
-
-impl From<noren::Error> for Raised {
-    fn from(error: noren::Error) -> Self {
-        Raised(raise(error))
     }
 }
 

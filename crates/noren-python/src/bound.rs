@@ -4,11 +4,10 @@
 use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
-use crate::facts::{PyFacts, PyShape, facts_of, shape_of};
+use crate::facts::{PyFacts, PyShape, check_used, facts_of, shape_of};
 use noren::noren_mask::{Budget, CellIndex, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder, Spec};
 use noren_picture::{Draw, Picture, TerminalOptions};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::cell::RefCell;
@@ -39,7 +38,9 @@ fn tuple(cell: CellIndex) -> CellTuple {
 /// Binds a mask to facts (its data, such as document lengths) and to a shape, which may be given as one length.
 pub(crate) fn bind_to(mask: &Mask, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
     let (shape, facts) = (shape_of(shape)?, facts_of(facts)?);
-    mask.bind(&shape, &facts).map_err(raise).map(PyBound)
+    let bound = mask.bind(&shape, &facts).map_err(raise)?;
+    check_used(mask, &facts)?;
+    Ok(PyBound(bound))
 }
 
 /// The value of the argument `reorder` of `Mask.plan`: `"auto"`, `"never"`, `"always"`, `"copies"`, or an integer `n`,
@@ -59,7 +60,7 @@ fn reorder(order: Option<Order>) -> PyResult<Reorder> {
             "never" => Ok(Reorder::Never),
             "always" => Ok(Reorder::Always),
             "copies" => Ok(Reorder::Copies),
-            _ => Err(PyValueError::new_err(format!(
+            _ => Err(Error::new_err(format!(
                 "reorder is {name:?}: give \"auto\", \"never\", \"always\", \"copies\" or a modulus"
             ))),
         },
@@ -210,7 +211,7 @@ impl PyBound {
         let [batch, heads, q_len, kv_len] = match out.shape[..] {
             [b, h, q, k] => [b, h, q, k],
             _ => {
-                return Err(PyValueError::new_err("`out` must have the shape [batch or 1, heads or 1, q_len, kv_len]"));
+                return Err(Error::new_err("`out` must have the shape [batch or 1, heads or 1, q_len, kv_len]"));
             }
         };
         let shape = self.0.shape();
@@ -219,7 +220,7 @@ impl PyBound {
             || !fits(heads, shape.head_count())
             || (q_len, kv_len) != (shape.q_len(), shape.kv_len())
         {
-            return Err(PyValueError::new_err(format!(
+            return Err(Error::new_err(format!(
                 "`out` has the shape {:?}, which does not fit the mask: give [{} or 1, {} or 1, {}, {}]",
                 out.shape,
                 shape.batch_len(),

@@ -6,7 +6,7 @@ use crate::bound::{PyPlan, within_budget};
 use crate::classes::{PyMask, PySpec};
 use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
-use crate::facts::{PyShape, facts_of};
+use crate::facts::{PyShape, check_used, facts_of};
 use crate::values::{counts, whole};
 use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, StepPlan, View, bf16, f16};
 use pyo3::exceptions::PyTypeError;
@@ -160,6 +160,7 @@ impl PyCache {
             py,
             |budget| each!(cache.deref(), cache => cache.plan_within(&mask.0, &facts, heads, queries, budget)),
         )?;
+        check_used(&mask.0, &facts)?;
         let whole = PyPlan::new(step.plan().clone());
         Ok(PyStepPlan { step, spec, whole })
     }

@@ -4,7 +4,6 @@
 use crate::bound::{PyBound, PyPlan};
 use crate::error::{Error, raise};
 use noren_dist::{Objective, Options, Partition, Travel, Wire};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// The division of a mask over processes (ranks): the tokens and cells of each rank, and the data that the rank sends
@@ -23,7 +22,7 @@ pub(crate) fn travel_of(name: &str) -> PyResult<Travel> {
     match name {
         "keys" => Ok(Travel::Keys),
         "both" => Ok(Travel::Both),
-        other => Err(PyValueError::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
+        other => Err(Error::new_err(format!("travel is {other:?}: give \"keys\" or \"both\""))),
     }
 }
 
@@ -61,7 +60,7 @@ pub(crate) fn partition(
         "tokens" => Objective::Tokens,
         other => {
             let expected = "give \"balanced\", \"traffic\" or \"tokens\"";
-            return Err(PyValueError::new_err(format!("objective is {other:?}: {expected}")));
+            return Err(Error::new_err(format!("objective is {other:?}: {expected}")));
         }
     };
     let wire = Wire { head_dim, v_dim: head_dim, element: element_bytes, ..Wire::default() };

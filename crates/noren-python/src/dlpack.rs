@@ -14,11 +14,12 @@
 
 mod kind;
 
+use crate::error::Error;
 pub(crate) use kind::Kind;
 use kind::walk;
 use noren::noren_mask::text::first_line;
 use noren::{Dtype, Element, View, ViewMut};
-use pyo3::exceptions::{PyBufferError, PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
 use pyo3::ffi::{PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -217,7 +218,7 @@ impl Tensor {
                 10 => "a ROCm device",
                 _ => "another device",
             };
-            return Err(PyValueError::new_err(format!(
+            return Err(Error::new_err(format!(
                 "the array is on {name} (DLPack device type {}): noren computes on the CPU, so move the array to the CPU first (`.cpu()`)",
                 tensor.device_type
             )));
@@ -331,7 +332,7 @@ impl Tensor {
     /// Returns a writable view like [`view`](Self::view). Returns an error if the array is read-only.
     pub(crate) fn view_mut<T: Element>(&mut self, name: &'static str) -> PyResult<ViewMut<'_, T>> {
         if self.read_only {
-            return Err(PyValueError::new_err(format!("{name} is read-only: give an array that can be written")));
+            return Err(Error::new_err(format!("{name} is read-only: give an array that can be written")));
         }
         let (shape, strides, base, len) = self.layout::<T>(name)?;
         // SAFETY: the array reaches over `len` values as in `view`. The package made the array for this call, so no other
@@ -347,7 +348,7 @@ impl Tensor {
             let problem = format!(
                 "{name} does not have the expected type, is not contiguous, or is read-only: give a contiguous, writable array of the expected type"
             );
-            return Err(PyValueError::new_err(problem));
+            return Err(Error::new_err(problem));
         }
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("{name} holds {}", self.kind.words())));

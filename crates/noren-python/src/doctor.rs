@@ -7,7 +7,7 @@ use crate::error::{Error, raise};
 use crate::facts::PyShape;
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
-use noren::noren_mask::Keep;
+use noren::noren_mask::{HIDES, Keep};
 use noren_doctor::{Context, Dtype as Wide, Input, Numbers, Values};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -130,15 +130,9 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
         )));
     }
     let real = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
-    let lowest = match tensor.kind {
-        Kind::Float(Dtype::F16) => -65504.0,
-        Kind::Float(Dtype::Bf16) => f64::from(noren::bf16::MIN),
-        Kind::Double => f64::MIN,
-        _ => f64::from(f32::MIN),
-    };
     let is_kept = |x: f64| match convention {
         "additive" if x == 0.0 => Some(true),
-        "additive" if x <= lowest => Some(false),
+        "additive" if x <= HIDES => Some(false),
         "keep" if x == 0.0 || x == 1.0 => Some(x == 1.0),
         "drop" if x == 0.0 || x == 1.0 => Some(x == 0.0),
         _ => None,
@@ -178,7 +172,7 @@ fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     match wrong {
         None => Keep::from_words(dims, words).map_err(raise),
         Some(x) if real => Err(Error::new_err(format!(
-            "the array holds {x}, but an additive mask holds only 0 (may attend) and -inf or the type's lowest number (ignored): nr.check finds the cause"
+            "the array holds {x}, but an additive mask holds only 0 (may attend) and -inf or numbers from {HIDES} down, such as -1e9 (ignored): nr.check finds the cause"
         ))),
         Some(x) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
     }

@@ -2,7 +2,7 @@
 
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise, repr};
-use noren::{Array, Facts, Shape};
+use noren::{Array, Facts, Mask, Shape};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -79,12 +79,16 @@ impl PyShape {
             Some(Offsets::Each(offsets)) => Shape::cross(q_len, kv_len).query_offsets(offsets),
             None if q_len == kv_len => Shape::square(q_len),
             None => {
-                return Err(Error::new_err(format!(
-                    "shape: q_len is {q_len} and kv_len is {kv_len}: give the position of the first query, query_offset={} \
-                     if the queries are the last tokens of the sequence of keys, or 0 if the queries are another \
-                     sequence",
-                    kv_len as i64 - q_len as i64
-                )));
+                let last = match kv_len.checked_sub(q_len) {
+                    Some(past) => format!(
+                        "the position of the first query, query_offset={past} if the queries are the last tokens of the sequence of \
+                         keys, or 0 if the queries are another sequence"
+                    ),
+                    None => "query_offset=0 if the queries are another sequence; queries that are tokens of the sequence of keys cannot be \
+                             more than the keys"
+                        .to_owned(),
+                };
+                return Err(Error::new_err(format!("shape: q_len is {q_len} and kv_len is {kv_len}: give {last}")));
             }
         };
         sized(shape, batch, heads, kv_heads)
@@ -223,9 +227,15 @@ fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
 
 #[pymethods]
 impl PyArray {
-    /// Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`.
+    /// Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`, or a
+    /// sparse matrix of booleans `[q_len, kv_len]` of PyTorch or SciPy.
     #[staticmethod]
-    fn keep(array: Tensor) -> PyResult<Self> {
+    fn keep(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let sparse = array.py().import("noren._given")?;
+        if sparse.call_method1("is_sparse", (array,))?.is_truthy()? {
+            return Ok(sparse.call_method1("sparse", ("array", array))?.extract()?);
+        }
+        let array: Tensor = array.extract()?;
         Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
@@ -235,11 +245,11 @@ impl PyArray {
         Array::drop(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
-    /// Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored".
+    /// Reads floats that are added to scores: 0 means "may attend", -inf or a number from -9984 down means "ignored".
     #[staticmethod]
     fn additive(array: Tensor) -> PyResult<Self> {
         let mut all = Vec::with_capacity(array.len_within(MOST_VALUES)?);
-        array.for_each(|x| all.push(if x == f64::MIN { f32::MIN } else { x as f32 }));
+        array.for_each(|x| all.push(x.max(f32::MIN.into()) as f32));
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }
 
@@ -311,6 +321,25 @@ pub(crate) fn facts_of(object: Option<&Bound<'_, PyAny>>) -> PyResult<Facts> {
     }
 }
 
+/// Returns an error for a fact that `mask` does not read: a fact without effect is a mistake, such as lengths beside a mask
+/// without `padding`.
+pub(crate) fn check_used(mask: &Mask, facts: &Facts) -> PyResult<()> {
+    // labels and levels describe tokens for several masks and policies
+    let mut unused = facts.unused_by(mask);
+    unused.retain(|name| !name.starts_with("labels") && name != "levels");
+    let fix = match unused.first().map(String::as_str) {
+        None => return Ok(()),
+        Some("lengths" | "query_lengths") => "add `& padding`",
+        Some("documents") => "add `& documents`",
+        Some(_) => "use it in the mask",
+    };
+    Err(Error::new_err(format!(
+        "facts: no part of the mask `{mask}` reads {}: {fix}, or leave the fact out; of facts for several masks, give \
+         facts.used_by(mask)",
+        unused.join(" and ")
+    )))
+}
+
 impl PyFacts {
     /// Reads facts (data of masks, by name) from a mapping. The values of the mapping may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -359,6 +388,11 @@ impl PyFacts {
     /// different values.
     fn merged(&self, other: &Self) -> PyResult<Self> {
         self.0.clone().merge(&other.0).map_err(raise).map(PyFacts)
+    }
+
+    /// Returns only the facts that `mask`, a mask or its text, reads; with other facts, a mask cannot be bound.
+    fn used_by(&self, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PyFacts(self.0.used_by(&crate::classes::mask_of(mask)?)))
     }
 
     fn __eq__(&self, other: &Self) -> bool {

@@ -3,12 +3,12 @@
 use crate::classes::mask_of;
 use crate::error::{Error, raise, repr};
 use crate::facts::{PyShape, facts_of, shape_of};
-use noren::noren_mask::interval::IntervalSet;
+use noren::noren_mask::interval::{Interval, IntervalSet};
 use noren::noren_mask::{Mask, Node};
 use noren_flow::{Certificate, Fill, Flow, Policy, Ruling};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyByteArray;
+use pyo3::types::{PyByteArray, PyRange};
 use serde::Serialize;
 
 /// The influence of tokens on outputs over a stack of layers, computed from the masks of the layers.
@@ -20,7 +20,7 @@ pub(crate) struct PyFlow(Flow);
 #[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
 pub(crate) struct PyCertificate(Certificate, String);
 
-type Ranges = Vec<(u32, u32)>;
+type Ranges<'py> = Vec<Bound<'py, PyRange>>;
 
 /// The result of a policy check as texts: (verdict, summary, one text for each rule).
 type Words = (String, String, Vec<String>);
@@ -34,8 +34,10 @@ fn by_head_or_row(mask: &Mask) -> bool {
     matches!(mask.node(), Node::Heads(_) | Node::Batch(_)) || mask.children().into_iter().any(by_head_or_row)
 }
 
-fn ranges(set: &IntervalSet) -> Ranges {
-    set.iter().map(|i| (i.start, i.end)).collect()
+/// Returns the tokens of each set as ranges of Python.
+fn ranges<'py>(py: Python<'py>, sets: &[IntervalSet]) -> PyResult<Vec<Ranges<'py>>> {
+    let range = |i: Interval| PyRange::new(py, i.start as isize, i.end as isize);
+    sets.iter().map(|set| set.iter().map(range).collect()).collect()
 }
 
 fn json(value: &impl Serialize) -> PyResult<String> {
@@ -122,21 +124,26 @@ impl PyFlow {
     /// Returns the tokens that the tokens `sources` can influence. Entry 0 of the result has the sources, and entry `n`
     /// has the tokens that they can influence after the first `n` layers.
     ///
-    /// Each entry is a list of ranges (first token, token after the last).
+    /// Each entry is a list of ranges.
     #[pyo3(signature = (sources, *, batch=0))]
-    fn reach(&self, py: Python<'_>, sources: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
+    fn reach<'py>(&self, py: Python<'py>, sources: &Bound<'py, PyAny>, batch: usize) -> PyResult<Vec<Ranges<'py>>> {
         let (row, sources) = (self.row(batch)?, self.tokens_of(sources, "sources")?);
-        Ok(py.detach(|| self.0.reach(row, &sources)).iter().map(ranges).collect())
+        ranges(py, &py.detach(|| self.0.reach(row, &sources)))
     }
 
     /// Returns the tokens on which the tokens `targets` depend. Entry 0 of the result has the targets, and entry `n`
     /// has the tokens on which they depend over the last `n` layers.
     ///
-    /// Each entry is a list of ranges (first token, token after the last).
+    /// Each entry is a list of ranges.
     #[pyo3(signature = (targets, *, batch=0))]
-    fn receptive_field(&self, py: Python<'_>, targets: &Bound<'_, PyAny>, batch: usize) -> PyResult<Vec<Ranges>> {
+    fn receptive_field<'py>(
+        &self,
+        py: Python<'py>,
+        targets: &Bound<'py, PyAny>,
+        batch: usize,
+    ) -> PyResult<Vec<Ranges<'py>>> {
         let (row, targets) = (self.row(batch)?, self.tokens_of(targets, "targets")?);
-        Ok(py.detach(|| self.0.back(row, &targets)).iter().map(ranges).collect())
+        ranges(py, &py.detach(|| self.0.back(row, &targets)))
     }
 
     /// Returns a path from `sources` to `targets` over the fewest layers as (JSON, text); `None` if no path exists.

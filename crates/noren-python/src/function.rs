@@ -1,10 +1,9 @@
 //! Masks whose cells are computed in tiles by a Python function (`noren.maskmod`).
 
 use crate::classes::PyMask;
-use crate::error::remember;
+use crate::error::{Error, remember};
 use noren::noren_mask::atoms::{TileCells, TileFunction};
 use noren::{Cells, Mask};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ops::Range;
@@ -56,7 +55,7 @@ fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult
     let words: Vec<u64> = bits.as_bytes().as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     let (tiles, _) = words.as_chunks::<{ TileCells::SIDE }>();
     let numbers: Vec<u32> = runs.as_bytes().as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
-    let wrong = |problem: String| PyValueError::new_err(problem);
+    let wrong = |problem: String| Error::new_err(problem);
     let mut cells = TileCells::new(queries, keys_end);
     for [row, start, end, slot] in numbers.as_chunks().0 {
         let row = *row as usize;

@@ -47,6 +47,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", py.get_type::<error::Error>())?;
     module.add("ParseError", py.get_type::<error::ParseError>())?;
     module.add("ExportError", py.get_type::<error::ExportError>())?;
+    module.add("HIDES", noren::noren_mask::HIDES)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<classes::PyMask>()?;
     module.add_class::<classes::PyScore>()?;

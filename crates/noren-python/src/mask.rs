@@ -3,12 +3,13 @@
 use crate::bound::{Order, PyBound, PyPlan};
 use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
 use crate::equivalence::PyEquivalence;
-use crate::error::raise;
+use crate::error::{raise, repr};
+use crate::facts::{check_used, facts_of, shape_of};
 use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 const NO_TRUTH: &str = "a mask has no truth value: combine masks with & (and), | (or), ~ (not) and -; compare cells \
                         with mask.diff(other, shape)";
@@ -16,12 +17,22 @@ const NO_TRUTH: &str = "a mask has no truth value: combine masks with & (and), |
 /// Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if the text is
 /// neither.
 #[pyfunction]
-pub(crate) fn parse(py: Python<'_>, text: &str) -> PyResult<Py<PyAny>> {
-    let spec: Spec = text.parse().map_err(Error::from).map_err(raise)?;
+pub(crate) fn parse(py: Python<'_>, text: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let spec: Spec = text_of(text)?.to_str()?.parse().map_err(Error::from).map_err(raise)?;
     match spec.scores.is_empty() {
         true => Ok(Py::new(py, PyMask(spec.mask))?.into_any()),
         false => Ok(Py::new(py, PySpec(spec))?.into_any()),
     }
+}
+
+/// Returns the text of a mask or of a mask with score modifiers. Returns an error if `given` is not a text.
+fn text_of<'a, 'py>(given: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {
+    given.cast().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "{} is not a text: give the text of a mask, such as \"causal & padding\"",
+            repr(given)
+        ))
+    })
 }
 
 #[pymethods]
@@ -47,22 +58,40 @@ impl PyMask {
         if let Ok(spec) = other.cast::<PySpec>() {
             return Ok(Py::new(py, PySpec(self.0.clone() & spec.get().0.clone()))?.into_any());
         }
-        combine(py, other, |other| self.0.clone() & other)
+        Ok(Py::new(py, PyMask(self.0.clone() & operand(other)?))?.into_any())
     }
 
     fn __or__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         if let Ok(spec) = other.cast::<PySpec>() {
             return Ok(Py::new(py, PySpec(self.0.clone() | spec.get().0.clone()))?.into_any());
         }
-        combine(py, other, |other| self.0.clone() | other)
+        Ok(Py::new(py, PyMask(self.0.clone() | operand(other)?))?.into_any())
     }
 
-    fn __sub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        combine(py, other, |other| self.0.clone() - other)
+    fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PyMask(self.0.clone() - operand(other)?))
     }
 
-    fn __add__(&self, score: &PyScore) -> PySpec {
-        PySpec(self.0.clone() + score.0.clone())
+    fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PyMask(operand(other)? & self.0.clone()))
+    }
+
+    fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PyMask(operand(other)? | self.0.clone()))
+    }
+
+    fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PyMask(operand(other)? - self.0.clone()))
+    }
+
+    /// `None`: an operator with a NumPy array on the left calls this class, not each element of the array.
+    #[classattr]
+    fn __array_ufunc__() -> Option<bool> {
+        None
+    }
+
+    fn __add__(&self, score: &Bound<'_, PyAny>) -> PyResult<PySpec> {
+        Ok(PySpec(self.0.clone() + added(score)?))
     }
 
     fn __invert__(&self) -> Self {
@@ -147,8 +176,12 @@ impl PyMask {
         shape: &Bound<'py, PyAny>,
         facts: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (a, b) = (self.bind(shape, facts)?, PyMask(mask_of(other)?).bind(shape, facts)?);
-        view(shape.py(), "Difference", (a, b))
+        let other = mask_of(other)?;
+        let (sizes, facts) = (shape_of(shape)?, facts_of(facts)?);
+        let bind = |mask: &Mask| mask.bind(&sizes, &facts).map(PyBound).map_err(raise);
+        let both = (bind(&self.0)?, bind(&other)?);
+        check_used(&(self.0.clone() | other), &facts)?;
+        view(shape.py(), "Difference", both)
     }
 
     /// Draws the cells of one batch row and head with matplotlib, and returns the axes. The other arguments are those of
@@ -241,10 +274,30 @@ impl PyMask {
     }
 }
 
-fn combine(py: Python<'_>, other: &Bound<'_, PyAny>, with: impl FnOnce(Mask) -> Mask) -> PyResult<Py<PyAny>> {
-    match other.cast::<PyMask>() {
-        Ok(other) => Ok(Py::new(py, PyMask(with(other.get().0.clone())))?.into_any()),
-        Err(_) => Ok(py.NotImplemented()),
+/// Returns the mask of an operand of `&`, `|` or `-`: a mask or its text. The error for an array names the functions that
+/// convert it.
+fn operand(given: &Bound<'_, PyAny>) -> PyResult<Mask> {
+    match given.hasattr("shape")? && !given.is_instance_of::<PyMask>() {
+        true => Err(PyTypeError::new_err(
+            "a mask cannot be combined with an array: give nr.from_keep(array).mask (true = may attend) or nr.from_drop(array).mask \
+             (true = ignored), or give the array beside the mask as keep= or drop= of attention",
+        )),
+        false => mask_of(given),
+    }
+}
+
+/// Returns the score modifier that is added to a mask: a `Score` or its text.
+fn added(given: &Bound<'_, PyAny>) -> PyResult<Score> {
+    if let Ok(score) = given.cast::<PyScore>() {
+        return Ok(score.get().0.clone());
+    }
+    match given.extract::<String>() {
+        Ok(text) => PyScore::new(&text).map(|score| score.0),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "{} cannot be added to a mask: `+` adds a score modifier such as nr.bias() or nr.softcap(30.0); use | for the union of two \
+             masks, and bias= of attention for an array",
+            repr(given)
+        ))),
     }
 }
 
@@ -321,8 +374,8 @@ impl PyScore {
 #[pymethods]
 impl PySpec {
     #[new]
-    fn new(text: &str) -> PyResult<Self> {
-        text.parse().map_err(Error::from).map_err(raise).map(PySpec)
+    fn new(text: &Bound<'_, PyAny>) -> PyResult<Self> {
+        text_of(text)?.to_str()?.parse().map_err(Error::from).map_err(raise).map(PySpec)
     }
 
     /// Returns true if the query offset (position of the first query) may change the cells or the scores.
@@ -354,8 +407,8 @@ impl PySpec {
         Err(no_attribute("Spec", &self.0.to_string(), name))
     }
 
-    fn __add__(&self, score: &PyScore) -> Self {
-        PySpec(self.0.clone() + score.0.clone())
+    fn __add__(&self, score: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(PySpec(self.0.clone() + added(score)?))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {

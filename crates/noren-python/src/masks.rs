@@ -4,15 +4,13 @@
 use crate::dlpack::{Kind, Plain, Tensor};
 use crate::error::{Error, raise};
 use crate::facts::PyArray;
+use noren::noren_mask::HIDES;
 use noren::{Array, Dtype};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-/// A cell with a number below this limit is masked. -inf and the lowest numbers of float32, bfloat16 and float64 are
-/// below the limit, also if two of them are added or one is divided by up to 4.
-const LOW: f32 = -6.9e37;
-/// The lowest finite float16, as bits.
-const LOWEST_F16: u16 = 0xfbff;
+/// The limit [`HIDES`], as the bits of a float16.
+const HIDES_F16: u16 = 0xf0e0;
 const INFINITE_F16: u16 = 0xfc00;
 
 /// The maximum number of cells of a mask tensor. Stored as bits, this number of cells takes 2 GiB.
@@ -21,8 +19,11 @@ pub(crate) const MOST_CELLS: usize = 1 << 34;
 /// Properties of the numbers that were read from a mask tensor.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// True if an allowed cell holds a number other than 0.
-    added: bool,
+    zeros: bool,
+    ones: bool,
+    /// True if an allowed cell holds a number other than 0 and 1.
+    others: bool,
+    hidden: bool,
     /// True if the tensor holds a finite number that means "ignored".
     lowest: bool,
 }
@@ -60,8 +61,14 @@ pub(crate) fn read_mask(py: Python<'_>, mask: Tensor, drop: bool, kv_len: usize)
         })?;
         Ok::<_, PyErr>((words, seen))
     })?;
+    if seen.zeros && seen.ones && !seen.others && !seen.hidden {
+        return Err(Error::new_err(
+            "the mask holds the floats 0 and 1, which would be added to the scores and hide no key: give booleans, mask == 1 where 1 means \
+             \"may attend\" (keep=), or 0 and -inf; a bias of 0 and 1 is given as bias=",
+        ));
+    }
     let array = Array::keep_words([batch, heads, q_len, kv_len], &words).map_err(raise)?;
-    Ok((PyArray(array), seen.added, seen.lowest))
+    Ok((PyArray(array), seen.ones || seen.others, seen.lowest))
 }
 
 /// Calls `each` with the cells of every row as bytes (1 = allowed), and returns the properties of the numbers that were
@@ -86,14 +93,15 @@ fn read_rows(mask: &Tensor, drop: bool, mut each: impl FnMut(&[u8])) -> PyResult
     Ok(seen)
 }
 
-/// Converts the bits of a float16 to an `f32` of the same meaning for a mask: 0 stays 0, -inf stays -inf, the lowest
-/// float16 becomes the lowest `f32`, and every other number becomes 1.
+/// Converts the bits of a float16 to an `f32` of the same meaning for a mask: 0, 1 and -inf stay, finite numbers that hide a
+/// cell become the lowest `f32`, and every other number becomes 2.
 fn half(bits: u16) -> f32 {
     match bits {
         INFINITE_F16 => f32::NEG_INFINITY,
-        LOWEST_F16 => f32::MIN,
+        HIDES_F16..INFINITE_F16 => f32::MIN,
+        0x3c00 => 1.0,
         _ if bits & 0x7fff == 0 => 0.0,
-        _ => 1.0,
+        _ => 2.0,
     }
 }
 
@@ -119,17 +127,21 @@ fn floats<T: Plain>(
     mask.each_row(|row: &[T]| {
         // Each loop reads values of one width, so that the compiler uses vectors: 8 times as fast as one loop for all widths.
         for (cells, numbers) in cells.chunks_mut(64).zip(row.chunks(64)) {
-            let (mut added, mut lowest) = (0u32, 0u32);
+            let (mut zeros, mut ones, mut others, mut hidden, mut lowest) = (0u32, 0u32, 0u32, 0u32, 0u32);
             for x in numbers {
                 let x = value(*x);
-                let ignored = u32::from(x < LOW);
-                added |= (1 - ignored) & u32::from(x != 0.0);
+                let (zero, one, ignored) = (u32::from(x == 0.0), u32::from(x == 1.0), u32::from(x <= HIDES as f32));
+                (zeros, ones, hidden) = (zeros | zero, ones | one, hidden | ignored);
+                others |= 1 - (zero | one | ignored);
                 lowest |= ignored & u32::from(x > f32::NEG_INFINITY);
             }
-            seen.added |= added != 0;
+            seen.zeros |= zeros != 0;
+            seen.ones |= ones != 0;
+            seen.others |= others != 0;
+            seen.hidden |= hidden != 0;
             seen.lowest |= lowest != 0;
             for (cell, x) in cells.iter_mut().zip(numbers) {
-                *cell = 1 - u8::from(value(*x) < LOW);
+                *cell = 1 - u8::from(value(*x) <= HIDES as f32);
             }
         }
         each(cells);

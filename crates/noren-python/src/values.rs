@@ -2,11 +2,11 @@
 //! rows or layers.
 
 use crate::classes::mask_of;
-use crate::error::{raise, repr};
+use crate::error::{Error, raise, repr};
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
 use noren::noren_mask::{Arm, Node, Rows, Selector, Set, Span};
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyRange, PyRangeMethods as _, PySlice, PyString, PyTuple};
@@ -22,7 +22,7 @@ pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
 /// Reads a whole number of at least 0; `what` names the number in error messages.
 pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     let n = whole(object, what)?;
-    u64::try_from(n).map_err(|_| PyValueError::new_err(format!("{what}: {n} is negative: give 0 or more")))
+    u64::try_from(n).map_err(|_| Error::new_err(format!("{what}: {n} is negative: give 0 or more")))
 }
 
 /// Reads a list, tuple, range or array of numbers of at least 0; `what` names the list in error messages.
@@ -49,7 +49,7 @@ fn short_enough(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
         Err(error) => error.is_instance_of::<PyOverflowError>(object.py()),
     };
     if too_long {
-        return Err(PyValueError::new_err(format!(
+        return Err(Error::new_err(format!(
             "{what}: {} has more than {MOST_ITEMS} entries: give consecutive numbers as ranges",
             repr(object)
         )));
@@ -85,10 +85,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
         let from = |n: isize| {
             u64::try_from(n).map_err(|_| {
-                PyValueError::new_err(format!(
-                    "{what}: {} has negative positions: give positions of 0 or more",
-                    repr(object)
-                ))
+                Error::new_err(format!("{what}: {} has negative positions: give positions of 0 or more", repr(object)))
             })
         };
         return match step {
@@ -103,10 +100,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
         if part("step")?.is_some_and(|step| step != 1) {
-            return Err(PyValueError::new_err(format!(
-                "{what}: {} has a step other than 1: give step 1",
-                repr(object)
-            )));
+            return Err(Error::new_err(format!("{what}: {} has a step other than 1: give step 1", repr(object))));
         }
         return Ok(vec![Span { start: part("start")?.unwrap_or(0), end: part("stop")? }]);
     }
@@ -115,11 +109,15 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
             format!("keys({})", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
         return match mask.atom_as() {
             Some(Keys(Set::Spans(spans))) => Ok(spans.clone()),
-            _ => Err(PyValueError::new_err(format!(
-                "{what}: {} is not a range: write \"3..9\" or give label=",
-                repr(object)
-            ))),
+            _ => Err(Error::new_err(format!("{what}: {} is not a range: write \"3..9\" or give label=", repr(object)))),
         };
+    }
+    if let Ok(pair) = object.cast::<PyTuple>()
+        && let Ok((start, end)) = pair.extract::<(i64, i64)>()
+    {
+        return Err(PyTypeError::new_err(format!(
+            "{what}: ({start}, {end}) may be a range or two positions: give range({start}, {end}) or [{start}, {end}]"
+        )));
     }
     if object.try_iter().is_ok() {
         let parts: PyResult<Vec<_>> = listed(object, what)?.iter().map(|part| spans(part, what)).collect();
@@ -146,7 +144,37 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
         let (indices, mask): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
         Ok(Arm { selector: selector(&indices, what)?, mask: mask_of(&mask)? })
     };
-    pairs.try_iter()?.map(arm).collect()
+    let arms: Vec<Arm> = pairs.try_iter()?.map(arm).collect::<PyResult<_>>()?;
+    match first_without_mask(&arms) {
+        Some(index) if !arms.is_empty() => Err(Error::new_err(format!(
+            "{what}: index {index} has no mask and would read nothing: give a mask for all other indices, \"else\": mask, or \"else\": \"none\" \
+             if they read nothing"
+        ))),
+        _ => Ok(arms),
+    }
+}
+
+/// Returns the first index that no arm selects; `None` if there is an arm for every index.
+fn first_without_mask(arms: &[Arm]) -> Option<u64> {
+    let mut spans: Vec<Span> = Vec::new();
+    for arm in arms {
+        match &arm.selector {
+            Selector::Else => return None,
+            Selector::Spans(list) => spans.extend(list.iter().copied()),
+            Selector::Every { .. } => {}
+        }
+    }
+    spans.sort_by_key(|span| span.start);
+    let mut next = 0;
+    for span in spans.into_iter().filter(|span| span.end.is_none_or(|end| end > span.start)) {
+        match span.end {
+            _ if span.start > next => break,
+            Some(end) => next = next.max(end),
+            None => return None,
+        }
+    }
+    // a cover of this many consecutive indices by at most 16 selectors `every` covers all
+    (next..next.saturating_add(1 << 16)).find(|index| !arms.iter().any(|arm| arm.selector.names(*index)))
 }
 
 /// Reads a selector of heads, batch rows or layers: a set of indices, `"else"`, `"every 2"` or `"every 6 from 5"`.
@@ -158,7 +186,7 @@ fn selector(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Selector> {
         format!("{what}({}: full)", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
     match mask.node() {
         Node::Heads(arms) | Node::Batch(arms) | Node::Layers(arms) if arms.len() == 1 => Ok(arms[0].selector.clone()),
-        _ => Err(PyValueError::new_err(format!(
+        _ => Err(Error::new_err(format!(
             "{what}: {} does not select indices: give indices, \"else\" or \"every 6 from 5\"",
             repr(object)
         ))),

@@ -151,7 +151,7 @@ def presets(most: int | None = 96) -> list[Case]:
             shape = nr.Shape.cached(sizes["past"], sizes["new"], **more)
         else:
             shape = nr.Shape(sizes["q"], sizes["kv"], query_offset=sizes["query_offset"], **more)
-        out.append(with_arrays(Case(text, shape, nr.Facts.from_json(json.dumps(facts)), scene.get("layer"))))
+        out.append(with_arrays(Case(text, shape, nr.Facts.from_json(json.dumps(facts)).used_by(nr.Spec(text).mask), scene.get("layer"))))
     return out
 
 

@@ -16,9 +16,9 @@ def test_closure_is_the_product_of_layers() -> None:
     assert np.array_equal(flow.closure(), expected)
     for token in (0, 9, 16):
         (*_, last) = flow.receptive_field(token)
-        assert [k for a, z in last for k in range(a, z)] == np.flatnonzero(expected[token]).tolist()
+        assert [k for part in last for k in part] == np.flatnonzero(expected[token]).tolist()
         (*_, last) = flow.reach(token)
-        assert [q for a, z in last for q in range(a, z)] == np.flatnonzero(expected[:, token]).tolist()
+        assert [q for part in last for q in part] == np.flatnonzero(expected[:, token]).tolist()
 
 
 def test_witness_and_cuts() -> None:

@@ -54,6 +54,8 @@ def drawn(r: random.Random) -> tuple[str, nr.Shape, dict[str, Any]]:
         text = f"heads(0: {text}, else: {one()})"
     if batch > 1 and r.random() < 0.2:
         text = f"batch(0: {text}, else: {one()})"
+    read = {"positions"} | {name for word, names in {"padding": ("lengths", "side"), "documents": ("lengths", "side", "documents")}.items() for name in names if word in text}
+    facts = {name: value for name, value in facts.items() if name in read}
     return text, nr.Shape(q_len, kv_len, query_offset=offsets, batch=batch, heads=heads, kv_heads=kv_heads), facts
 
 

@@ -215,7 +215,7 @@ def test_functions_combine_with_masks():
     cells = (q * k % 7 < 3) & (k <= q)
     assert np.array_equal((nr.causal() & near).dense(50)[0, 0], cells)
     assert np.array_equal((~near | nr.keys(3)).dense(50)[0, 0], (q * k % 7 >= 3) | (k == 3))
-    assert np.array_equal(nr.heads({0: near, 1: nr.full()}).dense(nr.Shape.square(50, heads=2))[0, 0], q * k % 7 < 3)
+    assert np.array_equal(nr.heads({0: near, "else": nr.full()}).dense(nr.Shape.square(50, heads=2))[0, 0], q * k % 7 < 3)
     flex = nr.to_flex(near, 50)
     at = torch.arange(50)
     assert np.array_equal(flex.mask_mod(*(torch.tensor(0),) * 2, at[:, None], at[None]).numpy(), q * k % 7 < 3)

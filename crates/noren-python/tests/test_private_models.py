@@ -223,7 +223,7 @@ class Head(Hide):
     """Hides nothing in the last head."""
 
     def mask(self, base: Any) -> nr.Mask:
-        return nr.heads({(0, 1, 2): super().mask(base), 3: nr.Mask(str(base))})
+        return nr.heads({(0, 1, 2): super().mask(base), "else": nr.Mask(str(base))})
 
 
 class Shifted(Hide):

@@ -41,7 +41,7 @@ def reference(function, q, k, v):
 def test_additive_functions(kind, function):
     found = nr.from_score_mod(function, nr.Shape.square(LENGTH, heads=HEADS, batch=2))
     assert list(found.arguments) == ([] if kind is None else [kind])
-    assert "other scores and lengths were not evaluated" in found.established
+    assert "at every score; other lengths were not evaluated" in found.established
     q, k, v = (torch.randn(2, HEADS, LENGTH, 16, generator=GENERATOR) for _ in range(3))
     out = nr.attention(q, k, v, found.mask, **found.arguments)
     assert (out - reference(function, q, k, v)).abs().max() < 1e-5
@@ -73,6 +73,34 @@ def test_functions_of_numpy_and_numbers():
 def test_refused_functions(function, message):
     with pytest.raises(nr.Error, match=message):
         nr.from_score_mod(function, SHAPE)
+
+
+CLAMPS = {
+    "clamp max": lambda s, b, h, q, k: s.clamp(max=9), "clamp min": lambda s, b, h, q, k: s.clamp(min=-3), "where": lambda s, b, h, q, k: torch.where(s > 10, 0, s),
+    "maximum": lambda s, b, h, q, k: torch.maximum(s, torch.tensor(-3.0)), "minimum": lambda s, b, h, q, k: torch.minimum(s, torch.tensor(500.0)),
+    "round": lambda s, b, h, q, k: torch.round(s * 2) / 2, "half": lambda s, b, h, q, k: s.half().float(), "bfloat16": lambda s, b, h, q, k: s.to(torch.bfloat16),
+    "constant": lambda s, b, h, q, k: torch.zeros(()) + q * 0.0, "NumPy": lambda s, b, h, q, k: np.maximum(s, -40.0), "Python": lambda s, b, h, q, k: max(s, -40.0),
+    "twice": lambda s, b, h, q, k: s + s, "negative": lambda s, b, h, q, k: k - s, "filled": lambda s, b, h, q, k: torch.where(q >= k, s, -1e4),
+    "relu": lambda s, b, h, q, k: torch.relu(s + 50) - 50, "remainder": lambda s, b, h, q, k: s % 1000, "nan_to_num": lambda s, b, h, q, k: torch.nan_to_num(s),
+    "branch": lambda s, b, h, q, k: s if s < 20 else 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLAMPS)
+@pytest.mark.parametrize("added", [False, True])
+def test_functions_that_change_some_scores_are_refused(name, added):
+    function = CLAMPS[name]
+    with pytest.raises(nr.Error, match="is not additive"):
+        nr.from_score_mod((lambda s, b, h, q, k: function(s, b, h, q, k) - (q - k)) if added else function, 8)
+
+
+def test_other_forms_of_additive_functions():
+    for function, kind in (
+        (lambda s, b, h, q, k: s.masked_fill(q < k, -math.inf), []), (lambda s, b, h, q, k: torch.add(s, q - k), ["relative"]),
+        (lambda s, b, h, q, k: s.float() - 0.5 * (q - k).abs(), ["alibi"]), (lambda s, b, h, q, k: np.where(q >= k, s, -np.inf) + (k - q), ["alibi"]),
+        (lambda s, b, h, q, k: torch.where(q >= k, s, torch.full_like(s, -math.inf)), []), (lambda s, b, h, q, k: k + s - q, ["relative"]),
+    ):  # fmt: skip
+        assert list(nr.from_score_mod(function, 8).arguments) == kind
 
 
 def test_wrong_arguments():

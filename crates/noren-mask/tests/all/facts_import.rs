@@ -74,14 +74,16 @@ fn padding_masks_say_their_polarity() {
     assert_eq!(Facts::padding_from_keep(&keep).unwrap(), facts);
     assert_eq!(Facts::padding_from_drop(&drop).unwrap(), facts);
     assert_eq!(Facts::padding_from_additive(&additive).unwrap(), facts);
+    let textbook = keep.map(|row| row.map(|cell| if cell { 0.0 } else { -1e9 }));
+    assert_eq!(Facts::padding_from_additive(&textbook).unwrap(), facts);
     let holes = Facts::new().real_keys(vec![[0..1, 2..3].into_iter().collect()]);
     assert_eq!(Facts::padding_from_keep(&[[true, false, true]]).unwrap(), holes);
-    for wrong in [-10000.0, 1.0, f32::NAN, f32::INFINITY] {
+    for wrong in [-1000.0, 1.0, f32::NAN, f32::INFINITY] {
         assert_eq!(
             message(Facts::padding_from_additive(&[[0.0, wrong]])),
             format!(
-                "facts: additive padding: the mask contains {wrong}: an additive mask contains only 0 (allowed), and -inf or the type's \
-                 lowest number (not allowed)"
+                "facts: additive padding: the mask contains {wrong}: an additive mask contains only 0 (allowed), and -inf or numbers \
+                 from -9984 down, such as -1e9 (not allowed)"
             )
         );
     }

@@ -105,7 +105,7 @@ class Torch:
 
         check_eager(array)
         if array.requires_grad and torch.is_grad_enabled():
-            raise ValueError(
+            raise Error(
                 "the tensor requires a gradient, but nr.attention records no gradients: use noren.torch.attention, tensor.detach() or torch.no_grad()"
             )
         return array.detach()

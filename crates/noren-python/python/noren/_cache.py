@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._arrays import Array, library
-from ._attention import modifiers_of, parsed
+from ._attention import modifiers_of, parsed, scored
 from ._cache_tree import tree_mask
 from ._given import check_strided, flag, indices, short, whole
 from ._masking import given_arrays, refuse_array, with_arrays
@@ -149,7 +149,7 @@ class KvCache:
         softcap: float | None = None,
         bias: Array | Sequence[Array] | None = None,
         relative: Array | None = None,
-        alibi: Sequence[float] | None = None,
+        alibi: Sequence[float] | bool | None = None,
         soft: Array | None = None,
         sinks: Array | None = None,
         facts: Facts | Mapping[str, Any] | None = None,
@@ -172,18 +172,15 @@ class KvCache:
         """
         lib, lent, with_lse = library(q), _lend("q", q), flag("return_lse", return_lse)
         given = given_arrays(keep=keep, drop=drop, additive=additive)
+        heads, new = (1, *q.shape)[-3:-1]
         if isinstance(mask, StepPlan):
             _refuse_beside_plan(facts=facts, cu_seqlens=cu_seqlens, **given)
             plan, added = mask, list[Array]()
         else:
-            heads, new = (1, *q.shape)[-3:-1]
             plan, added = self._plan(mask, heads, new, _starts(cu_seqlens), facts, given)
-        if added:
-            bias = [*added, *(bias if isinstance(bias, (list, tuple)) else [] if bias is None else [bias])]
-        modifiers = modifiers_of(
-            lib, scale=scale, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks,
-            spec=plan.spec, arrays=arrays, threads=threads,
-        )  # fmt: skip
+        _, scores = scored(plan.spec, heads, arrays, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
+        scores["bias"] = [*added, *scores["bias"]]
+        modifiers = modifiers_of(lib, scale=scale, threads=threads, **scores)
         out = lib.empty((*q.shape[:-1], self.v_dim), q)
         lse = lib.zeros(q.shape[:-1]) if with_lse else None
         self._cache.attend(lent, plan, modifiers, lib.lend(out), lse)

@@ -15,7 +15,7 @@ def tree_mask(lengths: Sequence[int], parents: Any, window: Any, sink_tokens: An
     trees = _trees(parents, lengths)
     shown = _window(window, sink_tokens, rotating)
     masks = [_of_sequence(b, length, nodes, shown, rotating) for b, (length, nodes) in enumerate(zip(lengths, trees, strict=True))]
-    return masks[0] if all(mask == masks[0] for mask in masks) else batch(dict(enumerate(masks)))
+    return masks[0] if all(mask == masks[0] for mask in masks) else batch([*enumerate(masks[:-1]), ("else", masks[-1])])
 
 
 def _trees(parents: Any, lengths: Sequence[int]) -> list[list[int]]:

@@ -4,6 +4,7 @@ arrays."""
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +12,9 @@ from typing import Any, Literal
 
 from . import _noren
 from ._arrays import Array, library
+from ._given import is_sparse, refuse_pairs
 from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
-from ._views import Cell, Difference
+from ._views import MOST_CELLS, Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
 """The meaning of the values in a mask array. "keep": true may attend. "drop": true is ignored. "additive": values are added to
@@ -239,6 +241,8 @@ def check(
         elif isinstance(value, (list, tuple)) and name not in _DECLARED:
             beside[name] = np.asarray(value)
         else:
+            if "redact" in name.lower():
+                refuse_pairs(name, value)
             declared[name] = _plain(value)
     fields, classes, text, (given, fixed, expected) = _noren.check(
         None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask, context.get("role"))
@@ -303,6 +307,10 @@ def _cell(given: list[int]) -> Cell:
 def _lent(array: Array) -> Any:
     import numpy as np
 
+    if is_sparse(array):
+        if math.prod(array.shape) > MOST_CELLS:
+            raise Error(f"the sparse matrix has {list(array.shape)} cells, and at most {MOST_CELLS} are read: give nr.Array.keep(matrix) as a fact of nr.dense(name)")
+        array = array.toarray() if hasattr(array, "toarray") else array.to_dense()
     if isinstance(array, (list, tuple)):
         array = np.asarray(array)
     if isinstance(array, np.ndarray):

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from . import _noren
-from ._masking import LOW
 from ._noren import Error, Modifiers, Plan
 
+LOW = -6.9e37
+"""A score below this number counts as -inf."""
 LEAST = 2.0**-100
 """The smallest soft weight that does not hide its cell."""
 

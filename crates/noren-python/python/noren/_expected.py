@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ._hf_cache import given_cache
 from ._noren import Array, BoundMask, Facts, Mask, Shape, dense
-from .torch._masks import ignored
 
 KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
@@ -216,7 +215,7 @@ def kept(mask: Tensor) -> list[Tensor]:
     mask = mask.reshape((1,) * (4 - mask.dim()) + tuple(mask.shape))
     if not mask.is_floating_point():
         return [mask if mask.dtype == torch.bool else mask != 0]
-    readings = [~ignored(mask), mask > HIDDEN]
+    readings = [mask > (-65504.0 if mask.dtype == torch.float16 else -6.9e37), mask > HIDDEN]
     return readings[:1] if torch.equal(*readings) else readings
 
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ._given import check_names, short
-from ._noren import Array
+from ._given import check_names, refuse_pairs, short
+from ._noren import Array, Error
 
 
 def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
-    """Returns (facts as JSON, arrays by name). Raises TypeError or ValueError for a value that cannot be a fact."""
+    """Returns (facts as JSON, arrays by name). Raises TypeError or `Error` for a value that cannot be a fact."""
     if not isinstance(facts, Mapping):
         raise TypeError(f"facts are {short(facts)}: give Facts(lengths=...), a dict of facts, or None")
     check_names("arrays", facts.get("arrays"))
@@ -27,13 +27,15 @@ def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
                 f"the meaning of the cells of arrays[{name!r}] is not given: give Array.keep(...) (true = may attend), "
                 "Array.drop(...) (true = ignored) or Array.additive(...) (0 and -inf)"
             )
+    for name in ("labels", "real_keys"):
+        refuse_pairs(name, facts.get(name))
     plain = {key: value for key, value in facts.items() if value is not None and key != "arrays"}
     if rest:
         plain["arrays"] = rest
     try:
         return json.dumps(plain, default=_plain, allow_nan=False), arrays
     except ValueError as error:
-        raise ValueError("`facts` contains a NaN or an infinity, but lengths, levels and positions are whole numbers") from error
+        raise Error("`facts` contains a NaN or an infinity, but lengths, levels and positions are whole numbers") from error
 
 
 def _plain(value: Any) -> Any:

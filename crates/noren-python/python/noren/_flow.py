@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Tokens = Any
 """A token index, a range, or a list of these."""
-Ranges = list[tuple[int, int]]
-"""Tokens as a list of ranges (first token, token after the last)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -209,7 +207,7 @@ def flow(
     >>> import noren as nr
     >>> flow = nr.flow("sliding(3)", 20, layers=4)
     >>> flow.receptive_field(19)[-1]
-    [(11, 20)]
+    [range(11, 20)]
     >>> flow.witness(12, 19)
     token 12 -> token 13 in layer 0 -> token 15 in layer 1 -> token 17 in layer 2 -> token 19 in layer 3
     >>> flow.check("deny: token(3) -> token(19)")

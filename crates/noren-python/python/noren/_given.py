@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
-from ._noren import Error
+from ._noren import Array, Error
 
 WHOLE = 2**31 - 1
 """The largest whole number that is accepted as a size or an index."""
@@ -81,6 +81,18 @@ def indices(name: str, given: Any) -> list[int]:
     return [whole(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
 
 
+def refuse_pairs(name: str, given: Any) -> None:
+    """Raises TypeError if a set of positions contains a tuple of two whole numbers, which may be a range or two positions."""
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            refuse_pairs(f"{name}[{key!r}]", value)
+    elif isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, int) for part in given):
+        raise TypeError(f"{name}: {given} may be a range or two positions: give range{given} or {list(given)}")
+    elif isinstance(given, (list, tuple)):
+        for part in given:
+            refuse_pairs(name, part)
+
+
 def flag(name: str, given: Any) -> bool:
     """Returns `given` if it is a boolean. Raises TypeError for other types."""
     if type(given).__name__ not in ("bool", "bool_"):
@@ -88,11 +100,11 @@ def flag(name: str, given: Any) -> bool:
     return bool(given)
 
 
-def numbers(name: str, given: Any) -> list[float] | None:
+def numbers(name: str, given: Any, of: str = "numbers") -> list[float] | None:
     """Returns a list of numbers, or None if None was given. Raises the errors of `listed` and `number`."""
     if given is None:
         return None
-    found = [number(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given))]
+    found = [number(f"{name}[{i}]", item) for i, item in enumerate(listed(name, given, of=of))]
     if None in found:
         raise TypeError(f"{name} is {short(given)}: give one number for each head")
     return [value for value in found if value is not None]
@@ -114,3 +126,23 @@ def check_strided(name: str, array: Any) -> None:
     if getattr(getattr(array, "device", None), "type", None) == "meta":
         raise Error(f"{name} is a tensor on the device meta, which holds no numbers: give a tensor on another device")
 
+
+def is_sparse(array: Any) -> bool:
+    """Returns true for a sparse tensor of PyTorch, and for a sparse matrix of SciPy."""
+    return hasattr(array, "tocsr") or str(getattr(array, "layout", "torch.strided")).startswith("torch.sparse")
+
+
+def sparse(name: str, array: Any) -> Array:
+    """Returns the mask that allows exactly the cells in which a sparse matrix of booleans `[q_len, kv_len]` holds true."""
+    if len(array.shape) != 2:
+        raise Error(f"{name} is a sparse array of shape {list(array.shape)}: give a sparse matrix [q_len, kv_len], or {name}.to_dense()")
+    kind = str(array.dtype).rsplit(".", 1)[-1]
+    if kind != "bool":
+        raise TypeError(f"{name} is a sparse matrix of {kind}: give booleans, {name}.to(torch.bool) or {name}.astype(bool)")
+    if hasattr(array, "tocsr"):
+        rows, columns = array.nonzero()
+    else:
+        held = array.detach().to_sparse_coo().coalesce()
+        rows, columns = held.indices()[:, held.values()]
+    q_len, kv_len = array.shape
+    return Array.cells(q_len, kv_len, list(zip(rows.tolist(), columns.tolist(), strict=True)))

@@ -95,7 +95,7 @@ def from_transformers(
     config = SimpleNamespace(num_attention_heads=heads)
     made = make_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, config)
     shape = Shape(q_length, kv_length, query_offset=made.query_offset, batch=batch_size, heads=heads)
-    bound = made.mask.bind(shape, made.facts)
+    bound = made.mask.bind(shape, made.facts.used_by(made.mask))
     return found(bound.dense(), "the mask function") if "dense(" in str(made.mask) and count <= MOST_CELLS else bound
 
 

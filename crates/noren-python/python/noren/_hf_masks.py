@@ -79,7 +79,7 @@ class Masked(BlockMask):
             shape = Shape(
                 self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
             )
-            plan = self._plans[(heads, kv_heads)] = self.mask.plan(shape, self.facts)
+            plan = self._plans[(heads, kv_heads)] = self.mask.plan(shape, self.facts.used_by(self.mask))
         return plan
 
     def own(self, heads: int, kv_heads: int) -> Own:

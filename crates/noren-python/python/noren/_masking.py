@@ -8,13 +8,15 @@ from typing import Any
 from . import _noren
 from ._arrays import library
 from ._doctor import Recognised
-from ._given import check_names, check_strided, short
-from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
+from ._given import check_names, check_strided, is_sparse, short, sparse
+from ._noren import HIDES, BoundMask, Error, Facts, Mask, Plan, Shape
+from ._views import dense
 
 Sizes = tuple[int, int, int, int, int]
 """The sizes of an attention call, in this order: batch rows, query heads, key-value heads, queries, keys."""
 
-CONVENTIONS = ("keep", "drop", "additive")
+EXCHANGED = "if the arrays are [batch, length, heads, head_dim], give q.transpose(1, 2) (swapaxes(1, 2) of NumPy), and k and v in the same way"
+"""The question to a caller whose arrays seem to have the dimensions of heads and length exchanged."""
 
 
 def given_arrays(**arrays: Any) -> dict[str, Any]:
@@ -23,6 +25,10 @@ def given_arrays(**arrays: Any) -> dict[str, Any]:
     for name, array in given.items():
         if isinstance(array, type):
             raise TypeError(f"{name} is the class {array.__name__}, not an object of the class: give an array")
+        if is_sparse(array):
+            if name == "additive":
+                raise Error("additive is a sparse matrix, whose absent cells would be added as 0 and read: give additive.to_dense() (toarray() of SciPy), or keep=")
+            continue
         check_strided(name, array)
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError(f"{name} is {type(array).__name__}: give an array of NumPy or PyTorch, or another array with __dlpack__")
@@ -58,8 +64,13 @@ def four(name: str, array: Any, sizes: Sizes) -> Any:
         raise Error(f"{name} has shape {list(shape)}: give [q_len, kv_len], [batch, q_len, kv_len] or [batch, heads, q_len, kv_len]")
     wanted = (batch, heads, q_len, kv_len)
     if any(n not in (1, size) for n, size in zip(found.shape, wanted, strict=True)):
-        raise Error(f"{name} has shape {list(shape)}, which does not broadcast to [batch, heads, q_len, kv_len] = {list(wanted)}")
+        raise Error(f"{name} has shape {list(shape)}, which does not broadcast to [batch, heads, q_len, kv_len] = {list(wanted)}{exchanged(sizes, *shape[-2:])}")
     return found
+
+
+def exchanged(sizes: Sizes, q_len: int, kv_len: int) -> str:
+    """Returns the end of an error message: a question if a mask of `q_len` x `kv_len` cells fits the heads of the call."""
+    return f"; {EXCHANGED}" if (q_len, kv_len) == sizes[1:3] else ""
 
 
 def _three(name: str, array: Any, batch: int, heads: int) -> Any:
@@ -81,7 +92,7 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     """Returns (intersection of `mask` and all mask arrays in `given`, facts of the intersection, arrays of floats that are added
     to scores).
 
-    A float hides a cell if it is -inf or below -6.9e37; other floats are added to the scores of the allowed cells.
+    A float hides a cell if it is `HIDES` or less; other floats are added to the scores of the allowed cells.
     """
     if isinstance(facts, Facts):
         raise Error("`facts` is a Facts object, but keep=, drop= or additive= must add a fact to it: give the facts as a dict, or give the array as a fact too")
@@ -92,11 +103,15 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     arrays: dict[str, Any] = dict(known.get("arrays") or {})
     added = []
     for name, array in given.items():
+        key = f"{name}="
+        if is_sparse(array):
+            arrays[key] = sparse(name, array)
+            mask = mask & _noren.dense(key) if name == "keep" else mask - _noren.dense(key)
+            continue
         whole = four(name, array, sizes)
         # A row for every query: the array of a mask has no broadcast along queries.
         wide = whole if whole.shape[2] == sizes[3] else _repeated(whole, sizes[3])
         cells, other_numbers, _ = _noren.read_mask(_lent(wide), name == "drop", sizes[4])
-        key = f"{name}="
         arrays[key] = cells
         mask = mask & _noren.dense(key)
         if other_numbers:
@@ -122,28 +137,29 @@ def _repeated(array: Any, q_len: int) -> Any:
 def _numbers(array: Any) -> Any:
     """Returns the numbers that an additive mask adds to scores. For hidden cells, the number is 0."""
     if hasattr(array, "masked_fill"):
-        return array.detach().float().masked_fill(array < LOW, 0.0)
+        return array.detach().float().masked_fill(array <= HIDES, 0.0)
     import numpy as np
 
-    return np.where(np.asarray(array) < LOW, np.float32(0), np.asarray(array).astype(np.float32))
+    return np.where(np.asarray(array) <= HIDES, np.float32(0), np.asarray(array).astype(np.float32))
 
 
-LOW = -6.9e37
-"""A float below this limit hides its cell: -inf, and the lowest numbers of float32 and bfloat16."""
-
-
-def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
-    """Returns the plan of a bound or recognised mask for a call. A mask with one batch row is used for all batch rows of the
-    call, a mask with one head for all heads.
+def broadcast(given: BoundMask | Recognised | Plan, sizes: Sizes) -> Plan:
+    """Returns the plan of a plan or of a bound or recognised mask for a call. A mask with one batch row is used for all batch
+    rows of the call, a mask with one head for all heads.
     """
-    bound = given.bind() if isinstance(given, Recognised) else given
     batch, heads, kv_heads, q_len, kv_len = sizes
+    if isinstance(given, Plan):
+        own = given.shape
+        if (own.batch, own.heads, own.kv_heads, own.q_len, own.kv_len) == sizes:
+            return given
+        given = given.bound
+    bound = given.bind() if isinstance(given, Recognised) else given
     own = bound.shape
     fits = (own.q_len, own.kv_len) == (q_len, kv_len) and own.batch in (1, batch) and own.heads in (1, heads)
     if not fits:
         raise Error(
             f"the mask is bound to {own}, but the call has {batch} batch rows, {heads} heads, {q_len} queries and {kv_len} keys: bind it "
-            "to these sizes; one batch row and one head are repeated"
+            f"to these sizes; one batch row and one head are repeated{exchanged(sizes, own.q_len, own.kv_len)}"
         )
     offsets = own.query_offsets
     offset: int | list[int] = offsets[0] if own.batch == 1 or len(offsets) == 1 else list(offsets)
@@ -154,9 +170,7 @@ def broadcast(given: BoundMask | Recognised, sizes: Sizes) -> Plan:
         again = None
     # The same expression with more rows or heads is a repetition only if its cells are equal in all of them.
     if again is None or (own.batch < batch and again.varies[0]) or (own.heads < heads and again.varies[1]):
-        from .formats.dense import to_keep
-
-        again = _noren.dense("mask").bind(shape, Facts(arrays={"mask": _noren.Array.keep(to_keep(bound))}))
+        again = _noren.dense("mask").bind(shape, Facts(arrays={"mask": _noren.Array.keep(dense(bound))}))
     return again.plan()
 
 
@@ -165,6 +179,8 @@ def refuse_array(mask: Any) -> TypeError:
     the arguments for arrays.
     """
     name = type(mask).__name__
+    if callable(mask) and getattr(_noren, str(getattr(mask, "__name__", "")), None) is mask:
+        return TypeError(f"the mask is the function nr.{mask.__name__}: call it, nr.{mask.__name__}(...)")
     if isinstance(mask, type) or getattr(mask, "is_nested", False) or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
     kind = str(mask.dtype).rsplit(".", 1)[-1]

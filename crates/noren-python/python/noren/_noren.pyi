@@ -10,6 +10,9 @@ from ._views import Cell, Difference, Explanation, Stats
 
 __version__: str
 
+HIDES: float
+"""The largest number that hides a cell of a mask array whose numbers are added to scores."""
+
 Positions = int | range | slice | str | Iterable[int | range | slice | str]
 Arms = Mapping[Any, Mask | str] | Iterable[tuple[Any, Mask | str]]
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]] | None
@@ -33,23 +36,26 @@ class Mask:
     """A set of allowed (query, key) cells as an expression, without sizes. Masks with equal expressions are equal and have the
     same hash. Masks can be printed and pickled.
 
-    `a & b` allows the cells that both masks allow, `a | b` the cells that at least one mask allows, `a - b` the cells that `a`
+    The other operand may be the text of a mask. `a & b` allows the cells that both masks allow, `a | b` the cells that at least one mask allows, `a - b` the cells that `a`
     allows and `b` does not, `~a` the cells that `a` does not allow. `mask + score` is a `Spec`. `Mask(text)` parses a text and
     raises `ParseError` if the text is not a mask.
     """
 
     def __new__(cls, text: Mask | str) -> Mask: ...
-    def __and__(self, other: Mask) -> Mask: ...
-    def __or__(self, other: Mask) -> Mask: ...
-    def __sub__(self, other: Mask) -> Mask: ...
-    def __add__(self, score: Score) -> Spec: ...
+    def __and__(self, other: Mask | str) -> Mask: ...
+    def __or__(self, other: Mask | str) -> Mask: ...
+    def __sub__(self, other: Mask | str) -> Mask: ...
+    def __rand__(self, other: str) -> Mask: ...
+    def __ror__(self, other: str) -> Mask: ...
+    def __rsub__(self, other: str) -> Mask: ...
+    def __add__(self, score: Score | str) -> Spec: ...
     def __invert__(self) -> Mask: ...
     def __hash__(self) -> int: ...
     def bind(self, shape: Shape | int, facts: Known = None) -> BoundMask:
         """Returns the mask with a shape and facts (data such as lengths and documents), after checking that they fit each other.
 
         `shape` is a `Shape`, or one integer: the number of queries and of keys, with one batch row and one head. Raises `Error`
-        if a fact is missing or does not fit the shape.
+        if a fact is missing, does not fit the shape, or is read by no part of the mask.
         """
     def plan(
         self, shape: Shape | int, facts: Known = None, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None
@@ -191,7 +197,7 @@ class Spec:
     """A mask with score modifiers: `mask + score + ...`."""
 
     def __new__(cls, text: str) -> Spec: ...
-    def __add__(self, score: Score) -> Spec: ...
+    def __add__(self, score: Score | str) -> Spec: ...
     def uses_query_offset(self) -> bool:
         """Returns true if the query offset (position of the first query) may change the cells or the scores."""
     def __hash__(self) -> int: ...
@@ -274,6 +280,9 @@ class Facts:
         """
     def to_json(self) -> str:
         """Returns the facts as JSON."""
+    def used_by(self, mask: Mask | str) -> Facts:
+        """Returns only the facts that `mask` reads. A mask cannot be bound with other facts, because a fact without effect is a
+        mistake: lengths beside a mask without `padding` leave padding visible."""
     def merged(self, other: Facts) -> Facts:
         """Returns the union of these facts and `other`. Raises `Error` if both contain the same fact with different values."""
     @property
@@ -287,13 +296,14 @@ class Array:
 
     @staticmethod
     def keep(array: Any) -> Array:
-        """Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`."""
+        """Reads an array in which true (or 1) means "may attend", `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]`, or a sparse
+        matrix of booleans `[q_len, kv_len]` of PyTorch or SciPy."""
     @staticmethod
     def drop(array: Any) -> Array:
         """Reads an array in which true (or 1) means "ignored". It has one of the shapes that `keep` accepts."""
     @staticmethod
     def additive(array: Any) -> Array:
-        """Reads floats that are added to scores: 0 means "may attend", -inf or the type's lowest number means "ignored"."""
+        """Reads floats that are added to scores: 0 means "may attend", -inf or a number from -9984 down means "ignored"."""
     @staticmethod
     def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
         """Returns the mask in compressed sparse rows: query row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
@@ -470,8 +480,6 @@ class Modifiers:
         partial: bool = False,
         threads: int | None = None,
         isa: str | None = None,
-        spec: Spec | None = None,
-        arrays: Mapping[str, Any] = ...,
     ) -> Modifiers: ...
 
 @final
@@ -524,17 +532,17 @@ class _Flow:
     @property
     def tokens(self) -> int:
         """The number of tokens in a batch row."""
-    def reach(self, sources: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
+    def reach(self, sources: Any, *, batch: int = 0) -> list[list[range]]:
         """Returns the tokens that the tokens `sources` can influence. Entry 0 of the result has the sources, and entry `n` has
         the tokens that the sources can influence within the first `n` layers.
 
-        Each entry is a list of ranges (first token, token after the last).
+        Each entry is a list of ranges.
         """
-    def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[tuple[int, int]]]:
+    def receptive_field(self, targets: Any, *, batch: int = 0) -> list[list[range]]:
         """Returns the tokens on which the tokens `targets` depend. Entry 0 of the result has the targets, and entry `n` has the
         tokens on which the targets depend through the last `n` layers.
 
-        Each entry is a list of ranges (first token, token after the last).
+        Each entry is a list of ranges.
         """
     def _witness(self, sources: Any, targets: Any, *, batch: int = 0) -> tuple[str, str] | None: ...
     def _cuts(self, sources: Any, targets: Any, *, batch: int = 0) -> str: ...
@@ -653,7 +661,8 @@ def prefix(lengths: int | Iterable[int]) -> Mask:
 
 def keys(positions: Positions | None = None, *, label: str | None = None) -> Mask:
     """Allows every query to read the keys at `positions` (a position, a range, or a list of these), or the keys that have the
-    label `label` in the facts (data that is given when the mask is bound)."""
+    label `label` in the facts (data that is given when the mask is bound). A tuple of two integers is refused, because it may be
+    a range or two positions: give `range(a, b)` or `[a, b]`."""
 
 def queries(positions: Positions | None = None, *, label: str | None = None) -> Mask:
     """Allows the queries at `positions` to read every key. The arguments have the meaning of the arguments of `keys`."""
@@ -726,15 +735,15 @@ def dense(name: str) -> Mask:
 
 def heads(arms: Arms) -> Mask:
     """Selects a mask for each query head. `arms` is a dict, or a list of pairs, from a head, a range of heads, or "else" (all
-    others) to a mask."""
+    others) to a mask. Raises `Error` if a head has no mask: give "else"."""
 
 def batch(arms: Arms) -> Mask:
     """Selects a mask for each batch row. `arms` is a dict, or a list of pairs, from a batch row, a range of batch rows, or
-    "else" (all others) to a mask."""
+    "else" (all others) to a mask. Raises `Error` if a batch row has no mask: give "else"."""
 
 def layers(arms: Arms) -> Mask:
     """Selects a mask for each layer. `arms` is a dict, or a list of pairs, from a layer, a range of layers, "every 2" (layers
-    0, 2, 4, ...) or "else" (all others) to a mask."""
+    0, 2, 4, ...) or "else" (all others) to a mask. Raises `Error` if a layer has no mask: give "else"."""
 
 def bias(name: str = "bias") -> Score:
     """Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores."""

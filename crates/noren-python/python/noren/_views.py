@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ._noren import Error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,12 +19,24 @@ Cell = tuple[int, int, int, int]
 """A cell: (batch row, head, query row, key), indices from 0."""
 
 
-def dense(bound: BoundMask) -> NDArray[np.bool_]:
-    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
+MOST_CELLS = 1 << 32
+"""Maximum number of cells of a mask that is returned as an array: 4 GiB."""
+
+
+def dense(bound: BoundMask, batch: int | None = None, heads: int | None = None) -> NDArray[np.bool_]:
+    """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key. `batch` and
+    `heads` are those of the shape [default], or 1 if all batch rows or heads have equal cells.
+    """
     import numpy as np
 
     shape = bound.shape
-    out = np.empty((shape.batch, shape.heads, shape.q_len, shape.kv_len), np.bool_)
+    sizes = (shape.batch if batch is None else batch, shape.heads if heads is None else heads, shape.q_len, shape.kv_len)
+    if math.prod(sizes) > MOST_CELLS:
+        raise Error(
+            f"the array of `{bound.mask}` would have {math.prod(sizes)} cells {list(sizes)}, and the maximum is {MOST_CELLS}: give the mask "
+            "itself to attention, or read it in parts with bound.select(rows, keys)"
+        )
+    out = np.empty(sizes, np.bool_)
     bound.fill(out)
     return out
 

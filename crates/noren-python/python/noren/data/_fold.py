@@ -74,7 +74,7 @@ class Fold:
         trees = [
             _noren.tree([run[2] for run in runs], runs=[run[1] - run[0] for run in runs], window=window, chunk=chunk) for runs in self._runs
         ]
-        return trees[0] if len(trees) == 1 else _noren.batch([([row], tree) for row, tree in enumerate(trees)])
+        return trees[0] if len(trees) == 1 else _noren.batch([*enumerate(trees[:-1]), ("else", trees[-1])])
 
     def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
         """Returns the shape of the mask; each row of the fold is one batch row."""

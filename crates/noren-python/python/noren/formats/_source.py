@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._doctor import Recognised, recognise
+from .._views import dense
 from .._given import short
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
 
@@ -110,8 +111,7 @@ class Source:
 
     def cells(self) -> Bools:
         """Returns the cells `[batch or 1, heads or 1, q_len, kv_len]` as booleans; true may attend."""
-        planes = np.stack([rows.cells(self.shape.kv_len) for rows in self.all_rows()])
-        return planes[self.patterns]
+        return dense(self.plan.bound, *self.patterns.shape)
 
     def empty_rows(self) -> NDArray[np.int64]:
         """Returns the first query row without an allowed key, as an array `[batch row, head, query]`; an empty array if every

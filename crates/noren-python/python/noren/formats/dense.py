@@ -119,8 +119,8 @@ def from_drop(array: Array) -> BoundMask:
 
 
 def from_additive(array: Array) -> BoundMask:
-    """Returns the mask of an array of floats that are added to scores: 0 for allowed cells, -inf or the type's lowest number
-    for denied cells. Everything else is as in `from_keep`.
+    """Returns the mask of an array of floats that are added to scores: 0 for allowed cells, -inf or numbers from -9984 down, such as
+    -1e9, for denied cells. Everything else is as in `from_keep`.
 
     Raises `Error` for other numbers.
     """

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arrays import Array, NumPy
+from .._attention import default_slopes
 from .._noren import Error, ExportError, Facts, Score, Shape, Spec, parse
 from ._source import Source
 
@@ -22,7 +23,7 @@ def slopes_of(score: Score, heads: int) -> NDArray[np.float32]:
     """Returns the slopes of `alibi`, one for each query head."""
     slopes = score.slopes
     if slopes is None:
-        slopes = [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
+        slopes = default_slopes(heads)
     elif len(slopes) != heads:
         raise Error(f"`{score}` has {len(slopes)} slopes, but there are {heads} query heads: give one slope for each head")
     return np.array(slopes, np.float32)

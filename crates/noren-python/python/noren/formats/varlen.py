@@ -34,6 +34,10 @@ class Varlen:
     scatter the outputs to them. Queries at other indices read nothing."""
     k_indices: NDArray[np.int64]
     """The index of each key in the flattened batch of `batch * kv_len` tokens. Keys at other indices are not read by any query."""
+    total_q: int
+    """The number of queries of the flattened batch, including those in no sequence."""
+    total_k: int
+    """The number of keys of the flattened batch, including those in no sequence."""
     softcap: float = 0.0
     alibi_slopes: NDArray[np.float32] | None = None
 
@@ -45,15 +49,9 @@ class Varlen:
     def max_seqlen_k(self) -> int:
         return int(np.diff(self.cu_seqlens_k).max(initial=0))
 
-    def dense(self, total_q: int | None = None, total_k: int | None = None) -> Bools:
-        """Returns the cells as booleans `[total_q, total_k]`, as flash-attention's documentation defines them.
-
-        `total_q` and `total_k` are the numbers of queries and keys of the flattened batch, including those in no sequence
-        [default: the numbers of queries and keys in sequences].
-        """
-        total_q = int(self.cu_seqlens_q[-1]) if total_q is None else total_q
-        total_k = int(self.cu_seqlens_k[-1]) if total_k is None else total_k
-        out = np.zeros((total_q, total_k), np.bool_)
+    def dense(self) -> Bools:
+        """Returns the cells as booleans `[total_q, total_k]`, as flash-attention's documentation defines them."""
+        out = np.zeros((self.total_q, self.total_k), np.bool_)
         left, right = self.window_size
         right = 0 if self.causal else right
         for i in range(len(self.cu_seqlens_q) - 1):
@@ -94,6 +92,8 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
         window_size=(left, right),
         q_indices=_indices([segment.row * source.shape.q_len + segment.first_row for segment in segments], q_sizes),
         k_indices=_indices([segment.row * source.shape.kv_len + segment.first_key for segment in segments], k_sizes),
+        total_q=source.shape.batch * source.shape.q_len,
+        total_k=source.shape.batch * source.shape.kv_len,
         softcap=softcap_of(source) or 0.0,
         alibi_slopes=slopes[0] if slopes else None,
     )
@@ -199,7 +199,7 @@ def from_varlen(
         raise TypeError(f"cu_seqlens of queries and keys hold {q.dtype} and {k.dtype}: give whole numbers")
     if q.ndim != 1 or q.shape != k.shape or len(q) < 2 or q[0] or k[0] or (np.diff(q) < 0).any() or (np.diff(k) < 0).any():
         raise Error(f"cu_seqlens of queries and keys are {q.tolist()} and {k.tolist()}: give two ascending lists of equal length that begin with 0")
-    every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]))
+    every = Varlen(q, k, causal, window_size, np.arange(q[-1]), np.arange(k[-1]), int(q[-1]), int(k[-1]))
     return found(every.dense()[None, None], "cu_seqlens")
 
 
@@ -240,7 +240,7 @@ class XformersBias:
             "BlockDiagonalCausalLocalAttentionFromBottomRightMask": (given.get("window_size", 0) - 1, 0),
         }.get(self.name, (-1, -1))
         q, k = _cumulated(list(q_sizes)), _cumulated(list(k_sizes))
-        return Varlen(q, k, window[1] == 0, window, np.arange(q[-1]), np.arange(k[-1])).dense(q_len, kv_len)
+        return Varlen(q, k, window[1] == 0, window, np.arange(q[-1]), np.arange(k[-1]), q_len, kv_len).dense()
 
 
 def to_xformers(mask: Exported, shape: Sizes = None, facts: Known = None) -> XformersBias | None:

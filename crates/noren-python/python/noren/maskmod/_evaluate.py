@@ -23,6 +23,10 @@ class Refused(Exception):
     """Raised if the result of a mask function is not a boolean for each cell; the message describes the result."""
 
 
+class NotAdditive(Exception):
+    """Raised if a score function does something else with its score than adding a number or hiding it; the message names it."""
+
+
 class _Absent:
     """A value passed for an index that a function seems not to use: every use of the value raises an exception."""
 
@@ -150,6 +154,8 @@ class Evaluator:
         the function raises an exception, raises `Error` with this exception as the cause."""
         try:
             return self.raw(batch, head, q, k)
+        except NotAdditive:
+            raise
         except Refused as error:
             raise Error(f"the {self.name} cannot be used: {error}") from error.__cause__
         except Exception as error:  # the function of the caller may raise anything

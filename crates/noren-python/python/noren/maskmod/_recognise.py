@@ -325,7 +325,7 @@ def _same_entry(one: Node, other: Node) -> Mask:
         rows = [_lengths(row) for row in table]
         if sum(map(len, rows)) > MOST_RUNS:
             raise Unknown("the function has more documents than an expression of noren may contain")
-        by_row = batch({number: documents(row) for number, row in enumerate(rows)})
+        by_row = batch({number if number < len(rows) - 1 else "else": documents(row) for number, row in enumerate(rows)})
         return by_row & prefix([table.shape[1]] * len(rows))  # the prefix refuses a larger batch
     raise Unknown("noren has no expression for equal entries of a captured array at other indices than query and key")
 

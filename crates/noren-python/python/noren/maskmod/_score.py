@@ -7,22 +7,20 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._given import short
 from .._noren import Error, Mask, Shape, full
-from ._evaluate import Evaluator, Refused
+from ._evaluate import Evaluator, NotAdditive, Refused
 from ._mask import _name, from_mask_mod
 
-SCORES = (0.0, 1.0, -2.5, 8.0)
-"""The values of the argument `score` with which a function is called in each cell. The bias is the result for the first value,
-0."""
+SCORES = (0.0, 1.0, -2.5, 8.0, 1e9, -1e9, -8.0)
+"""The values of the argument `score` with which a function that is not additive is called, to find the modifier that replaces it."""
 TOLERANCE = 1e-5
-"""Maximum difference between `function(score)` and `score + bias` that counts as rounding. The difference is divided by 1 plus
-the absolute values of score and bias."""
+"""Maximum difference between two results of a function that counts as rounding, absolute and relative."""
 ROWS = 64
 """Maximum number of queries that are evaluated in one call."""
 AT_ONCE = 1 << 22
@@ -42,7 +40,7 @@ class ScoreMod:
     `arguments` are keyword arguments of `nr.attention` and `nt.attention`: `{}` (nothing is added), `{"alibi": slopes}`,
     `{"relative": table}` (`[heads, 2 * reach + 1]`, by key position minus query position), or `{"bias": array}` (`[batch or 1, heads
     or 1, q_len, kv_len]`). `mask` hides the cells in which the function returns -inf; it is `full` if there are none. `shape`
-    is the shape for which the function was evaluated, in `cells` cells at each score in `SCORES`.
+    is the shape for which the function was evaluated, in `cells` cells.
     """
 
     arguments: dict[str, Any]
@@ -56,8 +54,8 @@ class ScoreMod:
         was checked."""
         kind = next(iter(self.arguments), "the function does not change the scores")
         return (
-            f"additive ({kind}) for {self.shape}: score + bias was compared with the function in {self.cells} cells at the scores "
-            f"{', '.join(map(str, SCORES))}; other scores and lengths were not evaluated"
+            f"additive ({kind}) for {self.shape}: in {self.cells} cells, the function only adds numbers to its score or hides it, at "
+            "every score; other lengths were not evaluated"
         )
 
     def __repr__(self) -> str:
@@ -67,12 +65,13 @@ class ScoreMod:
 def from_score_mod(function: Callable[..., Any], shape: Shape | int, *, name: str | None = None) -> ScoreMod:
     """Returns the bias of a function `score_mod(score, b, h, q_idx, kv_idx)` that adds a number to the score, for one shape.
 
-    The number must not depend on the score: the function is evaluated in every cell at several scores. A function that adds
+    The number must not depend on the score: every operation on the score is followed, and only `+`, `-`, `where` and `masked_fill`
+    with -inf are accepted, not `clamp`, `maximum` or `round`. A function that adds
     -slope * |q_idx - kv_idx| becomes slopes of ALiBi. A function that depends only on head and distance becomes a table. Other
     functions become an array `[batch or 1, heads or 1, q_len, kv_len]`. Cells with -inf become a mask. Indices are positions,
     as in `from_mask_mod`.
 
-    Raises `Error` if the function is not additive, and names the modifier of noren that replaces it (`softcap`, `scale`), if
+    Raises `Error` if it cannot be established that the function is additive, and names the modifier of noren that replaces it (`softcap`, `scale`), if
     there is one. Raises `Error` too if the function raises an exception (which is the cause), or returns NaN or something else
     than floats. Raises TypeError if the function is not callable.
     """
@@ -97,10 +96,12 @@ class _Source:
 
     def __init__(self, function: Callable[..., Any], shape: Shape, name: str) -> None:
         self.shape, self.name = shape, name
-        self.at = [Evaluator(_at_score(function, score), name, _numbers, "score function") for score in SCORES]
-        by_batch = any(each.uses_batch for each in self.at) or len(set(shape.query_offsets)) > 1
+        self.function = function
+        self.plain = Evaluator(_AtScore(function, 0.0), name, _numbers, "score function")
+        self.at = _like(self.plain, _AtScore(function, None))
+        by_batch = self.at.uses_batch or len(set(shape.query_offsets)) > 1
         self.batch = shape.batch if by_batch else 1
-        self.heads = shape.heads if any(each.uses_head for each in self.at) else 1
+        self.heads = shape.heads if self.at.uses_head else 1
         self.cells = self.batch * self.heads * shape.q_len * shape.kv_len
         if self.cells > MOST_CELLS:
             raise Error(
@@ -117,7 +118,7 @@ class _Source:
 
     def blocks(self, check: bool) -> Iterator[tuple[tuple[int, int], NDArray[np.int64], Numbers]]:
         """Yields blocks of cells as ((batch row, head), positions of queries, numbers that the function adds `[queries,
-        keys]`). If `check` is true, raises `Error` if the function is not additive in a block; give false for cells that were
+        keys]`). If `check` is true, raises `Error` if two calls in a block give different results; give false for cells that were
         checked before.
         """
         k = np.arange(self.shape.kv_len, dtype=np.int64)
@@ -126,48 +127,49 @@ class _Source:
             for head in range(self.heads):
                 for start in range(0, self.shape.q_len, rows):
                     q = np.arange(start, min(start + rows, self.shape.q_len), dtype=np.int64) + self.offsets[batch]
-                    bias = self.at[0].cells(batch, head, q, k)
+                    try:
+                        bias = self.at.cells(batch, head, q, k)
+                    except NotAdditive as error:
+                        raise Error(self._reason(error)) from None
                     if check:
                         self._check((batch, head), q, k, bias)
                     yield (batch, head), q, bias
 
     def _check(self, place: tuple[int, int], q: NDArray[np.int64], k: NDArray[np.int64], bias: Numbers) -> None:
-        for score, each in zip((*SCORES, SCORES[0]), (*self.at, self.at[0]), strict=True):
-            found = each.cells(*place, q, k)
-            hidden = np.isneginf(bias)
-            with np.errstate(invalid="ignore"):
-                wrong = np.abs(found - (bias + score)) > TOLERANCE * (1 + abs(score) + np.abs(bias))
-            wrong = np.where(hidden | np.isneginf(found), hidden != np.isneginf(found), wrong)
-            if wrong.any():
-                row, key = (int(i) for i in np.argwhere(wrong)[0])
-                raise Error(self._reason(place, q[row : row + 1], k[key : key + 1], score == SCORES[0]))
+        """Compares the followed numbers with a call at the score 0: random numbers, state and types of arguments show themselves."""
+        found = self.plain.cells(*place, q, k)
+        wrong = ~np.isclose(found, bias, rtol=TOLERANCE, atol=TOLERANCE)
+        if wrong.any():
+            row, key = (int(i) for i in np.argwhere(wrong)[0])
+            raise Error(
+                f"the score function {self.name} gives different results for the same score in batch row {place[0]}, head {place[1]}, query "
+                f"{q[row]}, key {k[key]}: it depends on random numbers or on state that changes"
+            )
 
-    def _reason(self, place: tuple[int, int], q: NDArray[np.int64], k: NDArray[np.int64], again: bool) -> str:
-        """Returns the reason why the function is not additive in a cell, as text. `again` is true if two calls with the same
-        score returned different results."""
-        cell = f"batch row {place[0]}, head {place[1]}, query {q[0]}, key {k[0]}"
-        if again:
-            return f"the score function {self.name} gives different results for the same score in {cell}: it depends on random numbers or on state that changes"
-        function = self.at[0].function.function  # type: ignore[attr-defined]
-        given = (*SCORES, 1e9, -1e9, -8.0)
-        made = [Evaluator.raw(_like(self.at[0], _at_score(function, score)), *place, q, k).item() for score in given]
-        start = f"the score function {self.name} is not additive: in {cell}, it returns {made[0]:.6g} for the score 0 and {made[3]:.6g} for the score 8"
-        top, bottom, middle = made[4], made[5], made[0]
-        cap = (top - bottom) / 2
+    def _reason(self, error: NotAdditive) -> str:
+        """Returns the reason why the function is not additive, as text. `error` names the operation that is not."""
+        start = f"the score function {self.name} is not additive: {error}"
+        other = f"{start}. noren adds numbers to scores, and has softcap, scale and soft weights as its other modifiers"
+        one = np.zeros(1, np.int64)
+        try:
+            made = [_like(self.plain, _AtScore(self.function, score)).cells(0, 0, one, one).item() for score in SCORES]
+        except Error:
+            return other
+        middle = made[0]
+        cap = (made[4] - made[5]) / 2
         if math.isfinite(cap) and 0 < cap < 1e8:
-            tanh = [cap * math.tanh(score / cap) for score in given]
-            shift = middle
-            if all(abs(found - one - shift) <= 1e-4 * (1 + cap) for found, one in zip(made, tanh, strict=True)):
-                if abs(shift) < 1e-6:
-                    return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g}))"
-                return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})), and give the number that it adds after the softcap as a bias"
+            tanh = [cap * math.tanh(score / cap) for score in SCORES]
+            if all(abs(found - one - middle) <= 1e-4 * (1 + cap) for found, one in zip(made, tanh, strict=True)):
+                after = "" if abs(middle) < 1e-6 else ", and give the number that it adds after the softcap as a bias"
+                return f"{start}. It is a softcap: give softcap={cap:.6g} (nr.softcap({cap:.6g})){after}"
         factor = made[1] - made[0]
-        if all(abs(found - middle - factor * score) <= 1e-4 * (1 + abs(factor * score)) for found, score in zip(made, given, strict=True)):
+        linear = all(abs(found - middle - factor * score) <= 1e-4 * (1 + abs(factor * score)) for found, score in zip(made, SCORES, strict=True))
+        if linear and abs(factor - 1) > 1e-4:
             return (
                 f"{start}. It multiplies the score by {factor:.6g}: multiply scale= by this number, and give the number that it adds as "
                 "a bias"
             )
-        return f"{start}. noren adds numbers to scores, and has softcap, scale and soft weights as its other modifiers"
+        return other
 
 
 def _like(evaluator: Evaluator, function: Callable[..., Any]) -> Evaluator:
@@ -178,24 +180,118 @@ def _like(evaluator: Evaluator, function: Callable[..., Any]) -> Evaluator:
 
 
 class _AtScore:
-    """A score function whose argument `score` is always the same number. It is called like a mask function, with
-    (b, h, q_idx, kv_idx), and returns the modified score."""
+    """A score function whose argument `score` is always the same number, or `Added` if `score` is None. It is called like a mask
+    function, with (b, h, q_idx, kv_idx), and returns the modified score, or the numbers that were added to it."""
 
-    def __init__(self, function: Callable[..., Any], score: float) -> None:
+    def __init__(self, function: Callable[..., Any], score: float | None) -> None:
         self.function, self.score = function, score
 
     def __call__(self, b: Any, h: Any, q: Any, k: Any) -> Any:
+        value = 0.0 if self.score is None else self.score
+        score: Any
         if isinstance(q, (int, np.integer)):
-            return self.function(self.score, b, h, q, k)
-        if isinstance(q, np.ndarray):
-            return self.function(np.full(np.broadcast_shapes(q.shape, k.shape), self.score), b, h, q, k)
-        torch = sys.modules["torch"]
-        sizes = torch.broadcast_shapes(q.shape, k.shape)
-        return self.function(torch.full(sizes, self.score, dtype=torch.float64), b, h, q, k)
+            score = value
+        elif isinstance(q, np.ndarray):
+            score = np.full(np.broadcast_shapes(q.shape, k.shape), value)
+        else:
+            torch = sys.modules["torch"]
+            score = torch.full(torch.broadcast_shapes(q.shape, k.shape), value, dtype=torch.float64)
+        if self.score is not None:
+            return self.function(score, b, h, q, k)
+        result = self.function(Added(score), b, h, q, k)
+        return result.number if isinstance(result, Added) else _hidden(result)
 
 
-def _at_score(function: Callable[..., Any], score: float) -> Callable[..., Any]:
-    return _AtScore(function, score)
+def _hidden(value: Any) -> Any:
+    """Returns `value`, the result of a function in place of a score. Raises `NotAdditive` if it holds another float than -inf."""
+    if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")) or not (isinstance(value, (int, float)) or hasattr(value, "shape")):
+        return value  # `_numbers` refuses it
+    if not (value == -math.inf if isinstance(value, (int, float)) else bool((value == -math.inf).all())):
+        raise NotAdditive("its result holds numbers that do not contain the score")
+    return value
+
+
+class Added:
+    """The score of each cell plus `number`. Operations that keep this form return `Added`; all others raise `NotAdditive`."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def __add__(self, other: Any) -> Added:
+        return Added(self.number + _plain(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Added:
+        return Added(self.number - _plain(other))
+
+    def masked_fill(self, hidden: Any, value: Any) -> Added:
+        return _where(hidden, value, self)
+
+    def _same(self, *given: Any, **named: Any) -> Added:
+        for kind in (*given, *named.values()):
+            if any(name in str(kind) for name in ("16", "int", "bool", "half", "8")):
+                raise NotAdditive(f"it rounds the score to {kind}")
+        return self
+
+    clone = contiguous = detach = float = double = to = type = astype = _same
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("shape", "dtype", "device", "ndim", "dim", "size") or name.startswith("new_"):
+            return getattr(self.number, name)
+        raise NotAdditive(f"it uses `{name}` of the score, which is not a sum with the score")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _call(func, args, kwargs or {})
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _call(ufunc, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return _call(func, args, kwargs)
+
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        raise NotAdditive(f"it uses `{name}` on the score, which is not a sum with the score")
+
+    return refuse
+
+
+for _operator in "rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg abs eq ne lt le gt ge bool float int index iter len array round".split():
+    setattr(Added, f"__{_operator}__", _refuse(_operator))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Added):
+        raise NotAdditive("it adds the score to itself")
+    return value
+
+
+def _where(condition: Any, one: Any, other: Any) -> Added:
+    """Returns the choice between two scores, or between a score and -inf."""
+    one, other = (part.number if isinstance(part, Added) else _hidden(part) for part in (one, other))
+    choose = sys.modules["torch"].where if any(hasattr(part, "detach") for part in (condition, one, other)) else np.where
+    return Added(choose(_plain(condition), one, other))
+
+
+def _call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Returns the result of a function of PyTorch or NumPy with a score among its arguments."""
+    name = getattr(function, "__name__", "an operation").strip("_")
+    if name.endswith("_like"):
+        return function(args[0].number, *args[1:], **kwargs)
+    if name == "where" and len(args) == 3 and not kwargs:
+        return _where(*args)
+    if name == "masked_fill" and len(args) == 3 and isinstance(args[0], Added) and not kwargs:
+        return args[0].masked_fill(*args[1:])
+    if name in ("add", "radd") and len(args) == 2 and not kwargs:
+        return args[0] + args[1] if isinstance(args[0], Added) else args[1] + args[0]
+    if name in ("sub", "subtract") and len(args) == 2 and isinstance(args[0], Added) and not kwargs:
+        return args[0] - args[1]
+    raise NotAdditive(f"it calls `{name}` with the score, which is not a sum with the score")
 
 
 def _finite(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -213,10 +213,11 @@ class State:
         allowed = 0
         if pairs:
             rows = [(row, _ranges(at[public[row]]), _ranges(np.flatnonzero(secret[row]))) for row in range(changed.batch)]
-            denied_cells: Mask = batch([([row], queries(q) & keys(k)) for row, q, k in rows if q and k])
+            denied_cells: Mask = batch([*(([row], queries(q) & keys(k)) for row, q, k in rows if q and k), ("else", "none")])
             if len(denied_heads) < heads:
-                denied_cells = of_heads([(denied_heads, denied_cells)])
-            allowed = (found.mask & denied_cells).stats(_shape(changed, heads, kv_heads), found.facts).allowed
+                denied_cells = of_heads([(denied_heads, denied_cells), ("else", "none")])
+            both = found.mask & denied_cells
+            allowed = both.stats(_shape(changed, heads, kv_heads), found.facts.used_by(both)).allowed
         return Record(name, str(found.mask), pairs, allowed)
 
     # --- hooks of the model ---------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ def _shape(masked: Masked, heads: int, kv_heads: int) -> Shape:
 
 def _combined(given: Tensor, changed: Masked, heads: int, kv_heads: int) -> Tensor:
     """Returns the mask tensor `given` without the cells that the policy denies, which are not in the mask `changed`."""
-    keep = torch.from_numpy(changed.mask.dense(_shape(changed, heads, kv_heads), changed.facts)).to(given.device)
+    keep = torch.from_numpy(changed.mask.dense(_shape(changed, heads, kv_heads), changed.facts.used_by(changed.mask))).to(given.device)
     if given.dim() != 4 or any(size not in (1, own) for size, own in zip(given.shape, keep.shape, strict=True)):
         raise Error(f"the attention mask has shape {list(given.shape)}, which does not broadcast to {list(keep.shape)}: give [batch, 1 or heads, q_len, kv_len]")
     if given.dtype == torch.bool:

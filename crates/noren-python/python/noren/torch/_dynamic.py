@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
+from types import BuiltinFunctionType
 from typing import Any, cast
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from .. import _noren
 from .._attention import parsed
 from .._doctor import Recognised
-from .._masking import broadcast
+from .._masking import broadcast, refuse_array
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from ._mask_call import Inputs, MaskCall, Own, Part
 
@@ -65,6 +66,8 @@ def check_given(what: str, given: Any) -> Given:
         return Replace(check_replacement(what, given.mask))
     if isinstance(given, Spec):
         return _expression(what, given)
+    if isinstance(given, BuiltinFunctionType):
+        raise refuse_array(given)
     if callable(given) and not isinstance(given, (type, nn.Module)):
         _check_signature(what, given)
         return cast(MaskFunction, given)
@@ -138,7 +141,7 @@ class Plans:
             if found is not None:
                 self._plans.move_to_end(key)
                 return found
-        plan = mask.plan(shape, facts)
+        plan = mask.plan(shape, facts.used_by(mask))
         with self._lock:
             self.made += 1
             if key not in self._plans:
@@ -215,7 +218,7 @@ def _beyond_cache(mask: Mask, added: Facts, kept: Own) -> Plan:
         heads=shape.heads, kv_heads=shape.kv_heads,
     )  # fmt: skip
     _check_size(shape)
-    bound = mask.bind(whole, _with_all_keys(added, mask, whole)).select([(0, shape.q_len)], [(first, first + shape.kv_len)])
+    bound = mask.bind(whole, _with_all_keys(added, mask, whole).used_by(mask)).select([(0, shape.q_len)], [(first, first + shape.kv_len)])
     return _with_cells(Array.keep(bound.dense()), kept)
 
 

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from .. import _call, _double, _noren
-from .._attention import Masking, _sizes, _table, parsed, plan_of, plan_with_arrays
+from .._attention import Masking, _sizes, _table, by_distance, check_shapes, parsed, plan_of, plan_with_arrays, scored
 from .._masking import four, given_arrays
 from .._call import Call, Extras
-from .._given import listed, numbers, short
+from .._given import listed, number, short
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
@@ -204,7 +204,7 @@ class Source:
             given = [Given("attn_mask", mask) for mask in masks]
             plan, biases = planned(self.mask, given, sizes_of(q, k), extra=self.extra, lowest=self.lowest)
         else:
-            plan = plan_of(self.mask, q, k, None, self.query_offset)[0]
+            plan = plan_of(self.mask, q, k, None, self.query_offset)
         return Call(plan, self.scale, self.softcap, self.alibi, self.dropout), biases
 
 
@@ -368,18 +368,20 @@ def attention(
     softcap: float | None = None,
     bias: Tensor | Sequence[Tensor] | None = None,
     relative: Tensor | None = None,
-    alibi: Sequence[float] | None = None,
+    alibi: Sequence[float] | bool | None = None,
     soft: Tensor | None = None,
     sinks: Tensor | None = None,
     dropout: float = 0.0,
     facts: Facts | Mapping[str, Any] | None = None,
     query_offset: int | Sequence[int] | None = None,
+    arrays: Mapping[str, Tensor] | None = None,
     return_lse: bool = False,
     engine: Literal["auto", "noren", "flex"] = "auto",
 ) -> Any:
     """Returns masked attention with gradients of q, k, v, biases, soft weights and sinks.
 
-    Shapes, arguments and errors are those of `noren.attention`, for tensors. All tensors are on the CPU or on one CUDA device. noren
+    Shapes, arguments and errors are those of `noren.attention`, for tensors; `seed`, `return_weights`, `threads` and `isa` are not
+    arguments. All tensors are on the CPU or on one CUDA device. noren
     computes the forward and the backward pass. The seed of `dropout` is drawn from PyTorch's CPU generator; with the same seed, the same
     attention probabilities are dropped on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
 
@@ -391,23 +393,26 @@ def attention(
     """
     if not isinstance(engine, str) or engine not in ("auto", "noren", "flex"):
         raise Error(f"engine is {short(engine)}: give \"auto\", \"noren\" or \"flex\"")
-    biases = [] if bias is None else [bias] if isinstance(bias, Tensor) else listed("bias", bias, of="tensors")
+    scale = number("scale", scale)
+    function = check_given("mask", mask) if callable(mask) else None
+    given_bias = bias if bias is None or isinstance(bias, Tensor) else listed("bias", bias, of="tensors")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
+    check_shapes(q, k, v)
+    compiling = torch.compiler.is_compiling()
+    base, scores = scored(None if compiling else mask, (1, *q.shape)[-3], arrays, softcap=softcap, bias=given_bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
+    biases, relative, soft, sinks, softcap = (scores[name] for name in ("bias", "relative", "soft", "sinks", "softcap"))
     others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
     for what, array in [*others, ("relative", relative), ("soft", soft), ("sinks", sinks)]:
         if array is not None:
             check_added(what, array)
     seed = new_seed() if check_dropout("dropout", dropout) > 0 else None
-    found = numbers("alibi", alibi)
-    slopes = None if found is None else tuple(found)
+    slopes = None if scores["alibi"] is None else tuple(scores["alibi"])
     q, k, v = lower(q, k, v)
     if (nothing := empty(q, k, v)) is not None:
         return nothing if return_lse else nothing[0]
     given = given_arrays(keep=keep, drop=drop, additive=additive)
-    by_distance = relative is not None or alibi is not None
-    function = check_given("mask", mask) if callable(mask) else None
-    if torch.compiler.is_compiling():
+    if compiling:
         if function is not None:
             raise Error("a mask function is not supported under torch.compile: call nt.attention outside of the compiled function")
         if given or mask is None:
@@ -422,16 +427,14 @@ def attention(
         source = source_of(mask, query_offset, scale, softcap, slopes, dropout)
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
-        base: Any = mask if function is None else "full"
-        plan, spec, added = plan_with_arrays(base, q, k, facts, query_offset, given, by_distance or function is not None)
+        base = base if function is None else _noren.full()
+        plan, added = plan_with_arrays(base, q, k, facts, query_offset, given, by_distance(scores) or function is not None)
         if function is not None:
             own = Own(plan.mask, plan.bound.facts, plan.shape)
             one = MaskCall(layer=0, part="self", module=None, query=q, key=k, scale=scale, own=own, inputs=current_inputs())
             plan = plan_of_call(function, one)
         if additive is not None and (added or additive.requires_grad):
             biases = [*biases, additive_bias(additive, q, k)]
-        if spec is not None:
-            raise Error(SCORES.format(mask))
         call = Call(plan, scale, softcap, slopes, dropout)
         extras = Extras(biases, relative, soft, sinks, seed)
         if engine == "flex":

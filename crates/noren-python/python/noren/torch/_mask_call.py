@@ -44,7 +44,7 @@ class Own:
 
     @cached_property
     def bound(self) -> BoundMask:
-        return self.mask.bind(self.shape, self.facts)
+        return self.mask.bind(self.shape, self.facts.used_by(self.mask))
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class MaskCall:
         of_row = []
         for row in cells.cpu():
             names = [_noren.dense(self._add(self._array_of_blocks(head, block))) for head in row]
-            of_row.append(names[0] if len(set(names)) == 1 else _noren.heads(dict(enumerate(names))))
+            of_row.append(names[0] if len(set(names)) == 1 else _noren.heads({**dict(enumerate(names[:-1])), "else": names[-1]}))
         return of_row[0] if len(of_row) == 1 else by_row(of_row)
 
     # --- scores ---------------------------------------------------------------------------------------------------
@@ -345,7 +345,8 @@ def by_row(masks: Iterable[Mask]) -> Mask:
     distinct: dict[Mask, list[int]] = {}
     for b, mask in enumerate(rows):
         distinct.setdefault(mask, []).append(b)
-    return _noren.batch([(members, mask) for mask, members in distinct.items()])
+    *some, (last, _) = distinct.items()
+    return _noren.batch([*((members, mask) for mask, members in some), ("else", last)])
 
 
 class _Named(dict[str, Any]):

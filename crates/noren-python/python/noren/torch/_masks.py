@@ -1,7 +1,7 @@
 """Masks given as tensors. The plan contains only allowed cells; for these cells, the values of float masks are added to the scores.
 
 PyTorch's modules convert boolean masks to floats of 0 and -inf before a layer receives them, so each value of a float mask is inspected: a
-number below `LOW` (in float16: -65504 or -inf) hides the cell, any other number is added. Plans are cached by the content of the masks,
+number of `HIDES` or less, such as -1e4, -1e9 and -inf, hides the cell, any other number is added. Plans are cached by the content of the masks,
 compared bit by bit: the layers of a model share one plan, and a changed mask gets a new plan.
 """
 
@@ -20,20 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import _noren
-from .._noren import Array, Error, Facts, Mask, Plan, Shape
+from .._noren import HIDES, Array, Error, Facts, Mask, Plan, Shape
 from .._tensors import lend
 
 Sizes = tuple[int, int, int, int, int]
 """The sizes of a call: (batch rows, query heads, key-value heads, queries, keys)."""
 
 Lowest = Literal["refuse", "padding", "zero"]
-"""The treatment of a row of a float mask in which every cell holds the lowest number of its number type. "refuse": `planned` raises
+"""The treatment of a row of a float mask in which every cell is hidden, and a cell by a finite number. "refuse": `planned` raises
 `Error`. "padding": `planned` raises `Error` unless the token of the row is padding. "zero": the output of the row is 0."""
 MOST_BYTES = 1 << 28
 """Maximum memory of the cache of plans, masks included, in bytes."""
-LOW = -6.9e37
-"""Numbers below this limit hide a cell: -inf and the lowest numbers of float32 and bfloat16 (about -3.4e38), also after a division by 2 or
-the addition of a bias."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def simple(is_causal: bool, batch: int, heads: int, kv_heads: int, q_len: int, k
 
 def ignored(mask: Tensor) -> Tensor:
     """Returns booleans in the shape of the float mask: true for a cell that the mask hides."""
-    return mask <= torch.finfo(mask.dtype).min if mask.dtype == torch.float16 else mask < LOW
+    return mask <= HIDES
 
 
 def planned(
@@ -111,7 +108,7 @@ def planned(
     scores of these cells.
 
     Every query reads the last `extra` keys, even if `base` denies them (the bias keys of `nn.MultiheadAttention`). If all cells of a row
-    hold the lowest number of the type, PyTorch's output for the row is the mean of all values. With `lowest="zero"`, noren returns 0 for
+    are hidden by one finite number, PyTorch's output for the row is the mean of all values. With `lowest="zero"`, noren returns 0 for
     such a row. With "refuse", such a row is an error (`Error`). With "padding", it is an error unless the token of the row is itself
     padding: the padding mask hides the key with the same index.
     """
@@ -161,7 +158,7 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
             facts["arrays"][f"mask{i}"] = array
             mask = mask & _noren.dense(f"mask{i}")
     shape = Shape.cross(q_len, kv_len, batch=batch, heads=heads, kv_heads=kv_heads)
-    return mask.plan(shape, Facts(**facts))
+    return mask.plan(shape, Facts(**facts).used_by(mask))
 
 
 def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
@@ -177,7 +174,7 @@ def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
     if empty.any():
         row, query = np.argwhere(empty)[0].tolist()
         raise Error(
-            f"{name} has rows that hold only the type's lowest number (query {query} of batch row {row}): for these rows, PyTorch "
+            f"{name} has rows that hold only the type's lowest number or another finite number that hides (query {query} of batch row {row}): for these rows, PyTorch "
             "gives the mean of all values and noren gives 0; use -inf (or a boolean mask) for rows that may read nothing"
         )
 

@@ -47,8 +47,8 @@ class _Masks:
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with the same parameters and arguments, computed by noren.
 
-    In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or the type's
-    lowest number are skipped like cells of a boolean mask. `attn_mask` may have the shapes of PyTorch, `[length, keys]` and
+    In `attn_mask` and `key_padding_mask`, true means *ignored*. Floats are added to the scores; cells with -inf or a
+    number from -9984 down are skipped like cells of a boolean mask. `attn_mask` may have the shapes of PyTorch, `[length, keys]` and
     `[batch * heads, length, keys]`. The shape `[batch, length, keys]` is accepted too, unless `batch` equals the number of heads.
     `attn_mask` may also be a noren mask, its text, a plan, or a function that makes the mask of a call (`MaskCall`). `is_causal`
     is a hint and changes nothing. A query that may read no key gets 0 before the output projection (in PyTorch NaN or 0,

@@ -12,7 +12,7 @@ from .._given import flag, number
 from .._noren import Error
 from .._tensors import check_dropout, check_floats, check_mask
 from ._function import lower, new_seed, source_of, operator, run
-from ._masks import Given, planned, simple, sizes_of
+from ._masks import Given, ignored, planned, simple, sizes_of
 
 _NONE = Extras([])
 
@@ -32,7 +32,7 @@ def sdpa(
     `query` is `[..., heads, q_len, head_dim]`, `key` `[..., heads, kv_len, head_dim]`, `value` `[..., heads, kv_len, v_dim]`.
     `attn_mask` broadcasts to `[..., heads, q_len, kv_len]`; in a boolean mask true means may attend, a float mask is added to
     the scores. `is_causal` lets query `i` read the keys up to `i`. A query that may read no key gets the output 0. Dropout
-    scales the kept weights by `1 / (1 - dropout_p)`. Hidden cells (false, -inf or the type's lowest number) are skipped: their
+    scales the kept weights by `1 / (1 - dropout_p)`. Hidden cells (false, -inf or numbers from -9984 down) are skipped: their
     content does not reach the output. Plans are cached by the content of the mask.
 
     Raises `noren.Error`, TypeError and RuntimeError for inputs that PyTorch rejects, and for integer masks.
@@ -59,7 +59,7 @@ def sdpa(
     if torch.compiler.is_compiling():
         source = source_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
         bias = [mask for mask in masks if mask.requires_grad]
-        keep = [mask > -torch.inf if mask.requires_grad else mask for mask in masks]
+        keep = [~ignored(mask) if mask.requires_grad else mask for mask in masks]
         bias = [mask.masked_fill(~kept, 0.0) for mask, kept in zip(masks, keep, strict=True) if mask.requires_grad]
         out, _ = operator(query, key, value, bias, None, None, None, seed, keep, source)
     else:
