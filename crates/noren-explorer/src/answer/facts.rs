@@ -133,6 +133,7 @@ fn cells(array: &Pasted) -> Result<Reading> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use noren_mask::Facts;
 
     fn read_text(text: &str) -> Vec<(String, Value)> {
         let found = arrays(text).expect("arrays");
