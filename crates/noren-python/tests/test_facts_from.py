@@ -204,7 +204,7 @@ def test_batches_of_collators_are_read_exactly(seed):
         try:
             found = nr.facts_from(part)
         except nr.Error as error:
-            # a document of one token before padding cannot be told from padding by positions
+            # a document of one token before padding has the same positions as padding
             assert used in ([], ["cu_seqlens"]) and ("readings" in str(error) or "ends at" in str(error)), (used, error)
             continue
         known = found.get("documents", [[size] for size in found.get("lengths", [width] * len(rows.lengths))])
