@@ -116,7 +116,8 @@ impl Language for Python {
             Selector::Else => "\"else\"".into(),
         };
         let pairs = arms.iter().zip(masks).map(|(arm, mask)| format!("({}, {mask})", selector(&arm.selector)));
-        format!("nr.{word}({})", list(20, pairs))
+        let other = arms.iter().all(|arm| arm.selector != Selector::Else).then(|| "(\"else\", nr.none())".to_owned());
+        format!("nr.{word}({})", list(20, pairs.chain(other)))
     }
 }
 

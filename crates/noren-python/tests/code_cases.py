@@ -31,6 +31,10 @@ class Case:
     layer: int | None = None
     arrays: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        spec = nr.parse(self.text)
+        self.facts = self.facts.used_by(spec.mask if isinstance(spec, nr.Spec) else spec)
+
     @cached_property
     def spec(self) -> nr.Mask | nr.Spec:
         spec = nr.parse(self.text)
@@ -151,7 +155,7 @@ def presets(most: int | None = 96) -> list[Case]:
             shape = nr.Shape.cached(sizes["past"], sizes["new"], **more)
         else:
             shape = nr.Shape(sizes["q"], sizes["kv"], query_offset=sizes["query_offset"], **more)
-        out.append(with_arrays(Case(text, shape, nr.Facts.from_json(json.dumps(facts)).used_by(nr.Spec(text).mask), scene.get("layer"))))
+        out.append(with_arrays(Case(text, shape, nr.Facts.from_json(json.dumps(facts)), scene.get("layer"))))
     return out
 
 
