@@ -93,7 +93,9 @@ fn two(
     let fits_queries = queries.is_none_or(|q| q == a);
     match (is_batch, fits_queries) {
         (true, false) => (plane, true),
-        (true, true) if a != b && queries.is_none() && context.past.is_empty() && context.role != Role::Cross => {
+        (true, true)
+            if a > 1 && a != b && queries.is_none() && context.past.is_empty() && context.role != Role::Cross =>
+        {
             (plane, true)
         }
         (true, true) if a > 1 && (queries == Some(a) || queries.is_none() && a == b) => {

@@ -57,8 +57,8 @@ impl Repair {
             return None;
         }
         let passes = |values: &Values| Some(check(values)).filter(|result| *result > Check::Faulty);
-        let stored = form.stored(cells, form.dims).and_then(|values| Some((passes(&values)?, Some(values))));
-        let whole = || Some((passes(&form.stored(cells, cells.dims())?)?, None));
+        let stored = form.stored(cells, form.dims, cares).and_then(|values| Some((passes(&values)?, Some(values))));
+        let whole = || Some((passes(&form.stored(cells, cells.dims(), cares)?)?, None));
         let (result, values) = stored.or_else(whole)?;
         let changes = given != cells;
         if !changes && values.as_ref().is_none_or(|values| values == form.mask) {
@@ -102,7 +102,7 @@ impl Form<'_> {
     /// Returns an array of the sizes `dims` with the allowed cells `cells`, in the number type and the convention of the given array.
     /// If `dims` are the sizes of the given array, the result has its shape, otherwise the shape `dims`. Returns `None` if the array
     /// cannot hold the cells.
-    fn stored(&self, cells: &Keep, dims: [usize; 4]) -> Option<Values> {
+    fn stored(&self, cells: &Keep, dims: [usize; 4], cares: &dyn Fn(usize, usize) -> bool) -> Option<Values> {
         let of = cells.dims();
         if !(0..4).all(|axis| dims[axis] == of[axis] || dims[axis] == 1 || of[axis] == 1) {
             return None;
@@ -112,14 +112,20 @@ impl Form<'_> {
         let added = self.decoded.fill != Fill::Logical;
         let bits = || visible.cells().map(|cell| cell != self.decoded.drop);
         let fill = self.fill(&visible);
-        // A bias in the visible cells stays; the bias of a cell that becomes visible is unknown.
+        // A bias in the visible cells stays. The bias of a cell that becomes visible is unknown, except in the unused rows of padding
+        // queries.
         let bias = self.decoded.bias;
-        if bias && (dims != self.dims || visible.cells().zip(self.decoded.keep.cells()).any(|(new, old)| new && !old)) {
+        let used = |at: usize| cares(at / (dims[1] * dims[2] * dims[3]), at / dims[3] % dims[2]);
+        let before = |at: usize| {
+            self.decoded.keep.get([0, 1, 2, 3].map(|axis| at / dims[axis + 1..].iter().product::<usize>() % dims[axis]))
+        };
+        if bias && (dims != self.dims || visible.cells().enumerate().any(|(at, cell)| cell && used(at) && !before(at)))
+        {
             return None;
         }
         let number = |at: usize, cell: bool| match (cell, bias) {
-            (true, true) => self.mask.at(at),
-            (true, false) => 0.0,
+            (true, true) if before(at) => self.mask.at(at),
+            (true, _) => 0.0,
             (false, _) => fill,
         };
         let numbers = match (self.mask.numbers(), added) {

@@ -104,6 +104,13 @@ fn padding_rows_of_minus_infinity_get_a_key() {
     assert_eq!((repair.shape(), repair.dtype()), (both.shape(), Dtype::F32));
     assert_eq!(report(repair, context).verdict, Verdict::Correct);
 
+    // A bias in the visible cells stays, and the unused rows get none.
+    let Numbers::Single(numbers) = both.numbers().clone() else { unreachable!("floats") };
+    let biased = numbers.iter().enumerate().map(|(at, x)| x + (at % 7) as f32 / 8.0).collect();
+    let found = report(Values::floats(both.shape(), biased).expect("all cells"), context);
+    assert_eq!(found.findings[0].repair.as_deref(), Some("padding(lengths=[4, 2])"), "{found}");
+    assert_eq!(report(found.repair.expect("a repaired array"), context).verdict, Verdict::Correct);
+
     let context = r#"{"convention": "additive", "kind": "causal", "lengths": [4, 2], "padding_side": "left"}"#;
     let causal = added(&[2, 1, 4, 4], |b, i, k| k <= i && k >= 4 - lengths[b]);
     let found = report(causal, context);
@@ -131,6 +138,17 @@ fn sizes_that_contradict_the_array_are_named() {
     assert!(fewer.faulty() && fewer.findings[0].says.contains("6 queries but 3"), "{fewer}");
     let error = input(bools(&[2, 1, 6, 6], |_, i, k| k <= i), r#"{"kind": "causal", "batch": 3}"#).diagnose();
     assert!(error.expect_err("another batch size").to_string().contains("batch=3 is declared"));
+}
+
+#[test]
+fn one_query_of_a_ring_buffer_is_no_row_of_key_padding() {
+    let positions = |cells: &[i64]| Values::ints(&[1, cells.len()], cells.to_vec()).expect("a row");
+    let slots = bools(&[1, 8], |_, _, k| k >= 5);
+    let context =
+        r#"{"convention": "keep_bool", "role": "attn", "window": 3, "window_means": "keys visible, self included"}"#;
+    let ring = input(slots, context).companion("kv_positions", positions(&[8, 9, 10, 11, 4, 5, 6, 7]));
+    let found = ring.companion("position_ids", positions(&[11])).diagnose().expect("a usable mask");
+    assert_eq!(found.classes(), ["ring_buffer_misaligned"], "{found}");
 }
 
 #[test]
