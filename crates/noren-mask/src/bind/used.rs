@@ -5,8 +5,8 @@ use crate::facts::Facts;
 use crate::mask::Mask;
 
 impl Facts {
-    /// Returns only the facts that `mask` reads. Positions of keys are always included. Lengths are included for documents and
-    /// clearance levels too, because tokens after the lengths need no document and no level.
+    /// Returns only the facts that `mask` reads. Positions of keys are always included. Lengths are included for documents,
+    /// clearance levels and grids too, because tokens after the lengths need no document, level or grid cell.
     ///
     /// ```
     /// use noren_mask::{Facts, atoms::*};
@@ -20,7 +20,9 @@ impl Facts {
         let named = |name: &str| atoms.iter().any(|atom| atom.name() == name);
         let mut used = self.clone();
         // The lists of these atoms are compared with the lengths, and lists inside of the mask have other inputs.
-        if !["padding", "documents", "clearance"].into_iter().any(named) && !inputs.contains(&Input::Lengths) {
+        if !["padding", "documents", "clearance", "neighborhood"].into_iter().any(named)
+            && !inputs.contains(&Input::Lengths)
+        {
             (used.real, used.query_lengths) = (None, None);
         }
         used.documents = used.documents.filter(|_| inputs.contains(&Input::Documents));
