@@ -154,7 +154,7 @@ class Heads(Policy):
 
     @property
     def _policy(self) -> _Policy:
-        return _Policy.heads(self.heads)
+        return _Policy.heads(list(self.heads))
 
 
 def _heads(given: Any) -> int | range:
