@@ -1,7 +1,7 @@
 //! Functions as masks get positions: a function equals the built-in mask of the same cells, with the same bits, in every
 //! kind of call. `PROPTEST_CASES_FACTOR=7` runs 2,100 histories.
 
-use crate::common::{Array, assert_same_bits, inputs};
+use crate::common::{Array, assert_same_bits};
 use crate::scene::Dice;
 use noren::varlen::{Planner, Sequences, Varlen, packed};
 use noren::{
