@@ -204,5 +204,5 @@ struct FrontPage;
 struct Readme;
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/rust.md")]
+#[doc = include_str!("../docs/rust.md")]
 struct Guide;
