@@ -136,7 +136,10 @@ pub(crate) fn resolve(request: &ShapeRequest, known: &Sizes) -> Result<(Shape, V
     let mut assumed = Vec::new();
     let shape = request.resolve(known, &mut assumed).map_err(|error| match known.cross {
         Some((q, kv)) if q != kv && request.query_offset.is_empty() => unaligned(q, kv),
-        _ => Problem::from(error).cause(Cause::TooManyPairs),
+        _ => match error.message.trim_start_matches('-').split_once(" is 0:") {
+            Some((name, fix)) => Problem::new(format!("{name} is 0:{fix}")).cause(Cause::ZeroSize).name(name),
+            None => Problem::from(error).cause(Cause::TooManyPairs),
+        },
     })?;
     check_sizes(&shape)?;
     let given = request.query_offset.len();

@@ -151,7 +151,7 @@ fn wrong_values_are_named_with_their_place() {
          "arrays.m.keep: shape [1, 2, 1] has 3 dimensions, and 1 could be the number of batch rows or of heads: give [1, 1, 2, 1] or [1, 1, 2, 1]".into()),
         (r#"{"arrays": {"m": {"keep": [[]]}}}"#, "arrays.m.keep: shape [1, 0]: every size must be 1 to 2147483647".into()),
         (r#"{"arrays": {"m": {"additive": [[0, -1e3]]}}}"#,
-         "arrays.m.additive[0][1]: got -1e3, expected 0 or \"-inf\": an additive mask contains only 0 (allowed), and -inf or numbers from \
+         "arrays.m.additive[0][1]: got -1000, expected 0 or \"-inf\": an additive mask contains only 0 (allowed), and -inf or numbers from \
           -9984 down, such as -1e9 (not allowed); add other values to the scores with `mask + bias(name)`".into()),
         (r#"{"arrays": {"m": {"csr": {"shape": [2, 2], "indptr": [0, 9, 1], "indices": [0]}}}}"#,
          "arrays.m.csr: `indptr` has the end 9 for row 0, but there are only 1 indices".into()),
