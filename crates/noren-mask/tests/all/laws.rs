@@ -85,14 +85,15 @@ fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
 fn a_single_difference_in_a_long_mask_is_found() {
     use noren_mask::{Facts, Shape, atoms::*};
     for (n, masks) in [
-        (100_000u64, vec!["causal", "sliding(9) | keys(0..4)", "chunk(512) & causal", "!stride(7)", "random(0.5, 3)"]),
+        (2000u64, vec!["!stride(7)", "random(0.5, 3)"]),
+        (100_000, vec!["causal", "sliding(9) | keys(0..4)", "chunk(512) & causal"]),
         (1 << 30, vec!["causal", "window(left=100, right=3)", "causal & chunk(4096)"]),
     ] {
         let shape = Shape::square(n as usize);
         for mask in masks {
             let mask: Mask = mask.parse().unwrap();
             let a = mask.bind(&shape, &Facts::new()).unwrap();
-            for (q, k) in [(0, 0), (n - 1, n - 2), (n / 3, n / 3 - 1), (5000, 4999), (n / 2, n / 2)] {
+            for (q, k) in [(0, 0), (n - 1, n - 2), (n / 3, n / 3 - 1), (700, 699), (n / 2, n / 2)] {
                 let b = (mask.clone() - (queries(q..q + 1) & keys(k..k + 1))).bind(&shape, &Facts::new()).unwrap();
                 let cell = CellIndex { batch: 0, head: 0, q: q as usize, k: k as usize };
                 let expected = a.allowed(0, 0, cell.q, cell.k).then_some(cell);
