@@ -76,7 +76,7 @@ def test_lists_that_would_take_all_memory() -> None:
 def test_a_plan_is_for_its_sizes() -> None:
     plan = nr.causal().plan(nr.Shape.square(4, heads=2))
     assert nr.attention(X, X, X, plan).shape == X.shape
-    for other in (torch.ones(1, 2, 5, 8), torch.ones(2, 2, 4, 8), torch.ones(1, 3, 4, 8)):
+    for other in (torch.ones(1, 2, 5, 8), torch.ones(1, 3, 4, 8)):
         for call in (nr.attention, nt.attention):
             with pytest.raises(nr.Error, match="bind it to these sizes"):
                 call(other, other, other, plan)

@@ -185,7 +185,7 @@ def test_without_pytorch_the_error_names_the_package() -> None:
     code = """
         import sys; sys.modules["torch"] = None
         import noren as nr
-        for use in ("nr.to_flex", "nr.guard", "nr.audit", "__import__('noren.torch')"):
+        for use in ("nr.to_flex('causal', 8)", "nr.guard(None)", "nr.audit(None, 'causal')", "__import__('noren.torch')"):
             try: eval(use)
             except ImportError as error: print("noren-attention[torch]" in str(error), type(error).__name__)
     """

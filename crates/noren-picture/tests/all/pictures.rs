@@ -218,7 +218,7 @@ fn tiles_are_the_plans() {
         }
     }
     assert!(
-        text.contains("# allowed, in a full tile   * allowed, in a mixed tile   o denied, in a mixed tile   . skipped")
+        text.contains("# allowed, in a full tile   * allowed, in a mixed tile   o denied, in a mixed tile   . empty")
     );
 }
 

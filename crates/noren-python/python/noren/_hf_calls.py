@@ -353,12 +353,8 @@ def install_hooks(model: nn.Module) -> None:
 
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Begins a forward pass for which the user gave a mask. Returns the arguments of the pass without the arguments
-    `noren_mask`, `noren_facts` and `noren_inputs`; None under torch.compile."""
+    `noren_mask`, `noren_facts` and `noren_inputs`."""
     check_names(kwargs)
-    if torch.compiler.is_compiling():
-        if any(name in kwargs for name in ARGUMENTS) or getattr(model, SETTING, None) is not None:
-            raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
-        return None
     outer = _FRAME.get()
     if outer is not None and not outer.contains(model):
         outer = None  # the frame of a forward pass that Ctrl-C ended
@@ -407,8 +403,6 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
 
 def _leave(model: nn.Module, _: Any, output: Any) -> None:
     """Ends a forward pass for which the user gave a mask. Raises `Error` if the mask was not used."""
-    if torch.compiler.is_compiling():
-        return
     if (known := POSITIONS.get()) is not None and known[0] is model:
         POSITIONS.set(None)
     frame = _FRAME.get()

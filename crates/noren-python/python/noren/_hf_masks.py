@@ -137,10 +137,6 @@ def make_mask(
     transformers calls this function. Under torch.compile, the mask is that of SDPA: booleans, or None."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-    if torch.compiler.is_compiling():
-        return sdpa_mask(
-            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function or causal_mask_function, attention_mask, config=config, **others
-        )  # type: ignore[no-any-return]
     heads = getattr(config, "num_attention_heads", None)
     reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), heads if isinstance(heads, int) else None)
     mask = reader.read(mask_function or causal_mask_function)

@@ -22,7 +22,7 @@ from ._hf_support import check_arguments, refuse_when_made, unsupported as unsup
 from ._noren import Error, Facts, Plan, Shape, full
 from ._tensors import check_dropout
 from .torch._dynamic import Given as GivenMask
-from .torch._function import lower, new_seed, source_of, operator, run
+from .torch._function import lower, new_seed, run
 from .torch._mask_call import Own
 from .torch._masks import Given, planned, simple, sizes_of
 
@@ -74,16 +74,6 @@ def attention_forward(
     """
     check_arguments(module, others)
     query, key, value = lower(query, key, value)
-    if torch.compiler.is_compiling():
-        if output_attentions:
-            raise Error("output_attentions=True is not supported under torch.compile and torch.export: call the uncompiled model")
-        causal = attention_mask is None and (getattr(module, "is_causal", False) if is_causal is None else is_causal)
-        masks = [attention_mask] if isinstance(attention_mask, Tensor) else []
-        seed = new_seed() if dropout > 0 else None
-        source = source_of("causal" if causal and query.shape[2] > 1 else "full", 0, scaling, softcap, None, dropout, 0, "zero")
-        biases = [] if position_bias is None else [position_bias]
-        out, _ = operator(query, key, value, biases, None, None, s_aux, seed, masks, source)
-        return out.transpose(1, 2).contiguous(), None
     extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
     frame = current_frame()
     if isinstance(attention_mask, Masked):

@@ -60,8 +60,10 @@ class Attention:
         mask, bias, facts = self._mask(inputs.get("attn_mask"), nonpad, (q_len, kv_len))
         offset = past if nonpad is None else [int(n) - q_len for n in nonpad.reshape(-1)]
         probabilities = outputs > 3 and self.qk_matmul_output_mode == 3
+        # The standard allows negative offsets: queries before the first key.
+        shape = _shape((q.shape[0], q.shape[1], q_len, kv_len), offset)
         result = attention(
-            q, present_k, present_v, mask, bias=bias, facts=facts, query_offset=offset, scale=self.scale,
+            q, present_k, present_v, mask.bind(shape, facts), bias=bias, scale=self.scale,
             softcap=self.softcap or None, return_weights=probabilities,
         )  # fmt: skip
         y = result[0] if probabilities else result
@@ -73,8 +75,7 @@ class Attention:
         elif outputs > 3:
             keep = None
             if self.qk_matmul_output_mode == 2:
-                shape = (q.shape[0], q.shape[1], q_len, kv_len)
-                keep = mask.dense(_shape(shape, offset), facts)
+                keep = mask.dense(shape, facts)
             found.append(self._scores(q, present_k, bias, keep).astype(q.dtype))
         return found[:outputs]
 
