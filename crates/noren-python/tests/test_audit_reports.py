@@ -70,6 +70,7 @@ class Fused(nn.Module):
 @pytest.mark.parametrize("name", ["c_attn", "Wqkv"])
 def test_fused_projections_show_weak_fills(name: str) -> None:
     for fill in (-100.0, -1e4):
+        torch.manual_seed(1)  # other weights may show no query that reads the large keys
         assert nr.audit(Fused(fill, name).eval(), "causal", vocab=40, checks=["weak_fill"]).verdict == "failed"
     report = nr.audit(Fused(-torch.inf, name).eval(), "causal", vocab=40, checks=["weak_fill", "prefix"])
     assert report.ok and report.summary().startswith("ok:")

@@ -110,7 +110,7 @@ def test_scores(text: str) -> None:
         "soft": torch.rand(1, 2, 7, 12, generator=g) * 0.9 + 0.1,
     }
     spec = nr.Spec(text)
-    arrays = {name: array for name, array in arrays.items() if name in text}
+    arrays = {name: array for name, array in arrays.items() if name in text.split(" + ")}
     ours = nr.attention(q, k, v, spec, query_offset=5, arrays=arrays)
     mod = nr.to_score_mod(spec, shape, arrays=arrays)
     theirs = flex_attention(q, k, v, score_mod=mod, block_mask=nr.to_flex(spec.mask, shape))

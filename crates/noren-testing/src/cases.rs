@@ -98,8 +98,7 @@ fn near() -> Mask {
     let near = Mask::from_fn(move |Cell { head, query, key, .. }| (first(head, query)..query + 9).contains(&key));
     let bounds = move |Cells { head, queries, .. }: Cells| {
         let (start, last) = (queries.start, queries.end - 1);
-        let [some, every] = [start, last].map(|query| Vec::from([first(head, query)..start + last - query + 9]));
-        Reach::Keys { some, every }
+        Reach::Keys { some: vec![first(head, start)..last + 9], every: vec![first(head, last)..start + 9] }
     };
     near.with_bounds(bounds).expect("a mask of a function")
 }

@@ -19,6 +19,9 @@ use given::{Batch, refuse};
 use owners::{Alternative, Owners, lengths_of};
 use part::Part;
 
+/// The name of an array, with what it gives.
+type Named<'a, T> = (&'a str, T);
+
 /// One reading of all arrays of a batch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reading {
@@ -145,7 +148,7 @@ fn named(entries: &[Entry], options: &Options) -> Result<Vec<Reading>, Error> {
 }
 
 /// Returns the name of the array that gives the size of the batch, with the size. Arrays of other sizes are an error.
-fn size_of<'a>(parts: &[Part<'a>]) -> Result<Option<(&'a str, (usize, usize))>, Error> {
+fn size_of<'a>(parts: &[Part<'a>]) -> Result<Option<Named<'a, (usize, usize)>>, Error> {
     let ends: Vec<&Part<'_>> = parts.iter().filter(|part| part.meaning == Meaning::Ends).collect();
     if let Some(pair) = ends.windows(2).find(|pair| pair[0].rows != pair[1].rows) {
         return refuse(format!(
@@ -192,7 +195,7 @@ impl Batch<'_> {
         let all = vec![IntervalSet::all(len as u32); rows];
         let tokens = real.map_or(&all[..], |(_, real)| real);
         let batch = Batch { padded: real.is_some(), ..*self };
-        let (mut says, mut known): (Vec<(String, String)>, Option<(&str, Vec<_>)>) = (Vec::new(), None);
+        let (mut says, mut known) = (Vec::new(), None::<Named<'_, Vec<_>>>);
         for (name, reading) in chosen {
             let (owners, sentence) = reading.owners(name, batch, tokens)?;
             says.push(((*name).to_string(), sentence));

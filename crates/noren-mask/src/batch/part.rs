@@ -86,7 +86,7 @@ impl<'a> Part<'a> {
     fn ranges(&self, range: impl Fn(&[i64]) -> Range<usize>) -> Vec<IntervalSet> {
         let set = |row: &Vec<i64>| {
             let range = range(row);
-            [range.start as u32..range.end as u32].into_iter().collect()
+            IntervalSet::from(range.start as u32..range.end as u32)
         };
         self.rows.iter().map(set).collect()
     }
@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
                 if let Some(long) = sums.iter().find(|sum| **sum > len as u64) {
                     return refuse(format!("{name} gives {long} tokens in a row, but the rows have {len} tokens"));
                 }
-                let real = || sums.iter().map(|n| [0..*n as u32].into_iter().collect()).collect();
+                let real = || sums.iter().map(|n| IntervalSet::from(0..*n as u32)).collect();
                 vec![Alternative {
                     real: (!documents || sums.iter().any(|sum| *sum < len as u64)).then(real),
                     owners: if documents { Owners::Lengths(rows) } else { Owners::None },
