@@ -141,7 +141,8 @@ def scored(mask: Any, heads: int, arrays: Mapping[str, Array] | None, **given: A
     scores = mask.scores if isinstance(mask, Spec) else []
     filled = dict.fromkeys(kind for kind in ("bias", "relative", "soft", "sinks") if given[kind] is not None)
     for score in scores:
-        kind, value = score.kind, score.cap
+        kind: str = score.kind
+        value: Any = score.cap
         if kind == "alibi":
             value = default_slopes(heads) if score.slopes is None else score.slopes
         elif score.name is not None and score.name in left:

@@ -90,7 +90,8 @@ def facts_from(
         if wanted is not None and name not in given:
             raise Error(f"{option}={wanted!r} is given, but the batch has no {name}")
     types = np.atleast_2d(_array("token_type_ids", given["token_type_ids"])) if "token_type_ids" in given else None
-    facts, says = Facts(), []
+    facts = Facts()
+    says: list[Any] = []
     if entries or types is None:
         if not entries:
             names = ", ".join(given) or "no entries"
@@ -139,9 +140,9 @@ def _token_types(given: NDArray[Any], types: TokenTypes | None, facts: dict[str,
     marked = (given != 0) & real
     if types == "images":
         runs = [[(int(a), int(z)) for a, z in np.flatnonzero(np.diff(np.concatenate(([0], row, [0])))).reshape(-1, 2)] for row in marked]
-        arms = {row: spans_of([range(*run) for run in found]) for row, found in enumerate(runs) if found}
+        arms: dict[Any, Any] = {row: spans_of([range(*run) for run in found]) for row, found in enumerate(runs) if found}
         sentence = f"consecutive tokens with 1 are an image ({sum(map(len, runs))} images in all), whose tokens read each other"
-        return by_batch_row({**arms, "else": "none"}) if arms else None, {"images": [np.flatnonzero(row).tolist() for row in marked]}, sentence
+        return by_batch_row(arms | {"else": "none"}) if arms else None, {"images": [np.flatnonzero(row).tolist() for row in marked]}, sentence
     first = [int(np.flatnonzero(row)[0]) if row.any() else given.shape[1] for row in marked]
     if late := [row for row, end in enumerate(first) if (real & ~marked)[row, end:].any()]:
         raise Error(

@@ -132,7 +132,7 @@ def make_mask(
     attention_mask: Tensor | None = None,
     config: Any = None,
     **others: Any,
-) -> Masked | Tensor | None:
+) -> Masked:
     """Converts a mask function of transformers, with sizes and padding, to a `Masked`. The `AttentionMaskInterface` of
     transformers calls this function. Under torch.compile, the mask is that of SDPA: booleans, or None."""
     from transformers.masking_utils import causal_mask_function, sdpa_mask

@@ -178,9 +178,9 @@ def refuse_array(mask: Any) -> TypeError:
     """Returns the error for an object that was given as a mask but is not a mask. If the object is an array, the message names
     the arguments for arrays.
     """
-    name = type(mask).__name__
-    if callable(mask) and getattr(_noren, str(getattr(mask, "__name__", "")), None) is mask:
-        return TypeError(f"the mask is the function nr.{mask.__name__}: call it, nr.{mask.__name__}(...)")
+    name, function = type(mask).__name__, str(getattr(mask, "__name__", ""))
+    if callable(mask) and getattr(_noren, function, None) is mask:
+        return TypeError(f"the mask is the function nr.{function}: call it, nr.{function}(...)")
     if isinstance(mask, type) or getattr(mask, "is_nested", False) or not hasattr(mask, "shape") or not hasattr(mask, "dtype"):
         return TypeError(f"{name} is not a mask: give a Mask, its text, a bound mask, a Plan, or an array by keep=, drop= or additive=")
     kind = str(mask.dtype).rsplit(".", 1)[-1]

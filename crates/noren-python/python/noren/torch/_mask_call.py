@@ -209,7 +209,7 @@ class MaskCall:
         of_row = []
         for row in cells.cpu():
             names = [_noren.dense(self._add(self._array_of_blocks(head, block))) for head in row]
-            of_row.append(names[0] if len(set(names)) == 1 else _noren.heads({**dict(enumerate(names[:-1])), "else": names[-1]}))
+            of_row.append(names[0] if len(set(names)) == 1 else _noren.heads(dict[Any, Any](enumerate(names[:-1])) | {"else": names[-1]}))
         return of_row[0] if len(of_row) == 1 else by_row(of_row)
 
     # --- scores ---------------------------------------------------------------------------------------------------
