@@ -134,8 +134,8 @@ def make_mask(
     **others: Any,
 ) -> Masked:
     """Converts a mask function of transformers, with sizes and padding, to a `Masked`. The `AttentionMaskInterface` of
-    transformers calls this function. Under torch.compile, the mask is that of SDPA: booleans, or None."""
-    from transformers.masking_utils import causal_mask_function, sdpa_mask
+    transformers calls this function."""
+    from transformers.masking_utils import causal_mask_function
 
     heads = getattr(config, "num_attention_heads", None)
     reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), heads if isinstance(heads, int) else None)
