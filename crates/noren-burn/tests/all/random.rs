@@ -1,6 +1,6 @@
 //! Random masks over random shapes and facts, with random options, types and strides.
 
-use crate::textbook::{Draw, close, difference, gradients, textbook, values};
+use crate::textbook::{Draw, close, gradients, magnitudes, textbook, values};
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use noren::Shape;
 use noren_burn::{Bias, Options, attention, to_drop};
@@ -114,19 +114,20 @@ fn outputs_and_gradients_are_those_of_the_textbook() {
 
         let [q, k, v] = tensors();
         let out = attention(q, k, v, &plan, &options).unwrap();
-        let wanted = textbook(tensors(), drop, &plan, &options);
+        let wanted = textbook(tensors(), drop.clone(), &plan, &options);
         let (got, expected) = (gradients(out.clone(), &dout), gradients(wanted.clone(), &dout));
         let what = format!("{mask} over {shape:?}");
         close(&format!("{what}: out"), &out, &wanted, 1e-5);
-        for (name, input) in ["dq", "dk", "dv"].iter().zip(&inputs) {
-            let [got, expected] = [&got, &expected].map(|gradients| input.leaf.grad(gradients).unwrap());
-            close(&format!("{what}: {name}"), &got, &expected, 1e-5);
-        }
-        let more = gradients_of(&options, &got).into_iter().zip(gradients_of(&options, &expected));
-        for (n, (got, expected)) in more.enumerate() {
-            // The gradient of a bias that is equal for all keys of a row is 0, as a sum of numbers near 1 that cancel.
-            let off = difference(&got, &expected, 1.0);
-            assert!(off <= 1e-5, "{what}: gradient of tensor {n} of the options: off by {off:e} of the largest value");
+        let magnitudes = magnitudes(tensors(), &dout, drop, &plan, &options);
+        let [got, expected, terms] = [&got, &expected, &magnitudes].map(|gradients| {
+            let of_inputs = inputs.iter().map(|input| values(&input.leaf.grad(gradients).unwrap()));
+            of_inputs.chain(gradients_of(&options, gradients).iter().map(values)).collect::<Vec<_>>()
+        });
+        for (n, ((got, expected), terms)) in got.iter().zip(&expected).zip(&terms).enumerate() {
+            let name = ["dq", "dk", "dv"].get(n).unwrap_or(&"a gradient of the options");
+            for ((got, expected), terms) in got.iter().zip(expected).zip(terms) {
+                assert!((got - expected).abs() <= 5e-6 * terms, "{what}: {name}: {got}, not {expected}");
+            }
         }
     });
 }

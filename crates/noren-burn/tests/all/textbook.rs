@@ -88,9 +88,15 @@ fn dense_bias(options: &Options, plan: &Plan, device: &Device) -> Option<Tensor<
 /// Returns the softmax of masked scores times values, computed with burn's operations only. Rows without an allowed key
 /// are 0. `drop` is true for hidden cells.
 pub(crate) fn textbook([q, k, v]: [Tensor<4>; 3], drop: Tensor<4, Bool>, plan: &Plan, options: &Options) -> Tensor<4> {
+    let heads = q.dims()[1];
+    weights(q, k, drop, plan, options).matmul(repeat(v.cast(DType::F32), heads))
+}
+
+/// Returns the weights of the values, `[batch, heads, q_len, kv_len]`.
+fn weights(q: Tensor<4>, k: Tensor<4>, drop: Tensor<4, Bool>, plan: &Plan, options: &Options) -> Tensor<4> {
     let device = q.device();
     let [_, heads, _, width] = q.dims();
-    let [q, k, v] = [q, k, v].map(|x| x.cast(DType::F32));
+    let [q, k] = [q, k].map(|x| x.cast(DType::F32));
     let scale = options.scale.unwrap_or(1.0 / (width as f32).sqrt());
     let mut scores = q.matmul(repeat(k, heads).swap_dims(2, 3)) * scale;
     if let Some(cap) = options.softcap {
@@ -102,7 +108,7 @@ pub(crate) fn textbook([q, k, v]: [Tensor<4>; 3], drop: Tensor<4, Bool>, plan: &
     let [batch, _, q_len, kv_len] = scores.dims();
     let keep = drop.clone().bool_not().float();
     let scores = scores.mask_fill(drop, -1e30);
-    let weights = if options.soft.is_none() && options.sinks.is_none() {
+    if options.soft.is_none() && options.sinks.is_none() {
         let some = keep.clone().max_dim(3);
         softmax(scores, 3) * some
     } else {
@@ -117,8 +123,42 @@ pub(crate) fn textbook([q, k, v]: [Tensor<4>; 3], drop: Tensor<4, Bool>, plan: &
         }
         let empty = sum.clone().detach().equal_scalar(0.0);
         exp / sum.mask_fill(empty, 1.0)
-    };
-    weights.matmul(repeat(v, heads))
+    }
+}
+
+/// Returns, in the place of each gradient of `sum(textbook * dout)`, the sum of the absolute values of the terms that the gradient adds
+/// (with softcaps, at least this sum). Rounding errors are in proportion to these sums and not to the gradients, because the terms of a row
+/// cancel: the gradients of the scores of a row have the sum 0, and are 0 in a row with one key.
+pub(crate) fn magnitudes(
+    [q, k, v]: [Tensor<4>; 3],
+    dout: &Tensor<4>,
+    drop: Tensor<4, Bool>,
+    plan: &Plan,
+    options: &Options,
+) -> Gradients {
+    let [batch, heads, q_len, width] = q.dims();
+    let scale = options.scale.unwrap_or(1.0 / (width as f32).sqrt()).abs();
+    let [k, v] = [k, v].map(|x| repeat(x, heads).swap_dims(2, 3));
+    let weights = weights(q.clone(), k.clone().swap_dims(2, 3), drop, plan, options).detach();
+    let dout = dout.clone().abs();
+    let products = dout.clone().matmul(v.clone().detach().abs());
+    let mean = (weights.clone() * products.clone()).sum_dim(3);
+    let of_scores = weights.clone() * (products + mean.clone());
+    let scores = q.clone().matmul(k.clone().detach().abs()) + q.detach().abs().matmul(k);
+    let mut sum = (of_scores.clone() * scores).sum() * scale + (weights.clone() * dout.matmul(v)).sum();
+    if let Some(bias) = dense_bias(options, plan, &of_scores.device()) {
+        sum = sum + (bias * of_scores.clone()).sum();
+    }
+    if let Some(soft) = &options.soft {
+        let soft = soft.clone().expand(of_scores.dims());
+        sum = sum + (of_scores / soft.clone().detach() * soft).sum();
+    }
+    if let Some(sinks) = &options.sinks {
+        let sinks = sinks.clone().reshape([1, heads, 1, 1]).expand([batch, heads, q_len, 1]);
+        let of_sinks = (weights.sum_dim(3).neg() + 1.0) * mean;
+        sum = sum + (of_sinks * sinks).sum();
+    }
+    sum.backward()
 }
 
 /// Returns the result of burn's own function `attention` on an autodiff device, which is decomposed there. It has no
