@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from .catalogue import CHECKS, PADS, Skip
-from .lab import Lab, Unclear, hidden, padded, ragged
+from .lab import SIGNS, Lab, Unclear, hidden, padded, ragged
 from .mates import batch
-from .scan import lengths, reach
+from .scan import lengths, reach, repeated
 from .subject import Stream
 from .trial import Cells, Trial
 
@@ -186,11 +186,11 @@ def weak_fill(lab: Lab) -> Trials:
         at = tuple(range(cut, lab.length))
         other = replace(call, poison={"main": at})
         yield Trial(f"the audit made all keys from key {cut} on very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
-        for large, sign in ((1e6, "very large"), (-1e6, "very large, with the other sign")):
-            base = replace(call, poison={"main": tuple(range(lab.length))}, large=large)
-            other = base.with_tokens(lab.maker.changed(call.main.tokens, at))
-            what = f"the audit made all keys {sign}, and changed the tokens from token {cut} on"
-            yield Trial(what, base, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
+        source = None if call.source is None else repeated(call.source, SIGNS)
+        base = replace(call, main=repeated(call.main, SIGNS), source=source, poison={"main": tuple(range(lab.length))})
+        other = base.with_tokens(lab.maker.changed(base.main.tokens, at))
+        what = f"the audit made all keys very large, with other signs in each of {SIGNS} batch rows, and changed the tokens from token {cut} on"
+        yield Trial(what, base, other, {"main": Cells.same(list(range(SIGNS)), safe)}, broken, changed=at, double_only=True)
     padding = lab.maker.padding(0, 1, PADS)
     if side is not None and (side == "left" or lab.ahead()):
         base = replace(call, main=padded(call.main, side, padding))

@@ -20,9 +20,13 @@ from .layers import Layer, find_layers
 from .rounding import Rounding
 from .subject import Call, Stream, Subject
 
-KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "query_key"}
-KEYS |= {"qkv", "c_attn", "qkv_proj", "query_key_value", "wqkv", "to_qkv", "in_proj", "attn_qkv", "kv_proj", "to_kv"}
-"""Usual names of the modules that compute the keys of attention, alone or together with queries and values."""
+KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "kv_proj", "to_kv"}
+"""Usual names of the modules that compute the keys of attention, alone or together with values."""
+FUSED = {"query_key", "qkv", "c_attn", "qkv_proj", "query_key_value", "wqkv", "to_qkv", "in_proj", "attn_qkv"}
+"""Usual names of the modules that compute keys and queries together."""
+LARGE = 1e6
+SIGNS = 24
+"""The number of batch rows in which the keys of all positions are made large, with other signs in each row."""
 
 
 class Unclear(Exception):
@@ -251,6 +255,13 @@ def stacks(module: nn.Module, call: Call, intent: Intent, run: Callable[[Call], 
     return chosen
 
 
+def signs(rows: int, width: int) -> Tensor:
+    """Returns `[rows, width]` signs: a row of 1, a row of -1, and rows of random signs that are the same in every call."""
+    found = torch.randint(0, 2, (rows, width), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    found[:2] = torch.tensor([[1], [-1]])[:rows]
+    return found
+
+
 @contextmanager
 def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> Iterator[list[str]]:
     """Within the `with` block, enlarges the keys at some positions so much that only a mask value of -1e9 or less hides them.
@@ -260,23 +271,31 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     """
     met: list[str] = []
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
+    fused = {name for name, _ in module.named_modules() if name.rpartition(".")[2].lower() in FUSED}
 
     def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
-        """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is `call.large`. `axis` is
-        the index of the axis of positions. Adds `name` to the yielded names.
+        """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is `LARGE`. `axis` is the
+        index of the axis of positions. Adds `name` to the yielded names.
+
+        If all positions are scaled, the scale is that of the first half, and the signs of the elements differ between batch rows.
+        The score of a query and a key is then far below 0 in about half of the rows, also if `keys` contains the queries. The
+        absolute values of these are `LARGE` ** 0.5, so that the scores are in the millions.
 
         A second call with the same keys changes nothing.
         """
         if keys.dim() != axis + 2 or keys.shape[axis] not in lengths:
             return keys
-        met.append(name)
         places = list(at[lengths[keys.shape[axis]]])
-        some = places[: len(places) // 2] if len(places) == keys.shape[axis] else places
+        everywhere = len(places) == keys.shape[axis]
+        if everywhere and fused.intersection(met):
+            return keys
+        met.append(name)
+        some = places[: len(places) // 2] if everywhere else places
         largest = keys.index_select(axis, torch.tensor(some, device=keys.device)).abs().max().clamp(min=1e-6)
         where: list[Any] = [slice(None)] * axis + [places]
         keys = keys.clone()
-        keys[tuple(where)] *= call.large / largest
-        return keys
+        keys[tuple(where)] *= (LARGE**0.5 if everywhere and name in fused else LARGE) / largest
+        return keys * signs(len(keys), keys.shape[-1]).to(keys).view(-1, *[1] * axis, keys.shape[-1]) if everywhere else keys
 
     def projection(name: str) -> Callable[..., Tensor]:
         return lambda _module, _args, out: enlarge(out, name)
@@ -293,7 +312,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     for name, child in module.named_modules():
         if isinstance(child, nn.MultiheadAttention) and child.batch_first:
             handles.append(child.register_forward_pre_hook(attention(name), with_kwargs=True))
-        elif name.rpartition(".")[2].lower() in KEYS and not list(child.children()):
+        elif name.rpartition(".")[2].lower() in KEYS | FUSED and not list(child.children()):
             handles.append(child.register_forward_hook(projection(name)))
     try:
         with _Keys(lambda keys: enlarge(keys, "scaled_dot_product_attention", 2)):

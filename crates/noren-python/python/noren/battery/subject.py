@@ -63,10 +63,8 @@ class Call:
     all_real: bool = False
     """True to give the model an attention mask in which no token is padding, although `main` contains padding."""
     poison: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """For each stream, the positions whose keys are made very large, to test whether the mask hides them."""
-    large: float = 1e6
-    """The largest absolute value of these keys; a negative number also changes their signs. If the keys of all positions are made
-    large, those of the first half have this value."""
+    """For each stream, the positions whose keys are made very large, to test whether the mask hides them. If these are all
+    positions, the signs of the keys differ between batch rows."""
 
     def streams(self) -> dict[str, Stream]:
         return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
