@@ -479,10 +479,12 @@ def test_what_does_not_fit_is_refused() -> None:
     plan = nr.causal().plan(nr.Shape.square(8, heads=2))
     q, k, v, _ = drawn(nr.Shape.square(8, heads=2), 16, 16, torch.float32, 0)
     for tensors, more, words in [
-        ((q[:, :1], k, v), {}, "q has shape (1, 1, 8, 16): give [1, 2, 8, head_dim], as the mask needs"),
+        ((q[:, :1], k, v), {}, "the number of heads of k and v must divide that of q"),
+        ((q.repeat(1, 2, 1, 1), k, v), {}, "the mask is bound to Shape(8, 8, heads=2), but the call has 1 batch rows, 4 heads"),
         ((q, k.half(), v), {}, "give tensors of one number type"),  # a TypeError, as on the CPU
         ((q.to("meta"), k, v), {}, "q is on meta: noren computes on CPUs and CUDA devices"),
-        ((q, k[..., :8], v), {}, "head dimensions 16, 8 and 16"),
+        ((q, k[..., :8], v), {}, "q and k need the same head_dim"),
+        ((q, k, v.repeat(1, 1, 1, 17)), {}, "head dimensions 16, 16 and 272: those of q and k must be equal, and all from 1 to 256"),
         ((q, k, v), {"sinks": torch.zeros(3, device=DEVICE)}, "sinks has shape (3,)"),
         ((q, k, v), {"relative": torch.zeros(2, 4, device=DEVICE)}, "relative has shape (2, 4)"),
         ((q, k, v), {"alibi": [1.0]}, "alibi has 1 slopes"),

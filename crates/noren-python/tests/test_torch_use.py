@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 import noren.torch as nt  # noqa: E402
 import noren.torch._modules as modules  # noqa: E402
-from noren import _noren  # noqa: E402
+from noren import _attention, _noren  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -141,6 +141,7 @@ def threads_of(code: str, **variables: str) -> str:
 def test_the_threads_of_pytorch_are_those_of_noren(monkeypatch: Any) -> None:
     seen = []
     real = _noren.Modifiers
+    _attention._simple.cache_clear()  # other tests may have made these modifiers
 
     def watched(**given: Any) -> Any:
         seen.append(given.get("threads"))
