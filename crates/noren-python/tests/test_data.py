@@ -1,4 +1,4 @@
-"""`noren.data`: packing, padding, corruption and token budgets, compared with plain loops and checked by `nr.check`."""
+"""`noren.data`: packing and padding, compared with plain loops and checked by `nr.check`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.data import PackingCollator, PaddingCollator, TokenBudgetBatches, TokenMasking, pack
+from noren.data import PackingCollator, PaddingCollator, pack
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
-SPECIAL = (0, 1, 2, 3)
-MASK, VOCABULARY = 4, 60
+VOCABULARY = 60
 
 
 def texts(rng: np.random.Generator, count: int, low: int = 0, high: int = 12) -> list[list[int]]:
@@ -187,119 +186,7 @@ def test_padding_in_documents_is_removed() -> None:
     assert packed.input_ids.tolist() == [[5, 6, 7]] and packed.sizes == (2, 1) and packed.labels.tolist() == [[-100, 6, -100]]
 
 
-# --- corruption --------------------------------------------------------------------------------------------------------
-
-
-def padded(rng: np.random.Generator, rows: list[list[int]], width: int, sides: list[bool]) -> tuple[np.ndarray, np.ndarray]:
-    ids, mask = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.int64)
-    for at, (row, left) in enumerate(zip(rows, sides, strict=True)):
-        start = width - len(row) if left else 0
-        ids[at, start : start + len(row)], mask[at, start : start + len(row)] = row, 1
-    return ids, mask
-
-
-def test_corruption_of_1000_batches() -> None:
-    """Checks labels and replacements against loops, and that batch mates, padding, side and order change nothing."""
-    selected = replaced = swapped = candidates = 0
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        rows = [[1, *text, 2] if rng.random() < 0.8 else text for text in texts(rng, int(rng.integers(1, 7)), 0, 30)]
-        exact, p = bool(rng.random() < 0.5), float(rng.choice([0.15, 0.15, 0.3, 1.0, 0.0]))
-        corrupt = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, special_token_ids=SPECIAL, probability=p, selection="exact" if exact else "probability", seed=seed)
-        width = max(1, max(map(len, rows)) + int(rng.integers(0, 4)))
-        ids, mask = padded(rng, rows, width, [bool(x) for x in rng.integers(0, 2, len(rows))])
-        before = ids.copy()
-        extra = (rng.random(ids.shape) < 0.1).astype(int) if rng.random() < 0.3 else None
-        made = corrupt(ids, mask, special_tokens_mask=extra, epoch=seed % 3)
-        np.testing.assert_array_equal(ids, before)
-        for b in range(len(rows)):
-            free = chosen = 0
-            for t in range(width):
-                may = mask[b, t] == 1 and ids[b, t] not in (*SPECIAL, MASK) and (extra is None or not extra[b, t])
-                free += may
-                if made.labels[b, t] == -100:
-                    assert made.input_ids[b, t] == ids[b, t]
-                    continue
-                assert may and made.labels[b, t] == ids[b, t] and made.input_ids[b, t] not in SPECIAL and 0 <= made.input_ids[b, t] < VOCABULARY
-                chosen += 1
-                replaced += p == 0.15 and made.input_ids[b, t] == MASK
-                swapped += p == 0.15 and made.input_ids[b, t] not in (MASK, ids[b, t])
-            if exact:
-                assert chosen == (max(1, int(p * free + 0.5)) if free and p else 0)
-            if p == 0.15:
-                candidates, selected = candidates + free * (not exact), selected + chosen * (not exact)
-        if extra is None:
-            order = rng.permutation(len(rows))[: int(rng.integers(1, len(rows) + 1))]
-            other, real = padded(rng, [rows[at] for at in order], width + 3, [bool(x) for x in rng.integers(0, 2, len(order))])
-            again = corrupt(other, real, epoch=seed % 3)
-            for new, old in enumerate(order):
-                for part, name in ((again.input_ids, "input_ids"), (again.labels, "labels")):
-                    np.testing.assert_array_equal(part[new][real[new] == 1], getattr(made, name)[old][mask[old] == 1])
-    print(f"corruption: {selected} of {candidates} tokens selected ({selected / candidates:.4f})")
-    assert abs(selected / candidates - 0.15) < 4 * (0.15 * 0.85 / candidates) ** 0.5
-
-
-@pytest.mark.parametrize("selection", ["probability", "exact"])
-def test_shares_of_replacements(selection: str) -> None:
-    rng = np.random.default_rng(1)
-    ids = rng.integers(5, 1000, (200, 500))
-    made = TokenMasking(mask_token_id=4, vocab_size=1000, special_token_ids=range(4), selection=selection, seed=3)(ids, None)
-    chosen = made.labels != -100
-    count = int(chosen.sum())
-    masked, same = int((made.input_ids[chosen] == 4).sum()), int((made.input_ids == ids)[chosen].sum())
-    if selection == "exact":
-        assert (chosen.sum(1) == 75).all()
-        assert ((made.input_ids == 4).sum(1) == 60).all()
-    assert abs(masked / count - 0.8) < 0.015 and abs(same / count - 0.1) < 0.015 and abs(1 - (masked + same) / count - 0.1) < 0.015
-    swapped = made.input_ids[chosen & (made.input_ids != 4) & (made.input_ids != ids)]
-    assert swapped.min() >= 5 and len(np.unique(swapped)) > 600  # every id that is not special is possible
-    places = chosen.sum(0)
-    assert places.min() > 5 and places.max() < 70  # no place is preferred
-
-
-def test_random_tokens_skip_special_ids_anywhere() -> None:
-    special = [0, 3, 7, 8, 9, 500]
-    corrupt = TokenMasking(mask_token_id=5, vocab_size=10, special_token_ids=special, probability=1.0, mask_share=0.0, random_share=1.0)
-    made = corrupt(np.full((40, 50), 6), None, row_ids=range(40))
-    counts = np.bincount(made.input_ids.reshape(-1), minlength=10)
-    assert counts[[0, 3, 5, 7, 8, 9]].sum() == 0 and (counts[[1, 2, 4, 6]] > 400).all()
-
-
-def test_seeds_epochs_and_row_ids_choose() -> None:
-    ids = np.full((3, 400), 9)
-    corrupt = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY)
-    assert (corrupt(ids, None).input_ids == corrupt(ids, np.ones((3, 400), bool)).input_ids).all()
-    made = corrupt(ids, None)
-    assert (made.labels[0] == made.labels[1]).all()  # equal texts get equal choices,
-    numbered = corrupt(ids, None, row_ids=[7, 8, 9])
-    assert (numbered.labels[0] != numbered.labels[1]).any()  # unless they are numbered
-    assert (corrupt(ids[:1], None, row_ids=[8]).labels[0] == numbered.labels[1]).all()
-    assert (corrupt(ids, None, epoch=1).labels != made.labels).any()
-    other = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, seed=1)
-    assert (other(ids, None).labels != made.labels).any() and pickle.loads(pickle.dumps(other)) == other
-    fixed = corrupt(np.arange(5, 45)[None], None)
-    assert [fixed.input_ids[0].tolist(), fixed.labels[0].tolist()] == FIXED  # the same on every machine
-
-
-FIXED = [[5, 6, 7, 8, 9, 10, 11, 12, 4, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 37, 26, 27, 4, 4, 30, 31, 4, 33, 34, 35, 4, 37, 4, 39, 4, 41, 42, 4, 44], [-100, -100, -100, -100, 9, -100, -100, -100, 13, -100, -100, -100, -100, -100, -100, -100, -100, -100, -100, -100, 25, -100, -100, 28, 29, -100, -100, 32, -100, -100, -100, 36, -100, 38, -100, 40, -100, -100, 43, -100]]  # fmt: skip
-
-
-def test_the_doctor_finds_nothing_in_corrupted_batches() -> None:
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        rows = [{"input_ids": [1, *text, 2]} for text in texts(rng, 5, 3, 20)]
-        corrupt = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, special_token_ids=SPECIAL, selection="exact", seed=seed)
-        collate = PaddingCollator(masking=corrupt, side=("left", "right")[seed % 2], return_tensors="np")
-        batch = collate(rows)
-        cells = nr.padding().bind(nr.Shape.square(batch["input_ids"].shape[1], batch=5), {"attention_mask": batch["attention_mask"]}).dense()
-        declared: dict[str, Any] = dict(convention="keep", kind="bidirectional", mlm_probability=0.15, special_token_ids=[*SPECIAL, MASK], attention_mask=batch["attention_mask"], position_ids=batch["position_ids"])
-        report = nr.check(cells, input_ids=batch["input_ids"], labels=batch["labels"], **declared)
-        assert report.verdict == "correct" and not report.classes, report
-        wrong = nr.check(cells, input_ids=batch["input_ids"], labels=batch["input_ids"], **declared)
-        assert "MLM_masks_padding_or_special" in wrong.classes
-
-
-# --- collators and batches ---------------------------------------------------------------------------------------------
+# --- collators ---------------------------------------------------------------------------------------------------------
 
 
 def test_padding_equals_plain_loops_on_1000_batches() -> None:
@@ -343,7 +230,7 @@ def test_the_doctor_finds_nothing_in_padded_batches() -> None:
         assert report.verdict == "correct" and not report.classes, report
 
 
-def test_packing_collator_and_rows_of_a_data_set() -> None:
+def test_the_packing_collator_packs_the_columns_of_examples() -> None:
     for seed in range(100):
         rng = np.random.default_rng(seed)
         examples: list[dict[str, Any]] = [{"input_ids": text, "loss_mask": [1] * len(text), "other": "x"} for text in texts(rng, 9, 1)]
@@ -354,65 +241,6 @@ def test_packing_collator_and_rows_of_a_data_set() -> None:
         for name in ("input_ids", "position_ids", "labels", "segment_ids", "attention_mask", "shifted_labels", "cu_seqlens"):
             np.testing.assert_array_equal(batch[name], getattr(packed, name))
         assert batch["facts"] == packed.facts and batch["max_seqlen"] == packed.max_seqlen and batch["document_lengths"] == [list(row) for row in packed.documents]
-        columns = collate.map_rows({name: [example[name] for example in examples] for name in examples[0]})
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        again = collate(rows)
-        for name in ("input_ids", "position_ids", "labels", "segment_ids", "cu_seqlens"):
-            np.testing.assert_array_equal(again[name], batch[name])
-        order = rng.permutation(len(rows))
-        shuffled = collate([rows[at] for at in order])
-        np.testing.assert_array_equal(shuffled["labels"], batch["labels"][order])
-        np.testing.assert_array_equal((nr.causal() & nr.documents()).bind(nr.Shape.square(16, batch=len(rows)), shuffled["facts"]).dense(), packed.bind().dense()[order])
-
-
-def test_masking_in_packed_rows_is_that_of_the_texts() -> None:
-    corrupt = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, special_token_ids=SPECIAL, probability=0.4)
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        examples: list[dict[str, Any]] = [{"input_ids": text, "special_tokens_mask": rng.integers(0, 2, len(text)).tolist()} for text in texts(rng, 7, 1)]
-        collate = PackingCollator(length=12, method=METHODS[seed % 3 + 1], masking=corrupt, epoch=seed, extras=["packed"], return_tensors="np")
-        packed = collate(examples)["packed"]
-        rows = collate.map_rows({name: [example[name] for example in examples] for name in ("input_ids", "special_tokens_mask")})
-        assert "labels" not in rows and str(packed.mask) == "documents"
-        whole = collate([dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)])
-        for example, ids, labels in zip(examples, packed.unpack(packed.input_ids), packed.unpack(packed.labels), strict=True):
-            made = corrupt([example["input_ids"]], None, special_tokens_mask=[example["special_tokens_mask"]], epoch=seed)
-            assert ids.tolist() == made.input_ids[0].tolist() and labels.tolist() == made.labels[0].tolist()
-        if METHODS[seed % 3 + 1] != "fill":  # there the pieces of a split text are texts of their own
-            np.testing.assert_array_equal(whole["labels"], packed.labels)
-        again = collate.at_epoch(seed + 1)(examples)
-        assert again["input_ids"].shape == packed.input_ids.shape
-
-
-def test_token_budgets() -> None:
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        lengths = rng.integers(0, 30, int(rng.integers(0, 60))).tolist()
-        count, budget = str(rng.choice(["padded", "packed"])), int(rng.integers(30, 120))
-        batches = TokenBudgetBatches(lengths, budget, count=count, shuffle=bool(rng.random() < 0.5), bucket=int(rng.integers(1, 20)), seed=seed)
-        for epoch in range(2):
-            batches.set_epoch(epoch)
-            made = list(batches)
-            assert sorted(at for batch in made for at in batch) == list(range(len(lengths))) and len(made) == len(batches) and all(made)
-            for batch in made:
-                sizes = [lengths[at] for at in batch]
-                assert (max(sizes) * len(sizes) if count == "padded" else sum(sizes)) <= budget
-            assert list(TokenBudgetBatches(lengths, budget)) == greedy(lengths, budget)
-    long = list(range(1, 400))
-    plain, sorted_ = (sum(max(long[i] for i in b) * len(b) for b in TokenBudgetBatches(long, 800, shuffle=True, bucket=n)) for n in (1, 100))
-    assert sorted_ < plain
-    with pytest.raises(nr.Error, match="text 1 has 9 tokens, but a batch may have at most 8"):
-        TokenBudgetBatches([1, 9], 8)
-
-
-def greedy(lengths: list[int], budget: int) -> list[list[int]]:
-    batches: list[list[int]] = []
-    for at in range(len(lengths)):
-        if batches and max(lengths[i] for i in [*batches[-1], at]) * (len(batches[-1]) + 1) <= budget:
-            batches[-1].append(at)
-        else:
-            batches.append([at])
-    return batches
 
 
 # --- wrong input -------------------------------------------------------------------------------------------------------
@@ -420,7 +248,6 @@ def greedy(lengths: list[int], budget: int) -> list[list[int]]:
 
 def test_messages_name_the_value_and_the_fix() -> None:
     collate = PaddingCollator(return_tensors="np")
-    corrupt = TokenMasking(mask_token_id=4, vocab_size=10)
     for call, message in [
         (lambda: pack([[5], [6.5]]), "document 1 holds float64: give whole numbers"),
         (lambda: pack([[5, -1]]), "document 0 holds -1, but token ids are not negative"),
@@ -436,16 +263,6 @@ def test_messages_name_the_value_and_the_fix() -> None:
         (lambda: collate([{"input_ids": [5], "loss_mask": [2]}]), "loss_mask of example 0 holds 2"),
         (lambda: PaddingCollator(length=2)([{"input_ids": [5] * 3}]), "example 0 has 3 tokens, but length is 2"),
         (lambda: PackingCollator(extras=["cu"]), "extras is 'cu': give one of 'segment_ids'"),
-        (lambda: PackingCollator(return_tensors="np")([{"input_ids": [5, 6], "document_lengths": [3]}]), "document_lengths of row 0 have the sum 3, but the row has 2 tokens"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=4), "mask_token_id is 4, but vocab_size is 4"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=5, mask_share=0.95), "mask_share and random_share have the sum 1.05"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=5, special_token_ids=range(4)), "all 5 ids of the vocabulary are special"),
-        (lambda: TokenMasking(mask_token_id=4, vocab_size=9, probability=15), "probability is 15: give a number from 0 to 1"),
-        (lambda: corrupt([[5, 6]], [[1]]), "attention_mask has shape (1, 1), but input_ids has shape (1, 2)"),
-        (lambda: corrupt([[5, 6]], [[1, 3]]), "attention_mask holds 3: give 1 (a token) and 0"),
-        (lambda: corrupt([[5, 6]], None, row_ids=[1, 2]), "row_ids has 2 entries, but input_ids has 1 rows"),
-        (lambda: PaddingCollator(masking=corrupt, return_tensors="np")([{"input_ids": [5], "labels": [1]}]), "the examples have the column 'labels', but masking makes the labels itself"),
-        (lambda: TokenMasking.from_tokenizer(object()), "object has no mask_token_id"),
     ]:
         with pytest.raises((nr.Error, TypeError)) as caught:
             call()
@@ -455,26 +272,20 @@ def test_messages_name_the_value_and_the_fix() -> None:
 HOSTILE: list[Any] = [
     None, True, -1, 0, 1, 3, 2**40, 10**30, 0.5, float("nan"), float("inf"), "x", "", b"x", [], {}, (), set(), object(), range(3), [[]], [[5, 6], [7]],
     [[5], "x"], [[[5]]], [5, 6, 7], [[5.5]], [None], [[None]], [{"input_ids": [5, 6]}], [{"input_ids": None}], [{"input_ids": [5], "labels": [6]}, {"input_ids": []}],
-    [{"input_ids": [5, 6], "attention_mask": [1, 2]}], [{"input_ids": [5, 6], "document_lengths": [1, 1]}], [{"input_ids": [5], "document_lengths": "x"}], [{1: 2}],
+    [{"input_ids": [5, 6], "attention_mask": [1, 2]}], [{1: 2}],
     {"input_ids": [[5, 6], [7]]}, {"input_ids": 3, "labels": []}, np.zeros((2, 3)), np.zeros((2, 3), int), np.ones(3, bool), np.array(5), np.array(["a"]),
     np.array([object()]), np.array([[2**63 + 1]], np.uint64), np.zeros((0, 4), int), np.zeros((2, 0), int), "exact", "split", "fill", "left", "causal", "given", "np", 1j, lambda: 0, range(10**12),
 ]  # fmt: skip
 
 
 def keyword_names() -> dict[str, tuple[Any, list[str]]]:
-    masking = TokenMasking(mask_token_id=4, vocab_size=10)
     packed = pack([[5, 6], [7]])
     return {
         "pack": (lambda documents=[[5, 6]], **k: pack(documents, **k), "documents length method long labels pad_token_id ignore_index causal".split()),
         "unpack": (lambda values=packed.input_ids: packed.unpack(values), ["values"]),
         "plan": (lambda **k: packed.plan(**k), "heads kv_heads mask".split()),
-        "TokenMasking": (lambda **k: TokenMasking(**{"mask_token_id": 4, "vocab_size": 10, **k}), "mask_token_id vocab_size special_token_ids probability mask_share random_share selection seed ignore_index".split()),
-        "corrupt": (lambda input_ids=[[5, 6]], attention_mask=None, **k: masking(input_ids, attention_mask, **k), "input_ids attention_mask special_tokens_mask row_ids epoch".split()),
-        "from_tokenizer": (lambda tokenizer=None, **k: TokenMasking.from_tokenizer(tokenizer, **k), ["tokenizer", "seed", "other"]),
-        "PaddingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PaddingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels masking epoch ignore_index return_tensors side length multiple pad_values".split()),
-        "PackingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PackingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels masking epoch ignore_index return_tensors length method long extras".split()),
-        "map_rows": (lambda columns={"input_ids": [[5, 6]]}, **k: PackingCollator(**k).map_rows(columns), "columns length method labels".split()),
-        "TokenBudgetBatches": (lambda lengths=[3, 4], budget=9, **k: list(TokenBudgetBatches(lengths, budget, **k)), "lengths budget count shuffle seed bucket".split()),
+        "PaddingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PaddingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels ignore_index return_tensors side length multiple pad_values".split()),
+        "PackingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PackingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels ignore_index return_tensors length method long extras".split()),
     }
 
 

@@ -8,20 +8,16 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.data import PackingCollator, PaddingCollator, TokenMasking, pack
+from noren.data import PackingCollator, PaddingCollator, pack
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
-SPECIAL, MASK, VOCABULARY = (0, 1, 2, 3), 4, 60
+VOCABULARY = 60
 
 
 def collated(examples: list[dict[str, Any]], **options: Any) -> dict[str, list[Any]]:
     """Returns the batch of a PaddingCollator as lists."""
     batch = PaddingCollator(return_tensors="np", **options)(examples)
     return {name: value.tolist() for name, value in batch.items()}
-
-
-def rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 # --- packing -----------------------------------------------------------------------------------------------------------
@@ -40,22 +36,12 @@ def test_long_documents_are_treated_alike_by_every_method() -> None:
 
 
 @pytest.mark.parametrize("labels", ["auto", "causal", "none"])
-def test_rows_of_a_data_set_keep_the_labels_option(labels: str) -> None:
+def test_the_labels_option_selects_the_labels(labels: str) -> None:
     collate = PackingCollator(length=4, labels=labels, return_tensors="np")
     examples = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}, {"input_ids": [9, 10]}]
-    again = collate(rows_of(collate.map_rows({"input_ids": [example["input_ids"] for example in examples]})))
-    assert {name: value.tolist() for name, value in again.items()} == {name: value.tolist() for name, value in collate(examples).items()}
+    assert ("labels" in collate(examples)) == (labels != "none")
     with pytest.raises(nr.Error, match="the documents have the entry 'labels', which labels='causal' does not use"):
         PackingCollator(labels="causal", return_tensors="np")([{"input_ids": [5], "labels": [5]}])
-
-
-def test_map_rows_refuses_labels_that_masking_replaces() -> None:
-    masking = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY)
-    collate = PackingCollator(masking=masking, return_tensors="np")
-    for name in ("labels", "loss_mask"):
-        for call in (lambda: collate([{"input_ids": [5], name: [1]}]), lambda: collate.map_rows({"input_ids": [[5]], name: [[1]]})):
-            with pytest.raises(nr.Error, match=f"the examples have the column '{name}', but masking makes the labels itself"):
-                call()
 
 
 # --- padding -----------------------------------------------------------------------------------------------------------
@@ -84,10 +70,8 @@ def test_label_and_labels_are_used_as_the_option_states() -> None:
     assert "labels" not in collated(rows, labels="none") and "label" not in collated(rows, labels="none")
     per_token = [{"input_ids": [5, 6], "label": [1, 2]}, {"input_ids": [7], "label": [3]}]
     assert collated(per_token)["labels"] == [[1, 2], [3, -100]]
-    masking = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY)
     for call, message in [
         (lambda: collated(rows, labels="causal"), "the examples have the column 'label', which labels='causal' does not use: remove the column"),
-        (lambda: collated(rows, masking=masking), "the examples have the column 'label', but masking makes the labels itself: remove the column"),
         (lambda: collated([{"input_ids": [5], "label": 1, "labels": [2]}]), "the examples have 'labels' and 'label': remove one of the columns"),
     ]:
         with pytest.raises(nr.Error) as caught:
@@ -102,26 +86,10 @@ def test_numbers_outside_of_the_type_are_refused() -> None:
     assert collated([{"input_ids": [5], "score": float("inf")}])["score"] == [float("inf")]
 
 
-@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "label", "row_id"])
+@pytest.mark.parametrize("name", ["input_ids", "attention_mask", "labels", "label"])
 def test_pad_values_are_for_further_columns(name: str) -> None:
     with pytest.raises(nr.Error, match=f"pad_values has the column '{name}'"):
         PaddingCollator(pad_values={name: 1})
-
-
-# --- corruption --------------------------------------------------------------------------------------------------------
-
-
-def test_tokens_outside_of_the_vocabulary_are_refused() -> None:
-    corrupt = TokenMasking(mask_token_id=MASK, vocab_size=10, special_token_ids=[12])
-    with pytest.raises(nr.Error, match="input_ids holds 11, but vocab_size is 10"):
-        corrupt([[5, 11]], None)
-    assert corrupt([[5, 11]], [[1, 0]]).labels.tolist()[0][1] == -100  # the content of padding is not read
-    assert corrupt([[5, 12]], None).input_ids.tolist()[0][1] == 12  # an added special token
-
-
-def test_numbers_of_numpy_are_stored_as_numbers() -> None:
-    one = TokenMasking(mask_token_id=np.int64(4), vocab_size=np.int32(60), seed=np.uint8(3))
-    assert one == TokenMasking(mask_token_id=4, vocab_size=60, seed=3) and type(one.mask_token_id) is int
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------
@@ -153,42 +121,31 @@ def examples_of(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
     return [{"input_ids": [1, *rng.integers(5, VOCABULARY, int(n)).tolist(), 2]} for n in rng.integers(6, 14, count)]
 
 
-@pytest.mark.parametrize("kind", ["causal", "given", "masked"])
+@pytest.mark.parametrize("kind", ["causal", "given"])
 def test_the_doctor_finds_nothing_in_batches_of_the_padding_collator(kind: str) -> None:
-    masking = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, special_token_ids=SPECIAL, selection="exact") if kind == "masked" else None
     for seed in range(30):
         rng = np.random.default_rng(seed)
         side = ("left", "right")[seed % 2]
         examples = examples_of(rng, 5)
         if kind == "given":
             examples = [{**example, "labels": [-100, *example["input_ids"][1:]], "loss_mask": [0] * 3 + [1] * (len(example["input_ids"]) - 3)} for example in examples]
-        collate = PaddingCollator(side=side, multiple=1 + seed % 8, masking=masking, epoch=seed, labels="causal" if kind == "causal" else "auto", return_tensors="np")
+        collate = PaddingCollator(side=side, multiple=1 + seed % 8, labels="causal" if kind == "causal" else "auto", return_tensors="np")
         batch = collate(examples)
-        mask = nr.padding() if kind == "masked" else nr.causal() & nr.padding()
-        cells = mask.bind(nr.Shape.square(batch["input_ids"].shape[1], batch=5), {"attention_mask": batch["attention_mask"]}).dense()
+        cells = (nr.causal() & nr.padding()).bind(nr.Shape.square(batch["input_ids"].shape[1], batch=5), {"attention_mask": batch["attention_mask"]}).dense()
         declared: dict[str, Any] = dict(kind="causal", model_shifts_labels=True, eos_token_id=2)
-        if kind == "masked":
-            declared = dict(kind="bidirectional", mlm_probability=0.15, special_token_ids=[*SPECIAL, MASK])
         healthy(cells, batch, attention_mask=batch["attention_mask"], padding_side=side, **declared)
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_doctor_finds_nothing_in_batches_of_the_packing_collator(method: str, masked: bool) -> None:
-    masking = TokenMasking(mask_token_id=MASK, vocab_size=VOCABULARY, special_token_ids=SPECIAL, selection="exact") if masked else None
+def test_the_doctor_finds_nothing_in_batches_of_the_packing_collator(method: str) -> None:
     checked = 0
     for seed in range(20):
-        examples = examples_of(np.random.default_rng(seed), 8)
-        collate = PackingCollator(length=(None, 32)[seed % 2], method=method, masking=masking, epoch=seed, extras=["segment_ids", "facts"], return_tensors="np")
-        for given in (examples, rows_of(collate.map_rows({"input_ids": [example["input_ids"] for example in examples]}))):
-            batch = collate(given)
-            mask = nr.documents() if masked else nr.causal() & nr.documents()
-            cells = mask.bind(nr.Shape.square(batch["input_ids"].shape[1], batch=len(batch["input_ids"])), batch["facts"]).dense()
-            declared: dict[str, Any] = dict(kind="causal_packed", eos_token_id=2, model_shifts_labels=True)
-            if masked:
-                declared = dict(meant="documents", facts=batch["facts"], mlm_probability=0.15, special_token_ids=[*SPECIAL, MASK])
-            if (batch["labels"] == -100).all(1).any():
-                continue  # a row whose tokens all begin a piece has no label
-            healthy(cells, batch, segment_ids=batch["segment_ids"], **declared)
-            checked += 1
-    assert checked > 20
+        collate = PackingCollator(length=(None, 32)[seed % 2], method=method, extras=["segment_ids", "facts"], return_tensors="np")
+        batch = collate(examples_of(np.random.default_rng(seed), 8))
+        shape = nr.Shape.square(batch["input_ids"].shape[1], batch=len(batch["input_ids"]))
+        if (batch["labels"] == -100).all(1).any():
+            continue  # a row whose tokens all begin a piece has no label
+        cells = (nr.causal() & nr.documents()).bind(shape, batch["facts"]).dense()
+        healthy(cells, batch, segment_ids=batch["segment_ids"], kind="causal_packed", eos_token_id=2, model_shifts_labels=True)
+        checked += 1
+    assert checked > 10

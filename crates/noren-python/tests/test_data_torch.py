@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.data import PackingCollator, PaddingCollator, TokenBudgetBatches, TokenMasking, pack
+from noren.data import PackingCollator, PaddingCollator, pack
 
 torch = pytest.importorskip("torch")
 import noren.torch as nt  # noqa: E402
@@ -249,10 +249,6 @@ def test_the_loss_is_that_of_pytorch_and_transformers() -> None:
 
 def test_tensors_give_tensors() -> None:
     ids = torch.randint(5, 50, (4, 20))
-    corrupt = TokenMasking(mask_token_id=4, vocab_size=50)
-    made, same = corrupt(ids, torch.ones_like(ids)), corrupt(ids.numpy(), None)
-    assert isinstance(made.labels, torch.Tensor) and made.input_ids.dtype == torch.int64
-    assert (made.input_ids.numpy() == same.input_ids).all() and (made.labels.numpy() == same.labels).all()
     packed = pack([ids[0], ids[1, :7]], 12)
     assert {name: (value.shape, value.dtype) for name, value in packed.tensors().items()} == {name: ((3, 12), torch.int64) for name in ("input_ids", "position_ids", "labels")}
     hidden = torch.randn(3, 12, 5, requires_grad=True)
@@ -270,10 +266,9 @@ def as_numbers(batch: dict[str, Any]) -> dict[str, Any]:
 def test_dataloader(workers: int) -> None:
     rng = np.random.default_rng(5)
     data = [{"input_ids": rng.integers(5, 50, int(n)).tolist()} for n in rng.integers(2, 15, 30)]
-    batches = TokenBudgetBatches([len(row["input_ids"]) for row in data], 48, shuffle=True, bucket=8)
+    batches = [list(range(start, start + 3)) for start in range(0, 30, 3)]
     for collate in (
         PaddingCollator(side="left", labels="causal"),
-        PaddingCollator(masking=TokenMasking(mask_token_id=4, vocab_size=50)),
         PackingCollator(length=48, method="first_fit_decreasing", extras=["facts", "cu_seqlens", "max_seqlen"]),
     ):
         loader = torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=collate, num_workers=workers)
@@ -291,15 +286,11 @@ def test_datasets() -> None:
     rows = [{"input_ids": rng.integers(5, 50, int(n)).tolist(), "attention_mask": [1] * int(n), "text": "x"} for n in rng.integers(2, 15, 40)]
     data = datasets.Dataset.from_list(rows)
     collate = PackingCollator(length=32, method="first_fit_decreasing", extras=["facts"])
-    packed = data.map(collate.map_rows, batched=True, batch_size=20, remove_columns=data.column_names)
-    assert set(packed.column_names) == {"input_ids", "position_ids", "labels", "document_lengths"}
-    assert sum(map(sum, packed["document_lengths"])) == sum(len(row["input_ids"]) for row in rows)
-    for source in (packed, packed.with_format("torch"), packed.with_format("numpy")):
-        [batch] = torch.utils.data.DataLoader(source, batch_size=100, collate_fn=collate)
-        first = pack([row["input_ids"] for row in rows[:20]], 32, method="first_fit_decreasing")
-        assert batch["input_ids"][: len(first.input_ids)].tolist() == first.input_ids.tolist()
-        assert batch["labels"][: len(first.input_ids)].tolist() == first.labels.tolist()
-        nr.parse("causal & documents").plan(nr.Shape.square(32, batch=len(packed)), batch["facts"])
+    packed = pack([row["input_ids"] for row in rows], 32, method="first_fit_decreasing")
+    for source in (data, data.with_format("torch"), data.with_format("numpy")):
+        [batch] = torch.utils.data.DataLoader(source.remove_columns("text"), batch_size=100, collate_fn=collate)
+        assert batch["input_ids"].tolist() == packed.input_ids.tolist() and batch["labels"].tolist() == packed.labels.tolist()
+        assert batch["facts"] == packed.facts
     padded = next(iter(torch.utils.data.DataLoader(data.remove_columns("text"), batch_size=8, collate_fn=PaddingCollator(labels="causal"))))
     assert padded["attention_mask"].sum() == sum(len(row["input_ids"]) for row in rows[:8])
 
@@ -357,21 +348,6 @@ def test_gradients_through_padding_are_exactly_zero_in_a_model() -> None:
         (nt.token_loss(out.logits, batch["labels"]) + pooled).backward()
         padding = embedded.grad[batch["attention_mask"] == 0]
         assert padding.numel() and not padding.count_nonzero() and embedded.grad[batch["attention_mask"] == 1].count_nonzero()
-
-
-def test_a_tokenizer_gives_the_ids() -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    transformers = pytest.importorskip("transformers")
-    words = {word: at for at, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50))])}
-    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
-    corrupt = TokenMasking.from_tokenizer(tokenizer, seed=3, probability=0.5)
-    assert corrupt == TokenMasking(mask_token_id=4, vocab_size=55, special_token_ids=range(5), seed=3, probability=0.5)
-    tokenizer.mask_token = None
-    with pytest.raises(nr.Error, match="the tokenizer has no mask token"):
-        TokenMasking.from_tokenizer(tokenizer)
-    with pytest.raises(TypeError, match="'share' is not an option of TokenMasking"):
-        TokenMasking.from_tokenizer(transformers.PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]"), share=1)
 
 
 # --- wrong input -------------------------------------------------------------------------------------------------------

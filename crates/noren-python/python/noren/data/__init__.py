@@ -1,5 +1,4 @@
-"""Data for models with masks: packing, padding, corruption for masked language modelling, and batches with a maximum number of
-tokens.
+"""Data for models with masks: packing, padding and folding.
 
 >>> import noren as nr
 >>> from noren.data import pack
@@ -10,9 +9,7 @@ tokens.
 The core is NumPy. PyTorch is imported only if tensors are given or requested. Pooling and losses are in `noren.torch`.
 """
 
-from ._batches import TokenBudgetBatches as TokenBudgetBatches
 from ._collate import PackingCollator as PackingCollator, PaddingCollator as PaddingCollator
 from ._fold import Fold as Fold, fold as fold
 from ._layout import Piece as Piece
-from ._masking import MaskedTokens as MaskedTokens, TokenMasking as TokenMasking
 from ._packing import Packed as Packed, pack as pack

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._noren import Error
-from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, is_torch, items, number, same_shape, whole
+from ._input import TOKENS, Ints, as_tensors, choice, column, counted, flags, ids, is_torch, items, number, whole
 from ._layout import METHODS, places
 from ._layout import LONG as LONG_DOCUMENTS
-from ._masking import TokenMasking
-from ._packing import LABELS, PER_TOKEN, Columns, Packed, regrouped, without_padding
+from ._packing import LABELS, Columns, Packed
 
 Example = Mapping[str, Any]
-_C = TypeVar("_C", bound="_Collator")
 
 _PADDED = {"position_ids": 0, "token_type_ids": 0, "special_tokens_mask": 1, "loss_mask": 0}
 """The value of padding in columns that tokenizers return, by column name."""
-_READ = ("input_ids", "attention_mask", "labels", "label", "row_id")
-"""The columns of an example that `PaddingCollator` uses itself: token ids, padding mask, labels, and `row_id`, the number of
-the text (for random choices). All other columns are padded."""
+_READ = ("input_ids", "attention_mask", "labels", "label")
+"""The columns of an example that `PaddingCollator` uses itself: token ids, padding mask and labels. All other columns are padded."""
 _EXTRAS = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "use_cache", "packed")
 
 
@@ -37,11 +34,6 @@ class _Collator:
     """`"auto"`: the `labels` of the examples; if they have none, PackingCollator makes labels as for `"causal"`, and
     PaddingCollator makes none. `"given"`: the `labels` of the examples, which must be present. `"causal"`: labels made from the
     token ids, for a model that shifts labels itself. `"none"`: no labels."""
-    masking: TokenMasking | None = None
-    """Corruption of tokens for masked language modelling, which also makes the labels. None: no corruption."""
-    epoch: int = 0
-    """The epoch for the random choices of `masking`: each epoch has other choices. `at_epoch` returns a collator with another
-    epoch."""
     ignore_index: int = -100
     return_tensors: str = "pt"
     """`"pt"` for tensors of PyTorch, `"np"` for arrays of NumPy."""
@@ -49,35 +41,8 @@ class _Collator:
     def __post_init__(self) -> None:
         number("pad_token_id", self.pad_token_id, 0)
         choice("labels", self.labels, LABELS)
-        number("epoch", self.epoch, 0, 2**63 - 1)
         number("ignore_index", self.ignore_index, -(2**31))
         choice("return_tensors", self.return_tensors, ("pt", "np"))
-        if self.masking is None:
-            return
-        if not isinstance(self.masking, TokenMasking):
-            raise TypeError(f"masking is a {type(self.masking).__name__}: give a TokenMasking")
-        if self.labels != "auto":
-            raise Error(f"`masking` makes the labels itself: leave out labels={self.labels!r}")
-        if self.masking.ignore_index != self.ignore_index:
-            raise Error(f"`masking` has ignore_index {self.masking.ignore_index}, but the collator has {self.ignore_index}: give the same number")
-
-    def at_epoch(self: _C, epoch: int) -> _C:
-        """Returns a collator with the same options and another epoch."""
-        return replace(self, epoch=epoch)
-
-    def _corrupted(self, rows: Sequence[Example], tokens: Ints, real: Bools, special: Ints | None) -> tuple[Ints, Ints]:
-        """Returns (corrupted tokens, their labels). The random choices of an example depend on its `row_id`, if it has one."""
-        assert self.masking is not None
-        self._check_unlabelled(rows, ("labels", "loss_mask"))
-        names = column(rows, "row_id") or None
-        made = self.masking(tokens, real, special_tokens_mask=special, row_ids=names, epoch=self.epoch)
-        return made.input_ids, made.labels
-
-    def _check_unlabelled(self, rows: Sequence[Example], names: tuple[str, ...]) -> None:
-        """Raises `Error` if the examples have one of the columns `names`, because `masking` makes these data itself."""
-        for name in names:
-            if column(rows, name):
-                raise Error(f"the examples have the column {name!r}, but masking makes the labels itself: remove the column, or leave out masking")
 
     def _finish(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arrays as tensors of PyTorch, or unchanged if `return_tensors` is `"np"`."""
@@ -150,10 +115,7 @@ class PaddingCollator(_Collator):
     def _label(self, rows: list[Example], out: dict[str, Any]) -> None:
         """Adds the array `labels` to the padded batch `out`, and removes the columns from which the labels are made."""
         name = _label_column(rows)
-        if self.masking is not None:
-            self._check_unlabelled(rows, ("label",))
-            out["input_ids"], out["labels"] = self._corrupted(rows, out["input_ids"], out["attention_mask"] == 1, out.pop("special_tokens_mask", None))
-        elif self.labels == "causal":
+        if self.labels == "causal":
             if name:
                 raise Error(f"the examples have the column {name!r}, which labels='causal' does not use: remove the column, or give labels='given'")
             follows = (out["attention_mask"] == 1) & (out["attention_mask"].cumsum(1) > 1)
@@ -220,10 +182,6 @@ class PackingCollator(_Collator):
     not if it gets an `attention_mask` or uses a cache. `extras=["use_cache"]` adds `use_cache=False` for models of
     transformers; other extras are arguments of other attention functions.
 
-    `PackingCollator.map_rows` packs a whole data set: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`. These
-    rows have the column `document_lengths`; with this column, a PackingCollator recognises packed rows and does not pack them
-    again.
-
     >>> from noren.data import PackingCollator
     >>> collate = PackingCollator(length=6, method="first_fit_decreasing", extras=["facts"], return_tensors="np")
     >>> batch = collate([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9, 10, 11]}, {"input_ids": [12, 13, 14]}])
@@ -251,7 +209,7 @@ class PackingCollator(_Collator):
             choice("extras", name, _EXTRAS)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Returns the packed batch of a list of examples, or of rows that `map_rows` packed."""
+        """Returns the packed batch of a list of examples."""
         packed = self.pack(examples)
         names = ["input_ids", "position_ids", *(() if self.labels == "none" else ("labels",)), *self.extras]
         return self._finish({name: _entry(packed, name) for name in names})
@@ -259,64 +217,12 @@ class PackingCollator(_Collator):
     def pack(self, examples: Sequence[Example]) -> Packed:
         """Returns the packed rows of a list of examples."""
         rows = _examples(examples)
-        lengths = column(rows, "document_lengths")
-        if lengths:
-            rows, counts = _split(rows, lengths)
-        if self.masking is not None:
-            rows = [self._masked(row) for row in without_padding(rows)]
-        # The labels of rows that map_rows packed are made already.
-        given = Columns.read(rows, "auto" if lengths and self.labels == "causal" else self.labels)
-        pieces = regrouped(counts) if lengths else places(given.sizes, self.length, self.method, self.long)
+        given = Columns.read(rows, self.labels)
+        pieces = places(given.sizes, self.length, self.method, self.long)
         if not pieces:
             raise Error(f"no token is left after {counted(len(rows), 'example')}: give examples with tokens, or another value than long={self.long!r}")
-        width = self._width([max(1, sum(row)) for row in counts]) if lengths else self.length
-        width = width if width is not None else pieces[-1].end
-        return given.packed(pieces, width, self.pad_token_id, self.ignore_index, self.masking is None)
-
-    def map_rows(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Packs the columns of examples for `datasets`: `dataset.map(collate.map_rows, batched=True, remove_columns=...)`.
-
-        Returns the columns of the packed rows, as lists without padding: `input_ids`, `position_ids`, `document_lengths`, and
-        `labels` if there are any. The option `masking` is applied later, when the rows are collated, so each epoch makes other
-        random choices.
-        """
-        if not isinstance(columns, Mapping):
-            raise TypeError(f"columns is a {type(columns).__name__}: give a mapping from column names to lists (batched=True)")
-        read = {name: items(name, columns[name], "examples") for name in PER_TOKEN if name in columns}
-        if "input_ids" not in read:
-            raise Error(f"the columns are {', '.join(map(repr, columns)) or 'none'}: give a column 'input_ids'")
-        sizes = {name: len(values) for name, values in read.items()}
-        if len(set(sizes.values())) > 1:
-            raise Error(f"the columns have different numbers of examples ({sizes}): give columns of equal length")
-        rows = without_padding([dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)])
-        masked = self.masking is not None
-        if masked:
-            self._check_unlabelled(rows, ("labels", "loss_mask"))
-        packed = replace(self, masking=None, labels="none" if masked else self.labels).pack(rows)
-        names = ("input_ids", "position_ids", *(() if masked or self.labels == "none" else ("labels",)))
-        out = {name: [row[:size].tolist() for row, size in zip(getattr(packed, name), packed.lengths, strict=True)] for name in names}
-        if masked and (special := column(rows, "special_tokens_mask")):
-            marks = [whole(f"special_tokens_mask of example {at}", mark, 1) for at, mark in enumerate(special)]
-            out["special_tokens_mask"] = [[] for _ in packed.input_ids]
-            for piece in packed.pieces:
-                out["special_tokens_mask"][piece.row] += marks[piece.document][piece.start : piece.stop].tolist()
-        return {**out, "document_lengths": [list(row) for row in packed.documents]}
-
-    def _masked(self, row: Example) -> Example:
-        """Returns the example with corrupted tokens and with labels for them."""
-        tokens = ids("input_ids", row.get("input_ids", ()))[None]
-        special = row.get("special_tokens_mask")
-        read = None if special is None else whole("special_tokens_mask", special, 1)[None]
-        out, labels = self._corrupted([row], tokens, np.ones(tokens.shape, np.bool_), read)
-        return {"input_ids": out[0], "labels": labels[0]}
-
-    def _width(self, sizes: list[int]) -> int:
-        """Returns the number of tokens of a collated row, for rows that `map_rows` packed. `sizes` has the number of tokens of
-        each packed row."""
-        longest = max(sizes)
-        if self.length is not None and longest > self.length:
-            raise Error(f"packed row {sizes.index(longest)} has {longest} tokens, but length is {self.length}: give the length with which the rows were packed")
-        return self.length or longest
+        width = pieces[-1].end if self.length is None else self.length
+        return given.packed(pieces, width, self.pad_token_id, self.ignore_index, True)
 
 
 def _examples(examples: Any) -> list[Example]:
@@ -330,27 +236,6 @@ def _examples(examples: Any) -> list[Example]:
         if "input_ids" not in row:
             raise Error(f"example {at} has no 'input_ids', but {', '.join(map(repr, row)) or 'no keys'}: give its token ids")
     return rows
-
-
-def _split(rows: list[Example], lengths: list[Any]) -> tuple[list[Example], list[list[int]]]:
-    """Returns the documents of all packed rows, and for each row the lengths of its documents (from `lengths`). The column
-    `row_id` identifies one text and is dropped, because a row has several texts.
-    """
-    documents: list[Example] = []
-    counts = []
-    for at, (row, given) in enumerate(zip(rows, lengths, strict=True)):
-        sizes = ids(f"document_lengths of row {at}", given)
-        columns = {name: whole(f"{name} of row {at}", row[name], 1) for name in PER_TOKEN if name in row}
-        total = len(columns["input_ids"])
-        if sizes.sum() != total or not total:
-            raise Error(f"document_lengths of row {at} have the sum {sizes.sum()}, but the row has {total} tokens: give rows that map_rows made")
-        for name, values in columns.items():
-            same_shape(f"{name} of row {at}", values, "input_ids", columns["input_ids"])
-        ends = np.cumsum(sizes)
-        for start, end in zip(ends - sizes, ends, strict=True):
-            documents.append({name: values[start:end] for name, values in columns.items()})
-        counts.append(sizes.tolist())
-    return documents, counts
 
 
 def _label_column(rows: list[Example]) -> str | None:

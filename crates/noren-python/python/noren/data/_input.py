@@ -33,16 +33,6 @@ def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
     return whole
 
 
-def share(name: str, value: Any) -> float:
-    """Returns `value` if it is a number from 0 to 1. Raises TypeError for another type and `Error` for a number outside this
-    range."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} is {_shown(value)}: give a number from 0 to 1")
-    if not 0.0 <= value <= 1.0:  # also true for NaN
-        raise Error(f"{name} is {value}: give a number from 0 to 1")
-    return float(value)
-
-
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Returns `value` if it is one of `choices`. Raises `Error` for any other value."""
     if not isinstance(value, str) or value not in choices:
@@ -107,17 +97,6 @@ def flags(name: str, value: Any, dims: int, meaning: str) -> Bools:
     if wrong.any():
         raise Error(f"{name} holds {given[wrong][0]}: give 1 ({meaning}) and 0, or booleans")
     return given.astype(np.bool_)
-
-
-def same_shape(name: str, array: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
-    """Raises `Error` unless two arrays have the same shape."""
-    if array.shape != other.shape:
-        raise Error(f"{name} has shape {array.shape}, but {other_name} has shape {other.shape}: give arrays of the same shape")
-
-
-def id_set(name: str, values: Any) -> tuple[int, ...]:
-    """Returns the given token ids in ascending order, each once."""
-    return tuple(sorted({number(name, value, 0) for value in items(name, values, "token ids")}))
 
 
 def counted(count: int, word: str) -> str:

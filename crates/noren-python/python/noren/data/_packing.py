@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, fl
 from ._layout import Piece, places
 
 LABELS = ("auto", "causal", "given", "none")
-PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask", "special_tokens_mask")
+PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask")
 """The columns of a document that packing uses; each column has one number for each token."""
 
 
@@ -185,7 +185,7 @@ def pack(
     `labels` is `"given"` (the documents' own `labels`, one for each token and not shifted), `"causal"` (made from the token ids),
     `"none"` (`ignore_index` everywhere) or `"auto"` (`"given"` if the documents have labels, else `"causal"`). `causal=False`
     gives the mask `documents`, in which a token reads its whole document, and each token's own id as its label: corrupt the tokens
-    (`TokenMasking`, or `PackingCollator(masking=...)`) before training. With `causal=True`, the first token of a document has no label.
+    (transformers' `DataCollatorForLanguageModeling` has a method for it) before training. With `causal=True`, the first token of a document has no label.
 
     Raises TypeError for documents that are not token ids, and `noren.Error` if no token is left or the rows exceed 2**26 tokens.
 
@@ -316,16 +316,3 @@ def _joined(parts: list[Array], like: Array) -> Array:
 
         return torch.cat(parts)
     return np.concatenate(parts)
-
-
-def regrouped(lengths: Iterable[Sequence[int]]) -> list[Piece]:
-    """Returns the pieces of documents in rows that are already packed, as `places` does. `lengths` has, for each row, the
-    lengths of its documents in their order."""
-    pieces, document = [], 0
-    for row, counts in enumerate(lengths):
-        at = 0
-        for count in counts:
-            if count:
-                pieces.append(Piece(document, 0, count, row, at))
-            document, at = document + 1, at + count
-    return pieces
