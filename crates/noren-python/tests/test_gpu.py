@@ -180,7 +180,7 @@ def test_every_score_modifier_alone(name: str) -> None:
 def test_all_score_modifiers_together(seed: int, dtype: Any) -> None:
     shape = nr.Shape.square(100, batch=2, heads=2, kv_heads=1)
     mask = [nr.full(), nr.causal() & nr.sliding(30), nr.causal() & nr.documents()][seed]
-    plan = mask.plan(shape, nr.Facts(documents=[[60, 40], [13, 87]]))
+    plan = mask.plan(shape, nr.Facts(documents=[[60, 40], [13, 87]]).used_by(mask))
     tensors = drawn(shape, 24, 16, dtype, seed)
     more = modifiers(shape, seed)
     close(run(plan, tensors, **more), expected(plan, tensors, **more), dtype, f"{mask}")
