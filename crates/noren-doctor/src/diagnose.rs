@@ -70,6 +70,9 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         name_causes(&mut report, Some(&evidence));
     }
     report.rank();
+    if !report.faulty() && outcome.open.is_empty() {
+        outcome.open.extend(case.holes().map(Rc::new));
+    }
     let against = case.declared(held.intent.as_ref());
     decide(&mut report, &outcome, against.as_deref());
     Ok(report)
@@ -273,6 +276,21 @@ impl<'a> Case<'a> {
         Some((intent, open))
     }
 
+    /// Returns the question whether the hidden keys are padding if one of them is between visible keys of a row of keys, and neither a kind
+    /// nor padding is declared.
+    fn holes(&self) -> Option<Open> {
+        if !self.alignment.keys_only || self.known.valid.is_some() || self.context.kind.is_some() {
+            return None;
+        }
+        let [batch, _, _, kv_len] = self.dims();
+        let keep = self.decoded.keep.expand([batch, 1, 1, kv_len]);
+        let rows: Vec<Vec<u64>> = (0..batch).map(|b| keep.row(b, 0, 0).to_vec()).collect();
+        let whole = |r: &Vec<u64>| ends(r).is_none_or(|(first, last)| count(r) == (last + 1 - first) as u64);
+        let known = rows.iter().all(whole);
+        let intent = Intent { valid: Some(Rc::new(rows)), ..Intent::new(batch, 1, kv_len, vec![0]) };
+        (!known).then(|| self.is_it_padding(&intent, None))
+    }
+
     /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding. `mistake`
     /// describes the mistake that explains the other wrong cells; `None` if no other cell is wrong.
     fn is_it_padding(&self, intent: &Intent, mistake: Option<&str>) -> Open {
@@ -284,8 +302,11 @@ impl<'a> Case<'a> {
             0 => "at the start or end of batch rows".to_string(),
             n => format!("({n} of them between visible keys)"),
         };
-        let rest =
-            mistake.map_or_else(|| "every cell is as declared".into(), |says| format!("one mistake remains: {says}"));
+        let rest = match mistake {
+            Some(says) => format!("one mistake remains: {says}"),
+            None if self.context.kind.is_some() => "every cell is as declared".into(),
+            None => "the array is a padding mask".into(),
+        };
         let padding = format!("if the {hidden} hidden key(s) {place} are padding, {rest}");
         let also = if mistake.is_some() { "also " } else { "" };
         let real = format!("if these keys are not padding, {also}{hidden} key(s) that should be visible are hidden");

@@ -481,7 +481,12 @@ fn real_run(given: &Keep, intent: &Intent, b: usize, (own, declared): (bool, boo
     };
     let by_whole_rows = if square { beside() } else { None };
     by_whole_rows.or_else(|| {
-        let (first, last) = ends(&seen)?;
+        let Some((first, last)) = ends(&seen) else {
+            // Every row reads at most its own key. Then the last tokens that do not read each other are not padding.
+            let rule = if square && own { intent.build() } else { return None };
+            let apart = |k: usize| (k + 1..kv_len).all(|i| !bit(rule.row(b, 0, i), k) && !bit(rule.row(b, 0, k), i));
+            return (0..kv_len).rev().take_while(|&k| apart(k)).last().map(|first| (first, kv_len));
+        };
         // Under causality only the last non-padding query reads its own key, so this key is not padding.
         let end = last + 1;
         let last_real = square && own && end < kv_len && bit(row(end), end) && !alone(end);

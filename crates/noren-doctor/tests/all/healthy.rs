@@ -228,3 +228,26 @@ fn correct_masks_in_every_form_raise_no_alarm() {
     }
     assert!(alarms.is_empty(), "{} of {cases}\n{}", alarms.len(), alarms[..alarms.len().min(6)].join("\n"));
 }
+
+#[test]
+fn padding_is_asked_about_where_every_row_reads_only_its_own_key() {
+    for (n, batch) in [(5, 1), (5, 2), (6, 1), (7, 3)] {
+        let text = format!("causal & chunk({})", n - 1);
+        let mask: Mask = text.parse().expect("a mask");
+        let rule = Keep::of(&mask.bind(&Shape::square(n), &Facts::new()).expect("a shape"));
+        // Batch row 0 has two tokens, in two chunks; the others are not padded.
+        let cells = (0..batch * n * n).map(|at| match at / (n * n) {
+            0 => at / n % n == at % n,
+            _ => rule.get([0, 0, at / n % n, at % n]),
+        });
+        let mask = encode(&[batch, n, n], cells.collect(), Code::KeepBool);
+        let context = format!(
+            r#"{{"convention": "keep_bool", "role": "attn", "kind": "chunked", "chunk": {}, "chunk_from": "slot"}}"#,
+            n - 1
+        );
+        let report = Input::new(mask).context(Context::from_json(&context).expect("declarations")).diagnose();
+        let report = report.expect("a report");
+        assert!(!report.faulty() && report.repair.is_none(), "{n} tokens, {batch} rows: {report}");
+        assert!(report.to_string().contains("are the hidden keys padding?"), "{report}");
+    }
+}
