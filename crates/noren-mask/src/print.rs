@@ -70,8 +70,9 @@ impl Printer<'_> {
             self.out.write_char('(')?;
         }
         match node {
-            Node::Or(parts) => self.joined(parts, " | ", Binding::Intersection, depth)?,
-            Node::And(parts) => self.joined(parts, " & ", Binding::Difference, depth)?,
+            Node::Or(parts) => self.joined(parts, " | ", [Binding::Intersection; 2], depth)?,
+            // A reader could take `a - b & c` for `a - (b & c)`.
+            Node::And(parts) => self.joined(parts, " & ", [Binding::Unary, Binding::Difference], depth)?,
             Node::Minus(a, b) => {
                 self.mask(a, Binding::Difference, depth + 1)?;
                 self.out.write_str(" - ")?;
@@ -91,12 +92,14 @@ impl Printer<'_> {
         if parentheses { self.out.write_char(')') } else { Ok(()) }
     }
 
-    fn joined(&mut self, parts: &[Mask], operator: &str, place: Binding, depth: usize) -> fmt::Result {
+    /// Writes the operands of an operator. `places` are the precedences that the first operands and the last one need to get no
+    /// parentheses.
+    fn joined(&mut self, parts: &[Mask], operator: &str, places: [Binding; 2], depth: usize) -> fmt::Result {
         for (i, part) in parts.iter().enumerate() {
             if i > 0 {
                 self.out.write_str(operator)?;
             }
-            self.mask(part, place, depth + 1)?;
+            self.mask(part, places[usize::from(i + 1 == parts.len())], depth + 1)?;
         }
         Ok(())
     }
@@ -126,8 +129,8 @@ impl Display for Selector {
     }
 }
 
-/// Writes the text of the mask with as few parentheses as possible; parsing the text returns the same mask. Expressions
-/// that are nested deeper than the parser allows appear as `...`.
+/// Writes the text of the mask with as few parentheses as possible, except in `(a - b) & c`; parsing the text returns the same mask.
+/// Expressions that are nested deeper than the parser allows appear as `...`.
 impl Display for Mask {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Printer { out: f, cut: false }.mask(self, Binding::Union, 1)

@@ -116,6 +116,7 @@ fn precedence() {
     assert_eq!(parsed("causal | padding & documents"), a() | b() & c());
     assert_eq!(parsed("causal & padding - documents"), a() & (b() - c()));
     assert_eq!(parsed("causal - padding & documents"), (a() - b()) & c());
+    assert_eq!(parsed("causal - padding & documents").to_string(), "(causal - padding) & documents");
     assert_eq!(parsed("!causal - padding"), !a() - b());
     assert_eq!(parsed("causal - padding - documents"), (a() - b()) - c());
     assert_eq!((a() - (b() & c())).to_string(), "causal - (padding & documents)");
