@@ -93,8 +93,14 @@ def test_what_was_meant_leaves_nothing_to_guess() -> None:
     assert report.difference is not None and report.difference.only_second == 5
     inverted = nr.check(~nr.sliding(3).dense(8), meant="sliding(3)", convention="keep", api="sdpa")
     assert inverted.classes[0] == "inverted_polarity" and (inverted.fixed == inverted.expected).all()
-    with pytest.raises(nr.Error, match="query_offset"):
+    with pytest.raises(nr.Error, match="declare past_len"):
         nr.check(mask[4:], meant="sliding(3)", convention="keep")
+    assert nr.check(mask[4:], meant="sliding(4)", convention="keep", past_len=4).correct
+    assert nr.check(mask[4:], meant="sliding(4)", convention="keep", past_len=3).faulty
+    hidden = np.ones((2, 1, 3, 8), bool)
+    hidden[1, :, :, 6:] = False
+    assert nr.check(hidden, meant="padding", facts={"lengths": [8, 6]}, convention="keep").correct
+    assert nr.check(hidden, meant="padding", facts={"lengths": [8, 5]}, convention="keep").faulty
 
 
 def test_tensors_and_arrays_beside_the_mask() -> None:

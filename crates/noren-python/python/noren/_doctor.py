@@ -219,8 +219,8 @@ def check(
     `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose. Without `"batch"`, they
     are hidden in all batch rows; without `"queries"`, from all queries.
 
-    `meant` is the intended mask, with `facts`, or bound. For a `[length, length]` array, the text of a mask is enough:
-    `nr.check(array, meant="causal & sliding(4)", convention="keep")`. Rows of padding queries are not compared.
+    `meant` is the intended mask, with `facts`, or bound: `nr.check(array, meant="causal & sliding(4)", convention="keep")`. If there are
+    other numbers of queries and keys, a mask that depends on positions needs `past_len`. Rows of padding queries are not compared.
 
     Raises `noren.Error` for a declaration with an unknown word, and for shapes that contradict the declarations. A faulty mask
     is not an error.
@@ -245,7 +245,7 @@ def check(
                 refuse_pairs(name, value)
             declared[name] = _plain(value)
     fields, classes, text, (given, fixed, expected) = _noren.check(
-        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask, context.get("role"))
+        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask, context)
     )
     found = json.loads(fields)
     questions = tuple(Question(q["question"], tuple(q["readings"])) for q in found.pop("open"))
@@ -338,21 +338,27 @@ def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Arr
 
 
 def _bound(
-    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None, role: str | None
+    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None, context: Mapping[str, Any]
 ) -> BoundMask | None:
+    """Returns the intended mask bound to the sizes of the array `mask`. If a mask of other queries than keys depends on positions, these are
+    those of the declared `past_len`."""
     if meant is None or isinstance(meant, BoundMask):
         return meant
-    dims = tuple(getattr(mask, "shape", ()))
+    dims, meant = tuple(getattr(mask, "shape", ())), Mask(meant)
     lengths = facts.get("lengths") if isinstance(facts, Mapping) else None
-    rows_of_keys = len(dims) == 2 and dims[0] != dims[1] and (role == "key_padding" or len(lengths or ()) == dims[0])
-    if not rows_of_keys and (len(dims) not in (2, 3, 4) or dims[-1] != dims[-2]):
-        raise Error(
-            f"the intended mask cannot be bound to an array of shape {dims}: the positions of the queries are not known; give "
-            "meant=mask.bind(Shape(q_len, kv_len, query_offset=...)), or role=\"key_padding\" for an array [batch, keys]"
-        )
+    rows_of_keys = len(dims) == 2 and dims[0] != dims[1] and (context.get("role") == "key_padding" or len(lengths or ()) == dims[0])
     batch = dims[0] if rows_of_keys or len(dims) > 2 else 1
     heads = dims[1] if len(dims) == 4 else 1
-    return Mask(meant).bind(Shape.square(dims[-1], batch=batch, heads=heads), facts)
+    if rows_of_keys:
+        return meant.bind(Shape.square(dims[-1], batch=batch, heads=heads), facts)
+    square = dims[-2:-1] == dims[-1:]
+    past = 0 if square or not meant.uses_query_offset() else context.get("past_len")
+    if len(dims) not in (2, 3, 4) or past is None:
+        raise Error(
+            f"the intended mask cannot be bound to an array of shape {dims}: the positions of the queries are not known; declare past_len, "
+            "the number of keys before the first query, or give role=\"key_padding\" for an array [batch, keys]"
+        )
+    return meant.bind(Shape(dims[-2], dims[-1], query_offset=past, batch=batch, heads=heads), facts)
 
 
 def _plain(value: Any) -> Any:
