@@ -70,9 +70,8 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         name_causes(&mut report, Some(&evidence));
     }
     report.rank();
-    if !report.faulty() && outcome.open.is_empty() {
-        outcome.open.extend(case.holes().map(Rc::new));
-    }
+    let holes = case.holes().filter(|_| !report.faulty() && outcome.open.is_empty());
+    outcome.open.extend(holes.map(Rc::new));
     let against = case.declared(held.intent.as_ref());
     decide(&mut report, &outcome, against.as_deref());
     Ok(report)
@@ -276,19 +275,15 @@ impl<'a> Case<'a> {
         Some((intent, open))
     }
 
-    /// Returns the question whether the hidden keys are padding if one of them is between visible keys of a row of keys, and neither a kind
-    /// nor padding is declared.
+    /// Returns the question whether the hidden keys of rows of keys are padding, if one is between visible keys and nothing is declared.
     fn holes(&self) -> Option<Open> {
-        if !self.alignment.keys_only || self.known.valid.is_some() || self.context.kind.is_some() {
-            return None;
-        }
         let [batch, _, _, kv_len] = self.dims();
-        let keep = self.decoded.keep.expand([batch, 1, 1, kv_len]);
+        let keep = self.alignment.keys_only.then(|| self.decoded.keep.expand([batch, 1, 1, kv_len]))?;
         let rows: Vec<Vec<u64>> = (0..batch).map(|b| keep.row(b, 0, 0).to_vec()).collect();
         let whole = |r: &Vec<u64>| ends(r).is_none_or(|(first, last)| count(r) == (last + 1 - first) as u64);
-        let known = rows.iter().all(whole);
+        let declared = self.known.valid.is_some() || self.context.kind.is_some() || rows.iter().all(whole);
         let intent = Intent { valid: Some(Rc::new(rows)), ..Intent::new(batch, 1, kv_len, vec![0]) };
-        (!known).then(|| self.is_it_padding(&intent, None))
+        (!declared).then(|| self.is_it_padding(&intent, None))
     }
 
     /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding. `mistake`
