@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, sync::OnceLock};
 ///
 /// The fastest available path is used by default. The caller selects another path in
 /// [`Options::isa`](crate::Options::isa) or in the environment variable `NOREN_ISA` (`portable`, `neon`, `avx2`,
-/// `avx512` or `avx512bf16`). Results of different ISAs agree up to rounding; results of the same ISA have the same
+/// `avx512`, `avx512bf16` or `amx`). Results of different ISAs agree up to rounding; results of the same ISA have the same
 /// bits.
 ///
 /// Processors without NEON, AVX2 and AVX-512 use [`Isa::Portable`], which compilers vectorise.
@@ -26,10 +26,13 @@ pub enum Isa {
     /// products of `f32` numbers on this processor path. On Intel processors, both kinds of products take the same
     /// time, and this path is used only if the caller selects it by name.
     Avx512Bf16,
+    /// AVX-512 and the tile unit (AMX with BF16) of Intel server processors since 2023, on Linux. Calls on `bf16` multiply
+    /// tiles of numbers, all other calls are those of [`Isa::Avx512`].
+    Amx,
 }
 
 impl Isa {
-    const ALL: [Isa; 5] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+    const ALL: [Isa; 6] = [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
 
     /// Returns the ISAs that this processor has, slowest first; never empty.
     ///
@@ -104,6 +107,12 @@ impl Isa {
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16 => Isa::Avx512.detected() && is_x86_feature_detected!("avx512bf16"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => {
+                Isa::Avx512Bf16.detected()
+                    && is_x86_feature_detected!("avx512vbmi")
+                    && crate::kernel::simd::tiles::available()
+            }
             #[allow(unreachable_patterns)] // the paths of other processors
             _ => false,
         }
@@ -136,6 +145,7 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Avx512Bf16 => "avx512bf16",
+            Isa::Amx => "amx",
         })
     }
 }

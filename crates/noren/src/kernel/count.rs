@@ -45,6 +45,8 @@ impl Task for Count<'_> {
         self.pairs
     }
 
+    const TILES: bool = true;
+
     fn run<S: Simd>(self, _: S) {
         let jobs = Jobs::new(self.plan);
         let of_job = |(key_range, job)| cells_of_job::<S, S::Product>(self.plan, key_range, job);
@@ -74,10 +76,11 @@ fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: 
                 (1..job.heads.len()).for_each(|head| words.copy_within(..job.rows.len(), head * job.rows.len()));
             }
         }
-        for tile in words.chunks(S::ROWS) {
+        for tile in words.chunks(S::BAND) {
             let keys = needed_keys(tile);
             let scores = keys.end.next_multiple_of(lanes) - keys.start / lanes * lanes;
-            let values = keys.end.next_multiple_of(P::TERMS) - keys.start / P::TERMS * P::TERMS;
+            let unit = if P::TILES { lanes } else { P::TERMS };
+            let values = keys.end.next_multiple_of(unit) - keys.start / unit * unit;
             cells += tile.len() * (scores + values);
         }
     }

@@ -11,6 +11,9 @@ pub(crate) trait Task {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     fn pairs(&self) -> bool;
 
+    /// Whether the work multiplies tiles if the processor path does. Other work on `bf16` runs on the path for `f32` there.
+    const TILES: bool = false;
+
     /// Runs the work on a processor path. The token `simd` proves that the processor has the instructions of the path.
     fn run<S: Simd>(self, simd: S);
 }
@@ -21,15 +24,20 @@ impl Isa {
     pub(crate) fn run<T: Task>(self, task: T) {
         #[cfg(target_arch = "x86_64")]
         {
-            use super::simd::{avx2::Avx2, avx512::Avx512, avx512::Avx512Bf16};
+            use super::simd::{avx2::Avx2, avx512::Amx, avx512::Avx512, avx512::Avx512Bf16};
             match self {
                 Isa::Avx512Bf16 if task.pairs() => {
                     if let Some(simd) = Avx512Bf16::detect() {
                         return task.run(simd);
                     }
                 }
-                // Without pairs of `bf16`, both paths are equal.
-                Isa::Avx512 | Isa::Avx512Bf16 => {
+                Isa::Amx if T::TILES && task.pairs() => {
+                    if let Some(simd) = Amx::detect() {
+                        return task.run(simd);
+                    }
+                }
+                // Without pairs of `bf16`, these paths are equal.
+                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => {
                     if let Some(simd) = Avx512::detect() {
                         return task.run(simd);
                     }

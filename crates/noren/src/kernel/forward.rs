@@ -280,6 +280,8 @@ impl Task for Forward<'_> {
         self.context.q.dtype() == Dtype::Bf16
     }
 
+    const TILES: bool = true;
+
     fn run<S: Simd>(self, s: S) {
         self.compute::<S, S::Product>(s);
     }
@@ -296,7 +298,7 @@ impl<'a> Forward<'a> {
         let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
         let threads = worth_threads(self.threads, work);
-        if self.share_tiles(threads) {
+        if self.share_tiles::<P>(threads) {
             return self.split::<S, P>(s, threads);
         }
         let threads = threads.min(self.jobs.jobs.len());
@@ -486,9 +488,11 @@ impl<'a> Forward<'a> {
     /// Returns whether all threads together compute each job, instead of one job for each thread. Returns true if the
     /// keys are in a cache, each job has few rows, and the number of jobs is so small that some threads would have no
     /// work at times.
-    fn share_tiles(&self, threads: usize) -> bool {
+    fn share_tiles<P: Product>(&self, threads: usize) -> bool {
         let jobs = &self.jobs.jobs;
-        matches!(self.keys, Keys::Stored(_))
+        // Stages round weights in a way of their own.
+        !P::TILES
+            && matches!(self.keys, Keys::Stored(_))
             && threads > 1
             && jobs.len() < 4 * threads
             && !jobs.len().is_multiple_of(threads)

@@ -12,7 +12,7 @@
 //! If a plan reorders keys, packing copies the keys in the plan's order. The index of a key in this module is then its
 //! place in this order.
 
-use super::micro::{BLOCK, Far, WIDE};
+use super::micro::{BLOCK, Far};
 use super::rows::Rows;
 use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use super::store::{Reads, StoredHead};
@@ -57,6 +57,8 @@ pub(crate) struct Packed<S: Simd, P> {
     values: Option<Vec<S::V>>,
     /// For each `BLOCK` keys, from the first packed key on, whether one of their values is infinite or NaN.
     non_finite: Vec<bool>,
+    /// The largest size of a number of the keys, for tiles.
+    largest: f32,
     product: PhantomData<P>,
 }
 
@@ -70,6 +72,8 @@ pub(crate) struct Block<'a, S: Simd> {
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
     pub(crate) non_finite: bool,
+    /// At least the largest size of a number of the keys, or infinity if one is NaN. Only for tiles.
+    pub(crate) largest: f32,
     /// The keys and values in the memory of a key-value cache, `[keys, values]`; `None` if keys and values are in
     /// arrays.
     pub(crate) far: Option<[Far<'a>; 2]>,
@@ -144,7 +148,9 @@ impl<'a> Head<'a> {
                     prefetch(s, next);
                 }
             }
-            let whole = if direct { words - words % S::LANES } else { 0 };
+            // Rows of pairs may be padded to whole tiles.
+            let given = if direct { rows[0].len() } else { 0 };
+            let whole = given - given % S::LANES;
             for w in (0..whole).step_by(S::LANES) {
                 let square = &mut into[w..w + S::LANES];
                 for (lane, row) in square.iter_mut().zip(&rows) {
@@ -164,7 +170,8 @@ impl<'a> Head<'a> {
     fn pack_square<S: Simd, P: Product>(&self, s: S, keys: Range<usize>, first: usize, into: &mut [S::V]) {
         let mut square = [s.splat(0.0); BLOCK];
         let square = &mut square[..S::LANES];
-        let numbers = first * P::TERMS..self.head_dim().min((first + into.len()) * P::TERMS);
+        let end = self.head_dim().min((first + into.len()) * P::TERMS);
+        let numbers = end.min(first * P::TERMS)..end;
         for (key, lane) in (keys.start..keys.end.min(self.kv_len())).zip(square.iter_mut()) {
             // Numbers of 16 bits are widened in registers: a vector read from a buffer waits until the buffer is written.
             if P::TERMS == 1
@@ -183,11 +190,16 @@ impl<'a> Head<'a> {
     }
 
     /// Copies the values of `keys` into rows of `v_width` words (each one `f32` number or a pair of `bf16` numbers) in
-    /// `into`. Words after `v_dim` in a row stay unchanged.
+    /// `into`. Words after `v_dim` in a row stay unchanged; with tiles, rows of `into` after the last key become 0.
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
-        let rows = floats_mut(into).chunks_exact_mut(self.v_width::<S>());
+        let width = self.v_width::<S>();
+        let into = floats_mut(into);
+        if P::TILES {
+            into[keys.len().div_ceil(P::TERMS) * width..].fill(0.0);
+        }
+        let rows = into.chunks_exact_mut(width);
         let mut odd = vec![0.0; if P::TERMS == 2 { v_dim } else { 0 }];
         for (key, row) in keys.clone().step_by(P::TERMS).zip(rows) {
             let row = &mut row[..v_dim];
@@ -215,7 +227,14 @@ impl<'a> Head<'a> {
 impl<S: Simd, P: Product> Packed<S, P> {
     /// Returns a `Packed` without keys and values, which has allocated no memory.
     pub(crate) fn empty() -> Self {
-        Packed { first_group: 0, keys: Vec::new(), values: None, non_finite: Vec::new(), product: PhantomData }
+        Packed {
+            first_group: 0,
+            keys: Vec::new(),
+            values: None,
+            non_finite: Vec::new(),
+            largest: 0.0,
+            product: PhantomData,
+        }
     }
 
     /// Packs the keys and values of the lane groups that contain the keys `key_range`. Overwrites the keys and values
@@ -225,8 +244,10 @@ impl<S: Simd, P: Product> Packed<S, P> {
         self.first_group = key_range.start / group::<S, P>();
         let groups = self.first_group..key_range.end.div_ceil(group::<S, P>());
         let keys = head.keys_of::<S, P>(&groups);
+        let rows = value_rows::<S, P>(&groups, &keys);
         resize(&mut self.keys, groups.len() * P::TERMS * head.words::<P>());
         head.pack_keys::<S, P>(s, groups, &mut self.keys);
+        self.largest = if P::TILES { largest(floats(&self.keys)) } else { 0.0 };
         let width = head.v_width::<S>();
         self.non_finite = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => {
@@ -235,7 +256,7 @@ impl<S: Simd, P: Product> Packed<S, P> {
             }
             None => {
                 let values = self.values.get_or_insert_default();
-                resize(values, keys.len().div_ceil(P::TERMS) * width / S::LANES);
+                resize(values, rows * width / S::LANES);
                 head.pack_values::<S, P>(keys, values);
                 non_finite_blocks::<P>(floats(values), width)
             }
@@ -261,15 +282,16 @@ impl<S: Simd, P: Product> Packed<S, P> {
             keys: &self.keys[first * vectors..][..groups.len() * vectors],
             values,
             non_finite: self.non_finite[blocks].contains(&true),
+            largest: self.largest,
             far: None,
         }
     }
 }
 
 impl<S: Simd> BlockScratch<S> {
-    /// Allocates memory for one block. A key has `words` words, and a value has `v_width` words.
-    pub(crate) fn new(words: usize, v_width: usize) -> Self {
-        BlockScratch { keys: zeroed(WIDE / S::LANES * words), values: zeroed(WIDE * v_width / S::LANES) }
+    /// Allocates memory for one block of `keys` keys. A key has `words` words, and a value has `v_width` words.
+    pub(crate) fn new(keys: usize, words: usize, v_width: usize) -> Self {
+        BlockScratch { keys: zeroed(keys / S::LANES * words), values: zeroed(keys * v_width / S::LANES) }
     }
 
     /// Returns a `BlockScratch` for 0 keys, which has allocated no memory.
@@ -288,15 +310,17 @@ impl<S: Simd> BlockScratch<S> {
     #[inline(always)]
     pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
         let keys = head.keys_of::<S, P>(&groups);
+        let rows = value_rows::<S, P>(&groups, &keys);
         let packed = groups.len() * P::TERMS * head.words::<P>();
-        let mut non_finite = false;
-        s.run(PackBlock::<S, P> { scratch: self, head, groups, non_finite: &mut non_finite, product: PhantomData });
+        let mut found = (false, 0.0);
+        s.run(PackBlock::<S, P> { scratch: self, head, groups, found: &mut found, product: PhantomData });
+        let (non_finite, largest) = found;
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
-            None => &floats(&self.values)[..keys.len().div_ceil(P::TERMS) * width],
+            None => &floats(&self.values)[..rows * width],
         };
-        Block { keys: &self.keys[..packed], values, non_finite, far: None }
+        Block { keys: &self.keys[..packed], values, non_finite, largest, far: None }
     }
 }
 
@@ -365,7 +389,9 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
                 let columns = 0..self.v_width() / S::LANES;
                 let (keys, far_keys) = head.keys::<S, P>(s, groups.clone(), reads, key_space);
                 let (values, non_finite, far_values) = head.values::<S, P>(s, groups, columns, reads, value_space);
-                Block { keys, values, non_finite, far: Some([far_keys, far_values]) }
+                // Tiles are loaded from the packed words, wherever these are.
+                let far = (!P::TILES).then_some([far_keys, far_values]);
+                Block { keys, values, non_finite, largest: head.store.largest, far }
             }
         }
     }
@@ -385,7 +411,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         match self {
             Source::Stored(head) => {
                 let (keys, far) = head.keys::<S, P>(s, groups, reads, scratch.parts().0);
-                (keys, Some(far))
+                (keys, Some(far).filter(|_| !P::TILES))
             }
             _ => (self.block(s, groups, reads, scratch).keys, None),
         }
@@ -406,7 +432,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         match self {
             Source::Stored(head) => {
                 let (values, non_finite, far) = head.values::<S, P>(s, groups, columns, reads, scratch.parts().1);
-                (values, non_finite, Some(far))
+                (values, non_finite, Some(far).filter(|_| !P::TILES))
             }
             _ => {
                 let block = self.block(s, groups, reads, scratch);
@@ -422,28 +448,28 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// The flag that packing sets to true if a value is infinite or NaN.
-    non_finite: &'a mut bool,
+    /// What packing writes: whether a value is infinite or NaN, and [`Block::largest`].
+    found: &'a mut (bool, f32),
     product: PhantomData<P>,
 }
 
 impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        let PackBlock { scratch, head, groups, non_finite, .. } = self;
+        let PackBlock { scratch, head, groups, found, .. } = self;
         let keys = head.keys_of::<S, P>(&groups);
+        let rows = value_rows::<S, P>(&groups, &keys);
         let packed = groups.len() * P::TERMS * head.words::<P>();
         head.pack_keys::<S, P>(s, groups, &mut scratch.keys[..packed]);
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
             None => {
-                let rows = keys.len().div_ceil(P::TERMS);
-                head.pack_values::<S, P>(keys, &mut scratch.values);
+                head.pack_values::<S, P>(keys, &mut scratch.values[..rows * width / S::LANES]);
                 &floats(&scratch.values)[..rows * width]
             }
         };
-        *non_finite = !all_finite::<P>(values);
+        *found = (!all_finite::<P>(values), if P::TILES { largest(floats(&scratch.keys[..packed])) } else { 0.0 });
     }
 }
 
@@ -459,6 +485,23 @@ impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     fn run(self, s: S) {
         self.packed.refill(s, &self.head, self.key_range);
     }
+}
+
+/// Returns the number of rows of values of the keys `keys`, which are in the lane groups `groups`. Tiles have whole groups.
+fn value_rows<S: Simd, P: Product>(groups: &Range<usize>, keys: &Range<usize>) -> usize {
+    if P::TILES { groups.len() * S::LANES } else { keys.len().div_ceil(P::TERMS) }
+}
+
+/// Returns the largest size of a number in words that are pairs of `bf16`, or infinity if one is NaN.
+#[inline(always)]
+pub(crate) fn largest(words: &[f32]) -> f32 {
+    const INFINITE: u32 = 0x7f80_0000;
+    let mut largest = 0;
+    for word in words {
+        let bits = word.to_bits();
+        largest = largest.max(bits & 0x7fff_0000).max(bits << 16 & 0x7fff_0000);
+    }
+    f32::from_bits(largest.min(INFINITE))
 }
 
 /// Resizes `vectors` to `len` vectors. Old contents may remain, because packing overwrites them. Packing does not write

@@ -40,11 +40,12 @@ pub(crate) struct Packing {
     word_bytes: usize,
 }
 
-/// A task that writes two numbers of a processor path to `sizes`: the number of lanes of a vector, and the number of
-/// values in a word.
+/// A task that writes three numbers of a processor path to `sizes`: the number of lanes of a vector, the number of
+/// values in a word, and the number of words that hold a key.
 struct Probe<'a> {
     dtype: Dtype,
-    sizes: &'a mut (usize, usize),
+    head_dim: usize,
+    sizes: &'a mut [usize; 3],
 }
 
 impl Task for Probe<'_> {
@@ -52,22 +53,24 @@ impl Task for Probe<'_> {
         self.dtype == Dtype::Bf16
     }
 
+    const TILES: bool = true;
+
     fn run<S: Simd>(self, _: S) {
-        *self.sizes = (S::LANES, S::Product::TERMS);
+        *self.sizes = [S::LANES, S::Product::TERMS, S::Product::words(self.head_dim)];
     }
 }
 
 impl Packing {
     pub(crate) fn new(isa: Isa, dtype: Dtype, head_dim: usize, v_dim: usize) -> Packing {
-        let mut sizes = (0, 0);
-        isa.run(Probe { dtype, sizes: &mut sizes });
-        let (lanes, terms) = sizes;
+        let mut sizes = [0; 3];
+        isa.run(Probe { dtype, head_dim, sizes: &mut sizes });
+        let [lanes, terms, words] = sizes;
         Packing {
             head_dim,
             v_dim,
             lanes,
             terms,
-            words: head_dim.div_ceil(terms),
+            words,
             v_width: v_dim.next_multiple_of(lanes),
             word_bytes: if terms == 2 { 4 } else { dtype.size() },
         }
@@ -143,6 +146,8 @@ pub(crate) struct Store {
     /// For each `lanes` consecutive keys of a key-value head in a page, whether the values of these keys contain an
     /// infinite or NaN number.
     non_finite: Vec<bool>,
+    /// The largest size of a number of all keys that were written, or infinity if one was NaN. Only for pairs.
+    pub(crate) largest: f32,
 }
 
 /// The way in which a tile reads a block of keys and values.
@@ -189,7 +194,7 @@ impl Store {
             });
         };
         let non_finite = vec![false; pages * kv_heads * (page / packing.lanes)];
-        Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite })
+        Ok(Store { packing, dtype, kv_heads, page, region, lines, non_finite, largest: 0.0 })
     }
 
     /// Fills the whole memory with NaN, as if every slot had held a token of NaN values.
@@ -197,6 +202,7 @@ impl Store {
     pub(crate) fn poison(&mut self) {
         self.lines.values_mut::<f32>().fill(f32::from_bits(u32::MAX));
         self.non_finite.fill(true);
+        self.largest = f32::INFINITY;
     }
 
     /// Returns the size of the cache's memory, in bytes.
@@ -314,7 +320,11 @@ impl Store {
             if terms == 2 {
                 let memory = self.lines.values_mut::<f32>();
                 k.copy_row(at, 0, &mut row[..head_dim]);
-                for (word, pair) in memory[key..].iter_mut().step_by(lanes).zip(row[..head_dim].chunks(2)) {
+                for x in &row[..head_dim] {
+                    self.largest = self.largest.max(if x.is_nan() { f32::INFINITY } else { x.abs() });
+                }
+                let pairs = row[..head_dim].chunks(2).chain(std::iter::repeat(&[0.0][..]));
+                for (word, pair) in memory[key..].iter_mut().step_by(lanes).take(words).zip(pairs) {
                     *word = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
                 }
                 v.copy_row(at, 0, &mut row[..v_dim]);

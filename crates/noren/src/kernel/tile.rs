@@ -18,6 +18,7 @@
 mod ends;
 mod softmax;
 pub(crate) mod split;
+mod stages;
 
 use super::ahead::{Ahead, Upcoming};
 use super::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
@@ -29,7 +30,7 @@ use super::scores::{Modifiers, Place};
 use super::simd::{Kernel, Product, Simd, group, zeroed};
 use super::store::Reads;
 use noren_mask::Plan;
-use softmax::{PHASE, Weigh};
+use softmax::{MOST_ROWS, Weigh};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -90,11 +91,11 @@ pub(crate) struct Scratch<S: Simd> {
     queries: Vec<f32>,
     /// A buffer for one query before the query is copied to `queries`.
     query: Vec<f32>,
-    /// First the scores, then the weights, of a phase, `[PHASE][WIDE]`. Pairs of `bf16` take the first half of a row.
+    /// First the scores, then the weights, of a phase, `[S::PHASE][WIDE]`. Pairs of `bf16` take the first half of a row.
     scores: Vec<S::V>,
     /// For each row, the sum of weighted values, `[rows][v_width]`.
     acc: Vec<S::V>,
-    /// For each register tile of rows, whether `acc` has sums of the current job.
+    /// For each band of rows ([`Simd::BAND`]), whether `acc` has sums of the current job.
     begun: Vec<bool>,
     /// For each row, the sum of weights as a vector: lane `i` has the sum over the keys of lane `i`.
     sums: Vec<S::V>,
@@ -106,27 +107,30 @@ pub(crate) struct Scratch<S: Simd> {
     words: Vec<u64>,
     block: BlockScratch<S>,
     line: Vec<S::V>,
+    /// The memory for stages, on a path that multiplies tiles.
+    stages: Option<stages::Memory<S>>,
 }
 
 impl<S: Simd> Scratch<S> {
     /// Allocates memory for `rows` query rows. A query has `head_dim` numbers, stored in `words` words, and an output
     /// has `v_width` words. A word is one `f32` number or a pair of `bf16` numbers.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
-        const { assert!(PHASE.is_multiple_of(S::ROWS)) };
-        let width = v_width / S::LANES;
+        const { assert!(S::PHASE.is_multiple_of(S::BAND) && S::PHASE <= MOST_ROWS) };
+        let (width, rows) = (v_width / S::LANES, rows.next_multiple_of(S::BAND));
         Scratch {
             rows: Vec::new(),
             queries: vec![0.0; rows * words],
             query: vec![0.0; head_dim],
-            scores: zeroed(PHASE * WIDE / S::LANES),
+            scores: zeroed(S::PHASE * WIDE / S::LANES),
             acc: zeroed(rows * width),
-            begun: vec![false; rows.div_ceil(S::ROWS)],
+            begun: vec![false; rows / S::BAND],
             sums: zeroed(rows),
             rounded: zeroed(rows),
             maxima: vec![NOTHING; rows],
             words: vec![0; rows],
-            block: BlockScratch::new(words, v_width),
+            block: BlockScratch::new(WIDE, words, v_width),
             line: zeroed(width),
+            stages: None,
         }
     }
 }
@@ -165,7 +169,7 @@ fn parts<'a, S: Simd>(
 ) -> impl Iterator<Item = (Range<usize>, &'a Range<usize>)> {
     let (mut from, end) = (rows.start, rows.end);
     needed.chunk_by(same).filter_map(move |tiles| {
-        let part = from..end.min(from + tiles.len() * S::ROWS);
+        let part = from..end.min(from + tiles.len() * S::BAND);
         from = part.end;
         (!tiles[0].is_empty()).then_some((part, &tiles[0]))
     })
@@ -174,6 +178,7 @@ fn parts<'a, S: Simd>(
 impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
     #[inline(always)]
     fn run(mut self, s: S) {
+        let _tiles = P::configure();
         self.start(s);
         let (context, job) = (self.context, self.job);
         let blocks = self.blocks();
@@ -182,10 +187,16 @@ impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
             // Computed outside the cell, so that a user's closure may also run this computation.
             cell.get().unwrap_or_else(|| {
                 let words = self.all_words(blocks.clone());
+                // A user's function may have used the tile unit.
+                drop(P::configure());
                 cell.get_or_init(|| words)
             })
         });
         let mut known = known.map(|words| words.chunks_exact(job.rows.len()));
+        if self.in_stages() {
+            self.run_stages(s, blocks, known);
+            return self.finish(s);
+        }
         for block in blocks {
             let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
             self.block(s, &block, known);
@@ -200,9 +211,9 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let context: &'a Context<'_> = self.context;
         let tile = context.plan.patterns()[self.job.pattern].tile(self.job.tile);
         // Soft weights of 0 hide cells of full blocks, which then need mask bits for each row.
-        let widest = if context.modifiers.soften() { BLOCK } else { WIDE };
+        let widest = if context.modifiers.soften() || self.in_stages() { BLOCK } else { WIDE };
         let (key_range, lanes, page) =
-            (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::ROWS));
+            (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::BAND));
         KeyBlocks { spans: tile.spans, key_range, lanes, widest, page, next: 0 }
     }
 
@@ -256,6 +267,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
                     None => {
                         let plan = &self.context.plan.patterns()[*pattern];
                         fill_words(plan, rows, keys, &mut words[..rows.len()]);
+                        drop(P::configure());
                     }
                 }
                 for head in 1..heads.len() {
@@ -278,10 +290,10 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
-        let reads = Reads { once: rows <= S::ROWS, masked };
+        let reads = Reads { once: rows <= S::BAND, masked };
         let block = source.block(s, groups.clone(), reads, &mut scratch);
-        for phase in (0..rows).step_by(PHASE) {
-            self.phase(s, phase..rows.min(phase + PHASE), keys.start, &block, groups.len(), masked);
+        for phase in (0..rows).step_by(S::PHASE) {
+            self.phase(s, phase..rows.min(phase + S::PHASE), keys.start, &block, groups.len(), masked);
         }
         self.scratch.block = scratch;
     }
@@ -309,12 +321,12 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let words = self.source.words();
         let per_row = WIDE / S::LANES;
         // The keys that at least one row of each register tile reads.
-        let mut needed = [const { 0..0 }; PHASE];
-        let tiles = rows.len().div_ceil(S::ROWS);
+        let mut needed = [const { 0..0 }; MOST_ROWS];
+        let tiles = rows.len().div_ceil(S::BAND);
         for (tile, needed) in needed[..tiles].iter_mut().enumerate() {
-            let from = rows.start + tile * S::ROWS;
+            let from = rows.start + tile * S::BAND;
             *needed = match masked {
-                true => needed_keys(&self.scratch.words[from..rows.end.min(from + S::ROWS)]),
+                true => needed_keys(&self.scratch.words[from..rows.end.min(from + S::BAND)]),
                 false => 0..groups * group::<S, P>(),
             };
         }
@@ -368,13 +380,13 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let scratch = &mut *self.scratch;
         let weights = &scratch.scores[at..];
         let acc = &mut scratch.acc[part.start * width..];
-        let begun = &mut scratch.begun[part.start / S::ROWS..part.end.div_ceil(S::ROWS)];
+        let begun = &mut scratch.begun[part.start / S::BAND..part.end.div_ceil(S::BAND)];
         let far = block.far.filter(|_| part.start == 0);
         let allowed = masked && block.non_finite;
         // `accumulate` begins at 0 itself, if no row of the part has sums yet.
         let first = !begun.contains(&true) && far.is_none() && !allowed;
         if !first && begun.contains(&false) {
-            for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::ROWS * width)) {
+            for (begun, acc) in begun.iter().zip(acc.chunks_mut(S::BAND * width)) {
                 if !begun {
                     acc.fill(s.splat(0.0));
                 }

@@ -80,7 +80,7 @@ fn isas_that_do_not_exist() {
     assert!(matches!(error, Error::Isa { .. }));
     assert_eq!(
         error.to_string(),
-        "ISA `sse9`: no ISA has this name: choose one of portable, neon, avx2, avx512, avx512bf16"
+        "ISA `sse9`: no ISA has this name: choose one of portable, neon, avx2, avx512, avx512bf16, amx"
     );
     for isa in Isa::available() {
         assert_eq!(isa.to_string().parse::<Isa>().unwrap(), *isa);

@@ -12,6 +12,7 @@ mod dtypes;
 mod errors;
 mod functions;
 mod hidden_keys;
+mod large_scores;
 mod linear;
 mod one_call;
 mod partial;

@@ -5,7 +5,8 @@
 //! same bits.
 
 use super::avx2::reduce_add;
-use super::{Kernel, Lanes, Pairs, Simd, Single};
+use super::stage::{SIDE, Stage};
+use super::{Kernel, Lanes, Pairs, Simd, Single, Tiles, tiles};
 use crate::Isa;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
@@ -31,6 +32,18 @@ impl Avx512Bf16 {
     /// processor lacks them.
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx512Bf16.detected().then_some(Avx512Bf16(()))
+    }
+}
+
+/// A token whose existence proves that the processor has what [`Avx512Bf16`] needs, and that the process may use the tile unit.
+#[derive(Clone, Copy)]
+pub(crate) struct Amx(());
+
+impl Amx {
+    /// Returns the token that proves that the processor has the instructions of this processor path, or `None` if the
+    /// processor lacks them or the operating system does not permit them.
+    pub(crate) fn detect() -> Option<Self> {
+        Isa::Amx.detected().then_some(Amx(()))
     }
 }
 
@@ -76,7 +89,7 @@ macro_rules! op {
 /// processor features with which the path is compiled, the operand format ([`Single`] or [`Pairs`]), and the operations
 /// that only this path implements.
 macro_rules! path {
-    ($token:ident, $features:literal, $product:ty, $($own:item)*) => {
+    ($token:ident, $features:literal, $product:ty, $($own:tt)*) => {
         impl Simd for $token {
             type V = __m512;
             type Array<T: Copy> = [T; 16];
@@ -191,35 +204,55 @@ path! {
     Avx512, "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma", Single,
 }
 
-path! {
-    Avx512Bf16, "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma", Pairs,
+/// Implements a processor path with AVX512-BF16, as [`path`] does.
+macro_rules! path_of_pairs {
+    ($token:ident, $product:ty, $($own:tt)*) => {
+        path! {
+            $token, "avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma", $product,
+            #[inline(always)]
+            fn unpair(self, a: __m512) -> [__m512; 2] {
+                op!({
+                    let bits = _mm512_castps_si512(a);
+                    let high = _mm512_and_si512(bits, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+                    [_mm512_slli_epi32::<16>(bits), high].map(|half| _mm512_castsi512_ps(half))
+                })
+            }
+            #[inline(always)]
+            fn dot_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+                op!(_mm512_dpbf16_ps(c, bf16s(a), bf16s(b)))
+            }
+            #[inline(always)]
+            fn zip_pairs(self, low: __m512, high: __m512) -> [__m512; 2] {
+                op!({
+                    let (low, high) = (_mm512_castps_si512(low), _mm512_castps_si512(high));
+                    let first = _mm512_loadu_si512((&raw const FIRST).cast());
+                    let second = _mm512_loadu_si512((&raw const SECOND).cast());
+                    [
+                        _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, first, high)),
+                        _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, second, high)),
+                    ]
+                })
+            }
+            #[inline(always)]
+            fn pair_neighbours(self, first: __m512, second: __m512) -> __m512 {
+                op!(m512_of(_mm512_cvtne2ps_pbh(second, first)))
+            }
+            $($own)*
+        }
+    };
+}
+
+path_of_pairs! {
+    Avx512Bf16, Pairs,
+}
+
+path_of_pairs! {
+    Amx, Tiles,
+    const BAND: usize = SIDE;
+    const PHASE: usize = 2 * SIDE;
     #[inline(always)]
-    fn unpair(self, a: __m512) -> [__m512; 2] {
-        op!({
-            let bits = _mm512_castps_si512(a);
-            let high = _mm512_and_si512(bits, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm512_slli_epi32::<16>(bits), high].map(|half| _mm512_castsi512_ps(half))
-        })
-    }
-    #[inline(always)]
-    fn dot_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        op!(_mm512_dpbf16_ps(c, bf16s(a), bf16s(b)))
-    }
-    #[inline(always)]
-    fn zip_pairs(self, low: __m512, high: __m512) -> [__m512; 2] {
-        op!({
-            let (low, high) = (_mm512_castps_si512(low), _mm512_castps_si512(high));
-            let first = _mm512_loadu_si512((&raw const FIRST).cast());
-            let second = _mm512_loadu_si512((&raw const SECOND).cast());
-            [
-                _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, first, high)),
-                _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, second, high)),
-            ]
-        })
-    }
-    #[inline(always)]
-    fn pair_neighbours(self, first: __m512, second: __m512) -> __m512 {
-        op!(m512_of(_mm512_cvtne2ps_pbh(second, first)))
+    fn stage(self, stage: Stage<'_>) -> bool {
+        op!(tiles::overlap::compute(stage))
     }
 }
 

@@ -12,8 +12,12 @@ pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod portable;
+pub(crate) mod stage;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 
 use half::{bf16, f16};
+use std::ops::Range;
 
 /// A vector type that consists only of `f32` values.
 ///
@@ -95,6 +99,19 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const ROWS: usize;
     /// The number of vectors in a row of the register tile, at most 4.
     const VECTORS: usize;
+    /// The number of rows that the products of a forward pass compute together: those of a register tile, or of a tile of
+    /// the tile unit.
+    const BAND: usize = Self::ROWS;
+    /// The number of rows whose scores, weights and weighted values are computed one after another, a multiple of `BAND`.
+    const PHASE: usize = 24;
+
+    /// Computes a stage on a path that multiplies tiles. Returns whether a weight is 2 or more, so that the maxima of some rows
+    /// must rise and the weights be computed again.
+    #[inline(always)]
+    fn stage(self, stage: stage::Stage<'_>) -> bool {
+        let _ = stage;
+        unreachable!("this path does not multiply tiles")
+    }
 
     /// Runs `kernel`, compiled with the instructions of this processor path.
     fn run<K: Kernel<Self>>(self, kernel: K);
@@ -257,10 +274,60 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
     /// `b`.
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V;
 
+    /// The state of the thread while it computes products.
+    type Configured;
+
+    /// Prepares the thread for products, until the result is dropped.
+    fn configure() -> Self::Configured;
+
+    /// Whether products are computed by [`multiply`](Self::multiply), for whole tiles of rows, words and columns.
+    const TILES: bool = false;
+
     /// Returns the number of words (each with [`TERMS`](Self::TERMS) values) that hold `numbers` values.
     fn words(numbers: usize) -> usize {
         numbers.div_ceil(Self::TERMS)
     }
+
+    /// Adds the products of the words `words` of `left`, whole tiles, and the rows of `right` of the same indices to `sums`, in
+    /// the columns `columns`, in units of 16. If `first` is true, the sums begin at 0.
+    fn multiply(
+        first: bool,
+        left: Left<'_>,
+        words: Range<usize>,
+        right: Right<'_>,
+        columns: Range<usize>,
+        sums: Sums<'_>,
+    ) {
+        let _ = (first, left, words, right, columns, sums);
+        unreachable!("this format of operands has no tiles")
+    }
+}
+
+/// The left operand of a product of tiles: rows of words, each a pair of terms.
+#[derive(Clone, Copy)]
+pub(crate) struct Left<'a> {
+    pub(crate) words: &'a [f32],
+    /// The number of words from one row to the next.
+    pub(crate) stride: usize,
+    /// The number of rows. The memory has whole tiles of rows.
+    pub(crate) rows: usize,
+}
+
+/// The right operand of a product of tiles: for each word of the left one, a row of words, one for each column.
+#[derive(Clone, Copy)]
+pub(crate) struct Right<'a> {
+    pub(crate) words: &'a [f32],
+    /// The number of words from one row to the next.
+    pub(crate) stride: usize,
+    /// The number of words from 16 columns to the next 16 columns.
+    pub(crate) step: usize,
+}
+
+/// The sums to which a product of tiles is added, in rows. The memory has whole tiles of rows.
+pub(crate) struct Sums<'a> {
+    pub(crate) words: &'a mut [f32],
+    /// The number of sums from one row to the next.
+    pub(crate) stride: usize,
 }
 
 /// The operand format in which a word (the unit in which operands are stored) is one `f32` number.
@@ -272,7 +339,10 @@ pub(crate) struct Single;
 pub(crate) struct Pairs;
 
 impl Product for Single {
+    type Configured = ();
     const TERMS: usize = 1;
+
+    fn configure() {}
 
     #[inline(always)]
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
@@ -281,11 +351,52 @@ impl Product for Single {
 }
 
 impl Product for Pairs {
+    type Configured = ();
     const TERMS: usize = 2;
+
+    fn configure() {}
 
     #[inline(always)]
     fn dot<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
         s.dot_pairs(a, b, c)
+    }
+}
+
+/// The operand format of the tile unit: words are pairs of `bf16` numbers, and rows have whole tiles of words.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiles;
+
+#[cfg(target_arch = "x86_64")]
+impl Product for Tiles {
+    type Configured = tiles::Configured;
+    const TERMS: usize = 2;
+    const TILES: bool = true;
+
+    #[inline(always)]
+    fn configure() -> Self::Configured {
+        tiles::Configured::new()
+    }
+
+    #[inline(always)]
+    fn dot<S: Simd>(_: S, _: S::V, _: S::V, _: S::V) -> S::V {
+        unreachable!("tiles are multiplied as a whole")
+    }
+
+    fn words(numbers: usize) -> usize {
+        numbers.div_ceil(2 * stage::SIDE) * stage::SIDE
+    }
+
+    #[inline(always)]
+    fn multiply(
+        first: bool,
+        left: Left<'_>,
+        words: Range<usize>,
+        right: Right<'_>,
+        columns: Range<usize>,
+        sums: Sums<'_>,
+    ) {
+        tiles::multiply(first, left, words, right, columns, sums);
     }
 }
 

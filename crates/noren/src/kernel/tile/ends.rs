@@ -86,13 +86,17 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 let to = &mut self.scratch.queries[((head - heads.start) * count + i) * words..][..words];
                 match self.context.q.row_words::<P>(from) {
                     Some(row) if P::TERMS == 1 => multiply(row, factor, to),
-                    Some(row) => to.copy_from_slice(row),
+                    Some(row) => {
+                        to[..row.len()].copy_from_slice(row);
+                        to[row.len()..].fill(0.0);
+                    }
                     None => {
                         let query = &mut self.scratch.query[..];
                         self.context.q.copy_row(from, 0, query);
                         match P::TERMS {
                             1 => multiply(query, factor, to),
                             _ => {
+                                to.fill(0.0);
                                 for (to, pair) in to.iter_mut().zip(query.chunks(2)) {
                                     *to = pair_up(pair[0], pair.get(1).copied().unwrap_or(0.0));
                                 }

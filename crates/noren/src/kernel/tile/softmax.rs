@@ -8,15 +8,14 @@ use crate::kernel::micro::WIDE;
 use crate::kernel::simd::{Kernel, Product, Simd, group};
 use std::marker::PhantomData;
 
-/// The number of query rows in a phase, a multiple of the rows of a register tile on every processor path. A phase computes
-/// the scores of its rows and a block of keys, then the weights, then the sums of weighted values. The scores fit in the
-/// first-level cache.
-pub(super) const PHASE: usize = 24;
+/// The maximum number of query rows in a phase ([`Simd::PHASE`]) on every processor path. A phase computes the scores of its
+/// rows and a block of keys, then the weights, then the sums of weighted values. The scores fit in the first-level cache.
+pub(super) const MOST_ROWS: usize = 32;
 
 /// Raises the running maxima of rows to the scores of a block, and turns the scores into weights. This is a kernel, which
 /// is compiled once for each processor path and kind of product (`f32` or pairs of `bf16`).
 pub(super) struct Weigh<'a, S: Simd, P> {
-    /// The scores of the rows, `[rows][WIDE / LANES]` vectors. At most `PHASE` rows.
+    /// The scores of the rows, `[rows][WIDE / LANES]` vectors. At most `MOST_ROWS` rows.
     pub(super) scores: &'a mut [S::V],
     /// The first lane group (consecutive keys that the kernels read together) of each row whose scores are used.
     pub(super) first: usize,
@@ -44,10 +43,10 @@ impl<S: Simd, P: Product> Kernel<S> for Weigh<'_, S, P> {
     #[inline(always)]
     fn run(mut self, s: S) {
         let rows = self.maxima.len();
-        assert!(rows <= PHASE && self.scores.len() >= rows * Self::PER_ROW);
+        assert!(rows <= MOST_ROWS && self.scores.len() >= rows * Self::PER_ROW);
         assert!(self.sums.len() == rows && self.rounded.len() == rows);
         assert!(self.words.is_none_or(|words| words.len() == rows));
-        let mut tops = [s.splat(f32::NEG_INFINITY); PHASE];
+        let mut tops = [s.splat(f32::NEG_INFINITY); MOST_ROWS];
         for (r, top) in tops[..rows].iter_mut().enumerate() {
             *top = self.find_maximum(s, r);
         }
@@ -253,7 +252,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 8 ^ state << 40
         };
-        for rows in 1..=PHASE {
+        for rows in 1..=MOST_ROWS {
             for vectors in (P::TERMS..=WIDE / S::LANES).step_by(P::TERMS) {
                 // Rows with mask bits read at most 64 keys.
                 let masked = vectors * S::LANES <= 64 && word() % 2 == 0;

@@ -62,6 +62,7 @@ impl<S: Simd, P: Product> Kernel<S> for SplitKernel<'_, '_, '_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
         let SplitKernel { mut tile, task } = self;
+        let _tiles = P::configure();
         match task {
             Task::Cut(most, parts) => tile.cut(most, parts),
             Task::Score(part) => tile.score(s, part),
@@ -122,11 +123,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             part.words.extend_from_slice(&self.scratch.words[..rows]);
             let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
             let source = self.source;
-            let reads = Reads { once: rows <= S::ROWS, masked: false };
+            let reads = Reads { once: rows <= S::BAND, masked: false };
             let (keys, far) = source.keys(s, block.groups.clone(), reads, &mut scratch);
             scores.fill(s.splat(f32::NEG_INFINITY));
-            for from in (0..rows).step_by(S::ROWS) {
-                let tile = from..rows.min(from + S::ROWS);
+            for from in (0..rows).step_by(S::BAND) {
+                let tile = from..rows.min(from + S::BAND);
                 let (groups, _) = Self::needed(&self.scratch.words[tile.clone()], block);
                 if groups.is_empty() {
                     continue;
@@ -190,23 +191,22 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     fn accumulate(&mut self, s: S, parts: &[Part<S>], columns: Range<usize>, acc: &mut Vec<S::V>) {
         let (rows, v_width) = (self.row_count(), self.source.v_width());
         let width = v_width / S::LANES;
-        *acc = zeroed(rows * width);
-        let mut weights: Vec<S::V> = zeroed(S::ROWS * Self::PER_ROW);
+        *acc = zeroed(rows.next_multiple_of(S::BAND) * width);
+        let mut weights: Vec<S::V> = zeroed(S::BAND * Self::PER_ROW);
         for part in parts {
             for (i, block) in part.blocks.iter().enumerate() {
                 let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
                 let source = self.source;
                 let masked = part.words[i * rows..][..rows].iter().any(|word| *word != u64::MAX);
-                let reads = Reads { once: rows <= S::ROWS, masked };
+                let reads = Reads { once: rows <= S::BAND, masked };
                 let (values, non_finite, far) =
                     source.values(s, block.groups.clone(), columns.clone(), reads, &mut scratch);
-                for from in (0..rows).step_by(S::ROWS) {
-                    let tile = from..rows.min(from + S::ROWS);
+                for from in (0..rows).step_by(S::BAND) {
+                    let tile = from..rows.min(from + S::BAND);
                     let words = &part.words[i * rows..][tile.clone()];
                     let (_, keys) = Self::needed(words, block);
                     let given = &part.scores[(i * rows + from) * Self::PER_ROW..][..tile.len() * Self::PER_ROW];
-                    let weights = &mut weights[..given.len()];
-                    weights.copy_from_slice(given);
+                    weights[..given.len()].copy_from_slice(given);
                     if P::TERMS == 2 {
                         weights.chunks_exact_mut(Self::PER_ROW).for_each(|row| pair_weights(s, row));
                     }
@@ -214,11 +214,11 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                         let (tile, columns) = (tile.len(), columns.clone());
                         let acc = &mut acc[from * width..];
                         match far.filter(|_| from == 0) {
-                            Some(far) => far.accumulate::<S, P>(s, tile, weights, keys, v_width, columns, acc),
+                            Some(far) => far.accumulate::<S, P>(s, tile, &weights, keys, v_width, columns, acc),
                             None => {
                                 let nothing = &mut Ahead::nothing();
                                 micro::accumulate::<S, P>(
-                                    s, false, tile, weights, keys, values, v_width, columns, acc, nothing,
+                                    s, false, tile, &weights, keys, values, v_width, columns, acc, nothing,
                                 );
                             }
                         }

@@ -1,0 +1,446 @@
+//! The forward pass of a tile on a path that multiplies tiles: stages of 32 rows and 64 keys, each of which overlaps with the
+//! stages before and after it ([`Stage`]).
+
+use super::TileKernel;
+use crate::kernel::blocks::{Cells, KeyBlock};
+use crate::kernel::exp::{NOTHING, exp2_minus_all};
+use crate::kernel::micro::{self, BLOCK};
+use crate::kernel::pack::{Block, BlockScratch, largest};
+use crate::kernel::simd::stage::{
+    HEAD, KEYS, LARGE, OCTAVE, ROWS, SIDE, Scores, Stage, Values, WORDS, Weights, offset,
+};
+use crate::kernel::simd::{Product, Simd, floats, floats_mut, vectors, zeroed};
+use crate::kernel::store::Reads;
+
+/// The number of blocks whose mask bits are made at a time. All rows pass over these blocks before the next ones, so that the
+/// keys and values stay in the second-level cache.
+const RUN: usize = 16;
+
+/// Scores of this size and more are too large for the fixed point of weights.
+const MOST: f32 = (1 << 22) as f32;
+
+/// The memory of one thread for stages.
+pub(super) struct Memory<S: Simd> {
+    /// Keys and values that cannot be read in place, one for each block of a run.
+    blocks: Vec<BlockScratch<S>>,
+    /// Mask bits, `[blocks][rows]`, in whole stages of rows.
+    words: Vec<[u64; ROWS]>,
+    /// The scores of two stages, `[2][ROWS][KEYS]`.
+    scores: Vec<S::V>,
+    /// The weights of two stages, `[2][ROWS][WORDS]`.
+    weights: Vec<S::V>,
+    /// The sums of the weights of each row, `[rows][SIDE]`.
+    sums: Vec<S::V>,
+    /// What is added to the scores of each row.
+    offsets: Vec<[f32; ROWS]>,
+    /// Whether the rows of a stage have sums of the current job.
+    begun: Vec<bool>,
+    /// The number of rows of each stage that have seen no score.
+    unseen: Vec<usize>,
+}
+
+impl<S: Simd> Memory<S> {
+    /// Allocates memory for `rows` rows.
+    pub(super) fn new(rows: usize) -> Self {
+        let stages = rows.div_ceil(ROWS);
+        Memory {
+            blocks: Vec::new(),
+            words: vec![[0; ROWS]; RUN * stages],
+            scores: zeroed(2 * ROWS * KEYS / S::LANES),
+            weights: zeroed(2 * ROWS * WORDS / S::LANES),
+            sums: zeroed(stages * ROWS * SIDE / S::LANES),
+            offsets: vec![[0.0; ROWS]; stages],
+            begun: vec![false; stages],
+            unseen: vec![0; stages],
+        }
+    }
+}
+
+/// A stage: some rows of the job and one block of a run.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// The index of the rows, in units of `ROWS`.
+    part: usize,
+    block: usize,
+    /// Whether some cells are hidden.
+    masked: bool,
+}
+
+impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
+    /// Returns whether the job consists of stages: not with soft weights or dropout, which change weights.
+    pub(super) fn in_stages(&self) -> bool {
+        P::TILES && !self.context.modifiers.soften() && self.context.modifiers.dropout.is_none()
+    }
+
+    /// Adds the blocks `blocks` to the sums of all rows. `known` has the mask bits of the mixed blocks for the rows of one head
+    /// if they are already computed.
+    #[inline(always)]
+    pub(super) fn run_stages<'k>(
+        &mut self,
+        s: S,
+        blocks: impl Iterator<Item = KeyBlock>,
+        known: Option<impl Iterator<Item = &'k [u64]>>,
+    ) {
+        let mut known = known;
+        let mut blocks = blocks;
+        let rows = self.row_count();
+        let parts = rows.div_ceil(ROWS);
+        let mut memory = self.scratch.stages.take().unwrap_or_else(|| Memory::new(self.scratch.maxima.len()));
+        memory.begun.fill(false);
+        memory
+            .unseen
+            .iter_mut()
+            .enumerate()
+            .for_each(|(part, unseen)| *unseen = ROWS.min(rows.saturating_sub(part * ROWS)));
+        memory.sums[..parts * ROWS * SIDE / S::LANES].fill(s.splat(0.0));
+        let mut turns = Vec::new();
+        let mut run = Vec::with_capacity(RUN);
+        loop {
+            run.clear();
+            turns.clear();
+            while run.len() < RUN
+                && let Some(block) = blocks.next()
+            {
+                let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
+                let words = &mut memory.words[run.len() * parts..][..parts];
+                words.as_flattened_mut()[rows..].fill(0);
+                let words = &mut words.as_flattened_mut()[..rows];
+                let masked = self.mask(&block, known);
+                let keys = block.groups.len() * P::TERMS * S::LANES;
+                if masked {
+                    words.copy_from_slice(&self.scratch.words[..rows]);
+                } else {
+                    words.fill(u64::MAX >> (BLOCK - keys));
+                }
+                run.push((block, masked || keys < BLOCK));
+            }
+            if run.is_empty() {
+                break;
+            }
+            for part in 0..parts {
+                let count = ROWS.min(rows - part * ROWS);
+                for (block, (_, masked)) in run.iter().enumerate() {
+                    let words = memory.words[block * parts + part][..count].iter();
+                    let (any, all) = match masked {
+                        true => words.fold((0, u64::MAX), |(any, all), word| (any | word, all & word)),
+                        false => (u64::MAX, u64::MAX),
+                    };
+                    if any != 0 {
+                        turns.push(Turn { part, block, masked: all != u64::MAX });
+                    }
+                }
+            }
+            self.run_turns(s, &run, &turns, &mut memory);
+        }
+        self.end_stages(s, &memory);
+        self.scratch.stages = Some(memory);
+    }
+
+    /// Computes the stages `turns`, in order.
+    #[inline(always)]
+    fn run_turns(&mut self, s: S, run: &[(KeyBlock, bool)], turns: &[Turn], memory: &mut Memory<S>) {
+        let (rows, words, v_width) = (self.row_count(), self.source.words(), self.source.v_width());
+        let parts = rows.div_ceil(ROWS);
+        let width = v_width / S::LANES;
+        let source = self.source;
+        let Memory { blocks, words: masks, scores, weights, sums: weight_sums, offsets, begun, unseen } = memory;
+        while blocks.len() < run.len() {
+            blocks.push(BlockScratch::new(BLOCK, words, v_width));
+        }
+        let reads = Reads { once: false, masked: true };
+        let blocks: Vec<Block<'_, S>> = (run.iter().zip(blocks.iter_mut()))
+            .map(|((block, _), scratch)| source.block(s, block.groups.clone(), reads, scratch))
+            .collect();
+        let careful = self.large_scores(&blocks);
+        let [mut ready, mut coming] = halves::<{ ROWS * KEYS }>(floats_mut(scores));
+        let [mut made, mut used] = halves::<{ ROWS * WORDS }>(floats_mut(weights));
+        let count = |turn: &Turn| ROWS.min(rows - turn.part * ROWS);
+        // The turn `i` of each round: its scores, then its weights, then its weighted values are computed.
+        for i in 0..turns.len() + 2 {
+            let next = turns.get(i);
+            let now = i.checked_sub(1).and_then(|i| turns.get(i));
+            let before = i.checked_sub(2).and_then(|i| turns.get(i));
+            let scale = match now {
+                Some(turn) => self.prepare(
+                    s,
+                    &run[turn.block].0,
+                    turn,
+                    ready,
+                    &masks[turn.block * parts..],
+                    offsets,
+                    &mut unseen[turn.part],
+                ),
+                None => 0.0,
+            };
+            let mask = |turn: &Turn| turn.masked.then(|| &masks[turn.block * parts + turn.part]);
+            let hidden = |turn: &Turn| turn.masked && blocks[turn.block].non_finite;
+            let large = s.stage(Stage {
+                rows: now.map_or(0, count),
+                next: next.map(|turn| Scores {
+                    rows: count(turn),
+                    queries: &self.scratch.queries[turn.part * ROWS * words..],
+                    keys: floats(blocks[turn.block].keys),
+                    words,
+                    tiles: run[turn.block].0.groups.len() * P::TERMS,
+                    into: coming,
+                }),
+                now: now.map(|turn| Weights {
+                    scores: ready,
+                    into: made,
+                    words: mask(turn),
+                    scale,
+                    offsets: &offsets[turn.part],
+                }),
+                before: before.map(|turn| Values {
+                    rows: count(turn),
+                    weights: used,
+                    values: (!hidden(turn)).then_some(blocks[turn.block].values),
+                    v_width,
+                    tiles: run[turn.block].0.groups.len(),
+                    sums: &mut floats_mut(&mut self.scratch.acc)[turn.part * ROWS * v_width..],
+                    weight_sums: &mut floats_mut(weight_sums).as_chunks_mut().0[turn.part],
+                    first: !begun[turn.part],
+                }),
+            });
+            if let Some(turn) = before {
+                let acc = &mut self.scratch.acc[turn.part * ROWS * width..];
+                if hidden(turn) {
+                    for r in 0..count(turn) {
+                        let row = &mut acc[r * width..][..width];
+                        if !begun[turn.part] {
+                            row.fill(s.splat(0.0));
+                        }
+                        let (weights, word) =
+                            (vectors(&used[r * WORDS..][..WORDS]), masks[turn.block * parts + turn.part][r]);
+                        micro::accumulate_allowed::<S, P>(s, weights, word, blocks[turn.block].values, row);
+                    }
+                }
+                begun[turn.part] = true;
+            }
+            if let Some(turn) = now {
+                if large {
+                    self.raise(s, turn, scale, ready, mask(turn), &mut offsets[turn.part], weight_sums);
+                    let (words, offsets) = (mask(turn), &offsets[turn.part]);
+                    let now = Weights { scores: ready, into: made, words, scale, offsets };
+                    s.stage(Stage { rows: count(turn), next: None, now: Some(now), before: None });
+                }
+                if careful {
+                    self.weigh_large(
+                        s,
+                        turn,
+                        scale / OCTAVE,
+                        ready,
+                        made,
+                        mask(turn),
+                        &mut offsets[turn.part],
+                        weight_sums,
+                    );
+                }
+                if self.context.lse.is_some() {
+                    self.add_exact(s, turn, count(turn), scale / OCTAVE, ready, mask(turn));
+                }
+            }
+            std::mem::swap(&mut ready, &mut coming);
+            std::mem::swap(&mut made, &mut used);
+        }
+    }
+
+    /// Applies softcap and biases to the scores of a stage, and sets the maxima of rows that see their first keys. Returns the
+    /// factor of the scores times [`OCTAVE`].
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the state of its rows
+    fn prepare(
+        &mut self,
+        s: S,
+        block: &KeyBlock,
+        turn: &Turn,
+        scores: &mut [f32; ROWS * KEYS],
+        masks: &[[u64; ROWS]],
+        offsets: &mut [[f32; ROWS]],
+        unseen: &mut usize,
+    ) -> f32 {
+        let modifiers = &self.context.modifiers;
+        let first = turn.part * ROWS;
+        let count = ROWS.min(self.row_count() - first);
+        let mut factor = modifiers.query_factor;
+        if modifiers.change_scores() {
+            let keys = (block.groups.len() * P::TERMS * S::LANES).min(self.source.kv_len() - block.keys.start);
+            for r in 0..count {
+                let mut row = [s.splat(0.0); KEYS];
+                let row = &mut row[..KEYS / S::LANES];
+                for (x, given) in row.iter_mut().zip(scores[r * KEYS..].chunks_exact(S::LANES)) {
+                    *x = s.mul(s.load(given), s.splat(factor));
+                }
+                modifiers.apply(s, self.place(first + r, block.keys.start), keys, row);
+                scores[r * KEYS..][..KEYS].copy_from_slice(floats(row));
+            }
+            factor = 1.0;
+        }
+        for r in 0..if *unseen > 0 { count } else { 0 } {
+            if self.scratch.maxima[first + r] == NOTHING {
+                let top = top(s, scores, r, factor, masks[turn.part][r]);
+                if top > f32::NEG_INFINITY {
+                    self.scratch.maxima[first + r] = top.ceil() + HEAD;
+                    offsets[turn.part][r] = offset(top.ceil() + HEAD);
+                    *unseen -= 1;
+                }
+            }
+        }
+        factor * OCTAVE
+    }
+
+    /// Raises the maxima of the rows of a stage whose weights are 2 or more.
+    #[cold]
+    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the sums of its rows
+    fn raise(
+        &mut self,
+        s: S,
+        turn: &Turn,
+        scale: f32,
+        scores: &[f32; ROWS * KEYS],
+        masks: Option<&[u64; ROWS]>,
+        offsets: &mut [f32; ROWS],
+        weight_sums: &mut [S::V],
+    ) {
+        for r in 0..ROWS.min(self.row_count() - turn.part * ROWS) {
+            let top = top(s, scores, r, scale / OCTAVE, masks.map_or(u64::MAX, |words| words[r]));
+            if (top * OCTAVE + offsets[r]).floor() < LARGE {
+                continue;
+            }
+            self.lower(s, turn, r, top.ceil() + HEAD, offsets, weight_sums);
+        }
+    }
+
+    /// Returns whether a score may be too large for the fixed point of weights, or no number. Hidden keys count too.
+    fn large_scores(&self, blocks: &[Block<'_, S>]) -> bool {
+        let modifiers = &self.context.modifiers;
+        let queries = largest(&self.scratch.queries[..self.row_count() * self.source.words()]);
+        let keys = blocks.iter().fold(0.0, |largest: f32, block| largest.max(block.largest));
+        let most = modifiers.query_factor.abs() * self.source.head_dim() as f32 * queries * keys;
+        // The negation includes NaN.
+        modifiers.change_scores() || !(most < MOST)
+    }
+
+    /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN.
+    #[cold]
+    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the sums of its rows
+    fn weigh_large(
+        &mut self,
+        s: S,
+        turn: &Turn,
+        factor: f32,
+        scores: &[f32; ROWS * KEYS],
+        weights: &mut [f32; ROWS * WORDS],
+        masks: Option<&[u64; ROWS]>,
+        offsets: &mut [f32; ROWS],
+        weight_sums: &mut [S::V],
+    ) {
+        for r in 0..ROWS.min(self.row_count() - turn.part * ROWS) {
+            let mut powers = [s.splat(0.0); KEYS];
+            let powers = &mut powers[..KEYS / S::LANES];
+            load_row(s, scores, r, factor, masks.map_or(u64::MAX, |words| words[r]), powers);
+            if floats(powers).iter().all(|x| x.abs() < MOST || *x == f32::NEG_INFINITY) {
+                continue;
+            }
+            let row = turn.part * ROWS + r;
+            let top = s.reduce_max(powers.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top))).ceil();
+            if top > self.scratch.maxima[row] {
+                self.lower(s, turn, r, top, offsets, weight_sums);
+            }
+            exp2_minus_all(s, powers, s.splat(self.scratch.maxima[row]));
+            let pairs = weights[r * WORDS..][..WORDS].chunks_exact_mut(S::LANES);
+            for (pairs, two) in pairs.zip(powers.chunks_exact(2)) {
+                pairs.copy_from_slice(floats(&[s.pair_neighbours(two[0], two[1])]));
+            }
+        }
+    }
+
+    /// Sets the maximum of row `r` of a stage to `maximum`, and multiplies its sums by the power of two of the difference.
+    fn lower(
+        &mut self,
+        s: S,
+        turn: &Turn,
+        r: usize,
+        maximum: f32,
+        offsets: &mut [f32; ROWS],
+        weight_sums: &mut [S::V],
+    ) {
+        let (row, width) = (turn.part * ROWS + r, self.source.v_width() / S::LANES);
+        let lower = s.splat((self.scratch.maxima[row] - maximum).max(-300.0));
+        self.scratch.maxima[row] = maximum;
+        offsets[r] = offset(maximum);
+        self.scratch.sums[row] = s.scale(self.scratch.sums[row], lower);
+        let sums = &mut weight_sums[row * SIDE / S::LANES];
+        *sums = s.scale(*sums, lower);
+        for x in &mut self.scratch.acc[row * width..][..width] {
+            *x = s.scale(*x, lower);
+        }
+    }
+
+    /// Adds the weights of a stage to the sums for the log-sum-exp, without rounding.
+    #[inline(always)]
+    fn add_exact(
+        &mut self,
+        s: S,
+        turn: &Turn,
+        count: usize,
+        factor: f32,
+        scores: &[f32; ROWS * KEYS],
+        masks: Option<&[u64; ROWS]>,
+    ) {
+        for r in 0..count {
+            let row = turn.part * ROWS + r;
+            let mut weights = [s.splat(0.0); KEYS];
+            let weights = &mut weights[..KEYS / S::LANES];
+            load_row(s, scores, r, factor, masks.map_or(u64::MAX, |words| words[r]), weights);
+            exp2_minus_all(s, weights, s.splat(self.scratch.maxima[row]));
+            for weight in weights {
+                self.scratch.sums[row] = s.add(self.scratch.sums[row], *weight);
+            }
+        }
+    }
+
+    /// Passes the sums of the weights on to the end of the tile.
+    #[inline(always)]
+    fn end_stages(&mut self, s: S, memory: &Memory<S>) {
+        let rows = self.row_count();
+        let width = self.source.v_width() / S::LANES;
+        for (part, _) in memory.begun.iter().enumerate().filter(|(_, begun)| !**begun) {
+            let rows = (part * ROWS).min(rows)..((part + 1) * ROWS).min(rows);
+            self.scratch.acc[rows.start * width..rows.end * width].fill(s.splat(0.0));
+        }
+        for r in 0..rows {
+            let mut sum = [s.splat(0.0)];
+            floats_mut(&mut sum)[0] = floats(&memory.sums)[r * SIDE];
+            self.scratch.rounded[r] = sum[0];
+            if self.context.lse.is_none() {
+                self.scratch.sums[r] = sum[0];
+            }
+        }
+    }
+}
+
+/// Divides memory into two arrays of `N` numbers.
+fn halves<const N: usize>(memory: &mut [f32]) -> [&mut [f32; N]; 2] {
+    let [first, second] = memory.as_chunks_mut().0 else { unreachable!("the memory has two arrays") };
+    [first, second]
+}
+
+/// Writes the scores of row `r` times `factor` to `into`; those of hidden cells become minus infinity.
+#[inline(always)]
+fn load_row<S: Simd>(s: S, scores: &[f32; ROWS * KEYS], r: usize, factor: f32, word: u64, into: &mut [S::V]) {
+    let row = scores[r * KEYS..][..KEYS].chunks_exact(S::LANES);
+    for (i, (into, x)) in into.iter_mut().zip(row).enumerate() {
+        let x = s.mul(s.load(x), s.splat(factor));
+        *into = s.keep(word >> (i * S::LANES), x, s.splat(f32::NEG_INFINITY));
+    }
+}
+
+/// Returns the largest score of row `r` times `factor` in the cells that `word` allows.
+#[inline(always)]
+fn top<S: Simd>(s: S, scores: &[f32; ROWS * KEYS], r: usize, factor: f32, word: u64) -> f32 {
+    let mut row = [s.splat(0.0); KEYS];
+    let row = &mut row[..KEYS / S::LANES];
+    load_row(s, scores, r, factor, word, row);
+    s.reduce_max(row.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top)))
+}
