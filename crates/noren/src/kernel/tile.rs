@@ -116,7 +116,9 @@ impl<S: Simd> Scratch<S> {
     /// has `v_width` words. A word is one `f32` number or a pair of `bf16` numbers.
     pub(crate) fn new(rows: usize, head_dim: usize, words: usize, v_width: usize) -> Self {
         const { assert!(S::PHASE.is_multiple_of(S::BAND) && S::PHASE <= MOST_ROWS) };
-        let (width, rows) = (v_width / S::LANES, rows.next_multiple_of(S::BAND));
+        // Tiles of rows are computed as a whole, two at a time.
+        let whole = if S::BAND > S::ROWS { S::PHASE } else { S::BAND };
+        let (width, rows) = (v_width / S::LANES, rows.next_multiple_of(whole));
         Scratch {
             rows: Vec::new(),
             queries: vec![0.0; rows * words],

@@ -210,7 +210,8 @@ pub(crate) fn check_gradients<T: Element>(
 }
 
 /// Checks the accuracy of every ISA in a narrow type. The error against the `f64` reference of the same rounded arrays is at
-/// most 1.1 times the error of the textbook formula, plus `f32`, the maximum error of sums in `f32`.
+/// most 1.1 times the error of the textbook formula, plus `f32`, the maximum error of sums in `f32`. On `amx`, a weight is
+/// rounded twice, first to a 1/512 of an octave, and single errors are at most 1.25 times those of the formula.
 #[track_caller]
 pub(crate) fn check_accuracy<T: Element>(
     inputs: &Inputs<'_, T>,
@@ -220,8 +221,10 @@ pub(crate) fn check_accuracy<T: Element>(
     what: &str,
 ) {
     let expected = reference::forward(inputs, plan, options).unwrap();
-    let allowed = 1.1 * difference(&textbook(inputs, plan, options), &expected.out) + f32;
+    let textbook = difference(&textbook(inputs, plan, options), &expected.out);
     for isa in Isa::available() {
+        let tiles = *isa == Isa::Amx && T::DTYPE == noren::Dtype::Bf16;
+        let allowed = if tiles { 1.25 } else { 1.1 } * textbook + f32;
         let options = options.clone().isa(*isa);
         let got = attention(inputs, plan, &options).unwrap();
         let (out, lse) = (difference(&got.out, &expected.out), difference(&got.lse, &expected.lse));

@@ -37,6 +37,8 @@ pub(super) struct Memory<S: Simd> {
     begun: Vec<bool>,
     /// The number of rows of each stage that have seen no score.
     unseen: Vec<usize>,
+    /// Whether a score of the current job may be too large for the fixed point of weights, or no number.
+    careful: bool,
 }
 
 impl<S: Simd> Memory<S> {
@@ -52,6 +54,7 @@ impl<S: Simd> Memory<S> {
             offsets: vec![[0.0; ROWS]; stages],
             begun: vec![false; stages],
             unseen: vec![0; stages],
+            careful: false,
         }
     }
 }
@@ -87,6 +90,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let parts = rows.div_ceil(ROWS);
         let mut memory = self.scratch.stages.take().unwrap_or_else(|| Memory::new(self.scratch.maxima.len()));
         memory.begun.fill(false);
+        memory.careful = false;
         memory
             .unseen
             .iter_mut()
@@ -143,7 +147,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let parts = rows.div_ceil(ROWS);
         let width = v_width / S::LANES;
         let source = self.source;
-        let Memory { blocks, words: masks, scores, weights, sums: weight_sums, offsets, begun, unseen } = memory;
+        let Memory { blocks, words: masks, scores, weights, sums: weight_sums, offsets, begun, unseen, careful } =
+            memory;
         while blocks.len() < run.len() {
             blocks.push(BlockScratch::new(BLOCK, words, v_width));
         }
@@ -151,7 +156,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let blocks: Vec<Block<'_, S>> = (run.iter().zip(blocks.iter_mut()))
             .map(|((block, _), scratch)| source.block(s, block.groups.clone(), reads, scratch))
             .collect();
-        let careful = self.large_scores(&blocks);
+        *careful |= self.large_scores(&blocks);
+        let careful = *careful;
         let [mut ready, mut coming] = halves::<{ ROWS * KEYS }>(floats_mut(scores));
         let [mut made, mut used] = halves::<{ ROWS * WORDS }>(floats_mut(weights));
         let count = |turn: &Turn| ROWS.min(rows - turn.part * ROWS);
@@ -321,7 +327,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         modifiers.change_scores() || !(most < MOST)
     }
 
-    /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN.
+    /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN, now or
+    /// in an earlier block.
     #[cold]
     #[allow(clippy::too_many_arguments)] // the operands of a stage, and the sums of its rows
     fn weigh_large(
@@ -339,12 +346,14 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             let mut powers = [s.splat(0.0); KEYS];
             let powers = &mut powers[..KEYS / S::LANES];
             load_row(s, scores, r, factor, masks.map_or(u64::MAX, |words| words[r]), powers);
-            if floats(powers).iter().all(|x| x.abs() < MOST || *x == f32::NEG_INFINITY) {
+            let row = turn.part * ROWS + r;
+            let maximum = self.scratch.maxima[row];
+            let usual = |x: &f32| x.abs() < MOST || *x == f32::NEG_INFINITY;
+            if floats(powers).iter().all(usual) && (maximum.abs() < MOST || maximum == NOTHING) {
                 continue;
             }
-            let row = turn.part * ROWS + r;
             let top = s.reduce_max(powers.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top))).ceil();
-            if top > self.scratch.maxima[row] {
+            if top > maximum {
                 self.lower(s, turn, r, top, offsets, weight_sums);
             }
             exp2_minus_all(s, powers, s.splat(self.scratch.maxima[row]));
