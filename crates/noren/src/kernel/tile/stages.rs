@@ -5,7 +5,7 @@ use super::TileKernel;
 use crate::kernel::blocks::{Cells, KeyBlock};
 use crate::kernel::exp::{NOTHING, exp2_minus_all};
 use crate::kernel::micro::{self, BLOCK};
-use crate::kernel::pack::{Block, BlockScratch, largest};
+use crate::kernel::pack::{Block, BlockScratch, largest, prefetch};
 use crate::kernel::simd::stage::{
     HEAD, KEYS, LARGE, OCTAVE, ROWS, SIDE, Scores, Stage, Values, WORDS, Weights, offset,
 };
@@ -15,6 +15,9 @@ use crate::kernel::store::Reads;
 /// The number of blocks whose mask bits are made at a time. All rows pass over these blocks before the next ones, so that the
 /// keys and values stay in the second-level cache.
 const RUN: usize = 16;
+
+/// The number of blocks between the block whose weights are computed and the one that is prefetched meanwhile.
+const AHEAD: usize = 3;
 
 /// Scores of this size and more are too large for the fixed point of weights.
 const MOST: f32 = (1 << 22) as f32;
@@ -39,6 +42,8 @@ pub(super) struct Memory<S: Simd> {
     unseen: Vec<usize>,
     /// Whether a score of the current job may be too large for the fixed point of weights, or no number.
     careful: bool,
+    /// The size of keys from which on this is so.
+    largest_keys: f32,
 }
 
 impl<S: Simd> Memory<S> {
@@ -55,6 +60,7 @@ impl<S: Simd> Memory<S> {
             begun: vec![false; stages],
             unseen: vec![0; stages],
             careful: false,
+            largest_keys: 0.0,
         }
     }
 }
@@ -91,6 +97,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let mut memory = self.scratch.stages.take().unwrap_or_else(|| Memory::new(self.scratch.maxima.len()));
         memory.begun.fill(false);
         memory.careful = false;
+        memory.largest_keys = self.largest_keys();
         memory
             .unseen
             .iter_mut()
@@ -147,8 +154,18 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let parts = rows.div_ceil(ROWS);
         let width = v_width / S::LANES;
         let source = self.source;
-        let Memory { blocks, words: masks, scores, weights, sums: weight_sums, offsets, begun, unseen, careful } =
-            memory;
+        let Memory {
+            blocks,
+            words: masks,
+            scores,
+            weights,
+            sums: weight_sums,
+            offsets,
+            begun,
+            unseen,
+            careful,
+            largest_keys,
+        } = memory;
         while blocks.len() < run.len() {
             blocks.push(BlockScratch::new(BLOCK, words, v_width));
         }
@@ -156,7 +173,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let blocks: Vec<Block<'_, S>> = (run.iter().zip(blocks.iter_mut()))
             .map(|((block, _), scratch)| source.block(s, block.groups.clone(), reads, scratch))
             .collect();
-        *careful |= self.large_scores(&blocks);
+        // The negation includes NaN.
+        *careful |= blocks.iter().any(|block| !(block.largest < *largest_keys));
         let careful = *careful;
         let [mut ready, mut coming] = halves::<{ ROWS * KEYS }>(floats_mut(scores));
         let [mut made, mut used] = halves::<{ ROWS * WORDS }>(floats_mut(weights));
@@ -208,6 +226,13 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     first: !begun[turn.part],
                 }),
             });
+            // A few rows read each key once: what follows is read from memory meanwhile.
+            if rows <= S::BAND
+                && let Some(block) = now.and_then(|turn| blocks.get(turn.block + AHEAD))
+            {
+                prefetch(s, floats(block.keys));
+                prefetch(s, &block.values[..block.values.len().min(KEYS / P::TERMS * v_width)]);
+            }
             if let Some(turn) = before {
                 let acc = &mut self.scratch.acc[turn.part * ROWS * width..];
                 if hidden(turn) {
@@ -317,14 +342,15 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Returns whether a score may be too large for the fixed point of weights, or no number. Hidden keys count too.
-    fn large_scores(&self, blocks: &[Block<'_, S>]) -> bool {
+    /// Returns the size of keys from which on a score may be too large for the fixed point of weights, or no number.
+    #[inline(always)]
+    fn largest_keys(&self) -> f32 {
         let modifiers = &self.context.modifiers;
         let queries = largest(&self.scratch.queries[..self.row_count() * self.source.words()]);
-        let keys = blocks.iter().fold(0.0, |largest: f32, block| largest.max(block.largest));
-        let most = modifiers.query_factor.abs() * self.source.head_dim() as f32 * queries * keys;
-        // The negation includes NaN.
-        modifiers.change_scores() || !(most < MOST)
+        match modifiers.change_scores() {
+            true => 0.0,
+            false => MOST / (modifiers.query_factor.abs() * self.source.head_dim() as f32 * queries),
+        }
     }
 
     /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN, now or
