@@ -43,14 +43,14 @@ pub struct Attention<T = f32> {
 ///
 /// The arrays in `inputs` must have the sizes of the plan. Values of type [`bf16`](crate::bf16) and
 /// [`f16`](struct@crate::f16) are widened to `f32`. All arithmetic is in `f32`, and the output is rounded once, at the
-/// end. The exception is `bf16` on [`Isa::Avx512Bf16`]: values are multiplied in pairs, softmax weights are rounded to
-/// `bf16`, and sums are in `f32`.
+/// end. The exception is `bf16` on [`Isa::Avx512Bf16`] and [`Isa::Amx`]: values are multiplied in pairs or tiles, softmax
+/// weights are rounded to `bf16` (on `Amx` first to 1/512 of an octave), and sums are in `f32`.
 ///
 /// The bits of a row's result depend only on the keys and values that the row may read, and on the processor path. The
 /// bits do not depend on hidden keys and values (infinities and NaN included), padding, other batch rows, other
 /// documents in the same batch row, or the number of threads. There are two exceptions. Sums and products that are too
-/// small for normal `f32` numbers may round differently. If `bf16` values are multiplied in pairs, padding or other
-/// documents before the row's keys change no bit only if they have an even number of tokens.
+/// small for normal `f32` numbers may round differently. If `bf16` values are multiplied in pairs or tiles, padding or other
+/// documents before the row's keys change no bit only if they are a multiple of 2 or 32 tokens.
 ///
 /// # Errors
 /// Returns an error if the shapes of the inputs do not fit the plan, if an option is invalid or does not fit the

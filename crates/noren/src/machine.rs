@@ -64,11 +64,11 @@ pub enum Unit {
 
 impl Probe {
     /// Returns all probes of this processor. The arithmetic probes are first, each probe for each ISA.
-    /// [`Isa::Avx512Bf16`] has only the probe [`Bf16Dot`](Self::Bf16Dot), because its other operations are those of
-    /// [`Isa::Avx512`]. Then follows one probe that reads memory for each level of `memory`. Its number of bytes is for
+    /// [`Isa::Avx512Bf16`] has only the probe [`Bf16Dot`](Self::Bf16Dot), and [`Isa::Amx`] none, because their other operations
+    /// are those of [`Isa::Avx512`]. Then follows one probe that reads memory for each level of `memory`. Its number of bytes is for
     /// `threads` threads together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
-        let isas = || Isa::available().iter().copied().filter(|isa| *isa != Isa::Avx512Bf16);
+        let isas = || Isa::available().iter().copied().filter(|isa| *isa < Isa::Avx512Bf16);
         let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
         let softmax = isas().map(Probe::Exp2).chain(isas().map(Probe::SoftmaxRow));
         let reads = memory.sizes(threads).map(|(_, bytes)| Probe::Read { bytes });

@@ -25,7 +25,7 @@ pub(crate) const LOWEST_SCORE: f64 = -1e38 * std::f64::consts::LN_2;
 #[non_exhaustive]
 pub struct Options<'a> {
     /// The factor by which the dot products `q . k` are multiplied (default: `1 / sqrt(head_dim)`). Its absolute value
-    /// is at most 1e30. On the path `avx512bf16`, the dot products of `bf16` numbers are computed first and must not
+    /// is at most 1e30. On the paths `avx512bf16` and `amx`, the dot products of `bf16` numbers are computed first and must not
     /// overflow; on other paths, `q` is multiplied first.
     pub scale: Option<f32>,
     /// The softcap `cap`, from 1e-30 to 1e30: each score becomes `cap * tanh(score / cap)`.

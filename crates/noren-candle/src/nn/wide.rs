@@ -25,7 +25,7 @@ macro_rules! wide {
                 match $crate::nn::isa() {
                     // SAFETY: a chosen ISA is one that the processor has, and it includes the features for which the
                     // function is compiled.
-                    noren::Isa::Avx512 | noren::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
+                    noren::Isa::Avx512 | noren::Isa::Avx512Bf16 | noren::Isa::Amx => return unsafe { avx512($($arg),*) },
                     // SAFETY: the chosen ISA is one that the processor has, and it includes the features of `avx2`.
                     noren::Isa::Avx2 => return unsafe { avx2($($arg),*) },
                     _ => {}

@@ -59,7 +59,7 @@ Tensors are 32-bit floats:
   bias      broadcasts to [batch, heads, q_len, kv_len]; so does soft
   sinks     [heads]
   relative  [heads, 2 * reach + 1]
-A score reads the tensor that it names: '+ bias' reads bias, '+ bias(b0)' reads b0. NOREN_ISA=portable, neon, avx2, avx512 or avx512bf16 forces a processor path.
+A score reads the tensor that it names: '+ bias' reads bias, '+ bias(b0)' reads b0. NOREN_ISA=portable, neon, avx2, avx512, avx512bf16 or amx forces a processor path.
 
 Examples:
   noren attend

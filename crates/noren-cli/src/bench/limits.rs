@@ -79,9 +79,12 @@ impl Limits {
         threads: usize,
         time: Duration,
     ) -> Option<(f64, Bound)> {
-        // This ISA differs from AVX-512 only in its bf16 products.
+        // These ISAs differ from AVX-512 only in their bf16 products.
         let (isa, pairs) = match self.isa {
             Isa::Avx512Bf16 => (Isa::Avx512, dtype == Dtype::Bf16),
+            // The limit of tiles is not measured.
+            Isa::Amx if dtype == Dtype::Bf16 => return None,
+            Isa::Amx => (Isa::Avx512, false),
             isa => (isa, false),
         };
         let fma = self.rate(Probe::Fma(isa), threads)?;

@@ -67,7 +67,7 @@ def attention(
 
     Scores are changed in this order:
 
-    1. `scale` multiplies them [default: 1 / sqrt(head_dim)]; on the path `avx512bf16`, products of bfloat16 numbers are added first,
+    1. `scale` multiplies them [default: 1 / sqrt(head_dim)]; on the paths `avx512bf16` and `amx`, products of bfloat16 numbers are added first,
        and their sum must not overflow
     2. `softcap` limits them
     3. `bias` (arrays that broadcast to `[batch, heads, q_len, kv_len]`), `relative` (a table `[heads, 2 * reach + 1]`, one number
