@@ -109,9 +109,7 @@ impl Isa {
             Isa::Avx512Bf16 => Isa::Avx512.detected() && is_x86_feature_detected!("avx512bf16"),
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => {
-                Isa::Avx512Bf16.detected()
-                    && is_x86_feature_detected!("avx512vbmi")
-                    && crate::kernel::simd::tiles::available()
+                Isa::Avx512Bf16.detected() && is_x86_feature_detected!("avx512vbmi") && crate::tiles::available()
             }
             #[allow(unreachable_patterns)] // the paths of other processors
             _ => false,

@@ -173,6 +173,7 @@ pub mod linear;
 pub mod machine;
 mod options;
 pub mod reference;
+mod tiles;
 pub mod varlen;
 mod view;
 mod weights;

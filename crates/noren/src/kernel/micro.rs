@@ -6,7 +6,8 @@
 //! tile. A [`Product`] defines what a word is: one `f32`, or a pair of `bf16`.
 
 use super::ahead::Ahead;
-use super::simd::{Chunk, Kernel, Left, Number, Product, Right, Simd, Sums, floats, floats_mut, group, zeroed};
+use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut, group};
+use crate::tiles::{Left, Right, Sums};
 use half::{bf16, f16};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -159,7 +160,7 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
 ) {
     let v_width = acc.len() * S::LANES;
     if P::TILES {
-        return accumulate_allowed_tiles::<S, P>(floats(weights), allowed, values, floats_mut(acc));
+        return P::multiply_allowed(floats(weights), allowed, values, floats_mut(acc));
     }
     let mut row = [s.splat(0.0); 1];
     while allowed != 0 {
@@ -176,39 +177,6 @@ pub(crate) fn accumulate_allowed<S: Simd, P: Product>(
             *sum = P::dot(s, weight, row[0], *sum);
         }
     }
-}
-
-/// The computation of [`accumulate_allowed`] with tiles: the values of hidden cells are replaced by 0 in a copy.
-#[cold]
-fn accumulate_allowed_tiles<S: Simd, P: Product>(weights: &[f32], allowed: u64, values: &[f32], acc: &mut [f32]) {
-    const SIDE: usize = 16;
-    let width = acc.len();
-    let mut sums: Vec<S::V> = zeroed(SIDE * width / S::LANES);
-    let mut visible: Vec<S::V> = zeroed(SIDE * width / S::LANES);
-    floats_mut(&mut sums)[..width].copy_from_slice(acc);
-    for first in (0..BLOCK / P::TERMS).step_by(SIDE) {
-        let seen = allowed >> (first * P::TERMS) & 0xffff_ffff;
-        if seen == 0 {
-            continue;
-        }
-        floats_mut(&mut visible).fill(0.0);
-        for (word, row) in floats_mut(&mut visible).chunks_exact_mut(width).enumerate() {
-            let seen = seen >> (word * P::TERMS) & 3;
-            if seen != 0 {
-                row.copy_from_slice(&values[(first + word) * width..][..width]);
-                if seen != 3 {
-                    keep_half(row, seen);
-                }
-            }
-        }
-        let mut tile = [0.0; SIDE * SIDE];
-        tile[..SIDE].copy_from_slice(&weights[first..][..SIDE]);
-        let left = Left { words: &tile, stride: SIDE, rows: 1 };
-        let right = Right { words: floats(&visible), stride: width, step: S::LANES };
-        let sums = Sums { words: floats_mut(&mut sums), stride: width };
-        P::multiply(false, left, 0..SIDE, right, 0..width / S::LANES, sums);
-    }
-    acc.copy_from_slice(&floats(&sums)[..width]);
 }
 
 /// Sets one number of each pair in `pairs` to 0: the first number stays if `seen` is 1, otherwise the second.

@@ -448,7 +448,7 @@ struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
     groups: Range<usize>,
-    /// What packing writes: whether a value is infinite or NaN, and [`Block::largest`].
+    /// The fields `non_finite` and `largest` of the block, which packing writes.
     found: &'a mut (bool, f32),
     product: PhantomData<P>,
 }

@@ -18,6 +18,7 @@
 mod ends;
 mod softmax;
 pub(crate) mod split;
+mod stage_memory;
 mod stages;
 
 use super::ahead::{Ahead, Upcoming};
@@ -108,7 +109,7 @@ pub(crate) struct Scratch<S: Simd> {
     block: BlockScratch<S>,
     line: Vec<S::V>,
     /// The memory for stages, on a path that multiplies tiles.
-    stages: Option<stages::Memory<S>>,
+    stages: Option<stage_memory::Memory<S>>,
 }
 
 impl<S: Simd> Scratch<S> {

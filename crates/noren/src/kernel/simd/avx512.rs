@@ -5,9 +5,10 @@
 //! same bits.
 
 use super::avx2::reduce_add;
-use super::stage::{SIDE, Stage};
-use super::{Kernel, Lanes, Pairs, Simd, Single, Tiles, tiles};
+use super::stage::Stage;
+use super::{Kernel, Lanes, Pairs, Simd, Single, Tiles, overlap};
 use crate::Isa;
+use crate::tiles::SIDE;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -252,7 +253,7 @@ path_of_pairs! {
     const PHASE: usize = 2 * SIDE;
     #[inline(always)]
     fn stage(self, stage: Stage<'_>) -> bool {
-        op!(tiles::overlap::compute(stage))
+        op!(overlap::compute(stage))
     }
 }
 

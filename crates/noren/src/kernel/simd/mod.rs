@@ -11,11 +11,12 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
+#[cfg(target_arch = "x86_64")]
+mod overlap;
 pub(crate) mod portable;
 pub(crate) mod stage;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod tiles;
 
+use crate::tiles::{self, Left, Right, Sums};
 use half::{bf16, f16};
 use std::ops::Range;
 
@@ -301,33 +302,13 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
         let _ = (first, left, words, right, columns, sums);
         unreachable!("this format of operands has no tiles")
     }
-}
 
-/// The left operand of a product of tiles: rows of words, each a pair of terms.
-#[derive(Clone, Copy)]
-pub(crate) struct Left<'a> {
-    pub(crate) words: &'a [f32],
-    /// The number of words from one row to the next.
-    pub(crate) stride: usize,
-    /// The number of rows. The memory has whole tiles of rows.
-    pub(crate) rows: usize,
-}
-
-/// The right operand of a product of tiles: for each word of the left one, a row of words, one for each column.
-#[derive(Clone, Copy)]
-pub(crate) struct Right<'a> {
-    pub(crate) words: &'a [f32],
-    /// The number of words from one row to the next.
-    pub(crate) stride: usize,
-    /// The number of words from 16 columns to the next 16 columns.
-    pub(crate) step: usize,
-}
-
-/// The sums to which a product of tiles is added, in rows. The memory has whole tiles of rows.
-pub(crate) struct Sums<'a> {
-    pub(crate) words: &'a mut [f32],
-    /// The number of sums from one row to the next.
-    pub(crate) stride: usize,
+    /// Adds the values of up to 64 keys, multiplied by their weights, to `sums`: only those of the keys whose bits in `allowed`
+    /// are set. `values` has a row of words, as many as `sums` has, for each word of `weights`.
+    fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
+        let _ = (weights, allowed, values, sums);
+        unreachable!("this format of operands has no tiles")
+    }
 }
 
 /// The operand format in which a word (the unit in which operands are stored) is one `f32` number.
@@ -384,7 +365,7 @@ impl Product for Tiles {
     }
 
     fn words(numbers: usize) -> usize {
-        numbers.div_ceil(2 * stage::SIDE) * stage::SIDE
+        numbers.div_ceil(2 * tiles::SIDE) * tiles::SIDE
     }
 
     #[inline(always)]
@@ -397,6 +378,10 @@ impl Product for Tiles {
         sums: Sums<'_>,
     ) {
         tiles::multiply(first, left, words, right, columns, sums);
+    }
+
+    fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
+        tiles::multiply_allowed(weights, allowed, values, sums);
     }
 }
 

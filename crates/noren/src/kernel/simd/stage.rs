@@ -1,7 +1,7 @@
 //! The operands of one stage of a forward pass that multiplies tiles.
 
-/// The number of rows of a tile.
-pub(crate) const SIDE: usize = 16;
+use crate::tiles::SIDE;
+
 /// The maximum number of rows of a stage.
 pub(crate) const ROWS: usize = 2 * SIDE;
 /// The maximum number of keys of a stage.
@@ -41,7 +41,7 @@ pub(crate) struct Weights<'a> {
     pub(crate) words: Option<&'a [u64; ROWS]>,
     /// By what the scores are multiplied: the factor of the call times [`OCTAVE`].
     pub(crate) scale: f32,
-    /// What is added to the scores of each row ([`offset`]).
+    /// The [`offset`] of the scores of each row.
     pub(crate) offsets: &'a [f32; ROWS],
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Values<'a> {
 
 /// The number of units of the fixed point in an octave of a weight.
 pub(crate) const OCTAVE: f32 = 512.0;
-/// What the fixed point of a score lacks, so that corrections are positive.
+/// The number of units by which the fixed point of a score is too small, so that corrections are positive.
 pub(crate) const BELOW: f32 = 48.0;
 /// The fixed point of a weight of 2, which is too large.
 pub(crate) const LARGE: f32 = 32768.0;

@@ -2,68 +2,21 @@
 //! stages before and after it ([`Stage`]).
 
 use super::TileKernel;
+use super::stage_memory::{Memory, RUN};
 use crate::kernel::blocks::{Cells, KeyBlock};
 use crate::kernel::exp::{NOTHING, exp2_minus_all};
 use crate::kernel::micro::{self, BLOCK};
 use crate::kernel::pack::{Block, BlockScratch, largest, prefetch};
-use crate::kernel::simd::stage::{
-    HEAD, KEYS, LARGE, OCTAVE, ROWS, SIDE, Scores, Stage, Values, WORDS, Weights, offset,
-};
-use crate::kernel::simd::{Product, Simd, floats, floats_mut, vectors, zeroed};
+use crate::kernel::simd::stage::{HEAD, KEYS, LARGE, OCTAVE, ROWS, Scores, Stage, Values, WORDS, Weights, offset};
+use crate::kernel::simd::{Product, Simd, floats, floats_mut, vectors};
 use crate::kernel::store::Reads;
-
-/// The number of blocks whose mask bits are made at a time. All rows pass over these blocks before the next ones, so that the
-/// keys and values stay in the second-level cache.
-const RUN: usize = 16;
+use crate::tiles::SIDE;
 
 /// The number of blocks between the block whose weights are computed and the one that is prefetched meanwhile.
 const AHEAD: usize = 3;
 
 /// Scores of this size and more are too large for the fixed point of weights.
 const MOST: f32 = (1 << 22) as f32;
-
-/// The memory of one thread for stages.
-pub(super) struct Memory<S: Simd> {
-    /// Keys and values that cannot be read in place, one for each block of a run.
-    blocks: Vec<BlockScratch<S>>,
-    /// Mask bits, `[blocks][rows]`, in whole stages of rows.
-    words: Vec<[u64; ROWS]>,
-    /// The scores of two stages, `[2][ROWS][KEYS]`.
-    scores: Vec<S::V>,
-    /// The weights of two stages, `[2][ROWS][WORDS]`.
-    weights: Vec<S::V>,
-    /// The sums of the weights of each row, `[rows][SIDE]`.
-    sums: Vec<S::V>,
-    /// What is added to the scores of each row.
-    offsets: Vec<[f32; ROWS]>,
-    /// Whether the rows of a stage have sums of the current job.
-    begun: Vec<bool>,
-    /// The number of rows of each stage that have seen no score.
-    unseen: Vec<usize>,
-    /// Whether a score of the current job may be too large for the fixed point of weights, or no number.
-    careful: bool,
-    /// The size of keys from which on this is so.
-    largest_keys: f32,
-}
-
-impl<S: Simd> Memory<S> {
-    /// Allocates memory for `rows` rows.
-    pub(super) fn new(rows: usize) -> Self {
-        let stages = rows.div_ceil(ROWS);
-        Memory {
-            blocks: Vec::new(),
-            words: vec![[0; ROWS]; RUN * stages],
-            scores: zeroed(2 * ROWS * KEYS / S::LANES),
-            weights: zeroed(2 * ROWS * WORDS / S::LANES),
-            sums: zeroed(stages * ROWS * SIDE / S::LANES),
-            offsets: vec![[0.0; ROWS]; stages],
-            begun: vec![false; stages],
-            unseen: vec![0; stages],
-            careful: false,
-            largest_keys: 0.0,
-        }
-    }
-}
 
 /// A stage: some rows of the job and one block of a run.
 #[derive(Clone, Copy)]
@@ -73,6 +26,41 @@ struct Turn {
     block: usize,
     /// Whether some cells are hidden.
     masked: bool,
+}
+
+/// The blocks of a run, and the state of the rows of a job between its stages.
+struct State<'m, S: Simd> {
+    /// Each block, and whether some of its cells may be hidden.
+    run: &'m [(KeyBlock, bool)],
+    rows: usize,
+    /// The number of stages of rows.
+    parts: usize,
+    masks: &'m [[u64; ROWS]],
+    sums: &'m mut [S::V],
+    offsets: &'m mut [[f32; ROWS]],
+    begun: &'m mut [bool],
+    unseen: &'m mut [usize],
+    careful: bool,
+}
+
+impl<'m, S: Simd> State<'m, S> {
+    /// Returns the number of rows of a stage.
+    #[inline(always)]
+    fn count(&self, turn: &Turn) -> usize {
+        ROWS.min(self.rows - turn.part * ROWS)
+    }
+
+    /// Returns the mask bits of a stage, or `None` if all cells are allowed.
+    #[inline(always)]
+    fn mask(&self, turn: &Turn) -> Option<&'m [u64; ROWS]> {
+        turn.masked.then(|| &self.masks[turn.block * self.parts + turn.part])
+    }
+
+    /// Returns the mask bits of row `r` of a stage.
+    #[inline(always)]
+    fn word(&self, turn: &Turn, r: usize) -> u64 {
+        self.masks[turn.block * self.parts + turn.part][r]
+    }
 }
 
 impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
@@ -151,21 +139,9 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     #[inline(always)]
     fn run_turns(&mut self, s: S, run: &[(KeyBlock, bool)], turns: &[Turn], memory: &mut Memory<S>) {
         let (rows, words, v_width) = (self.row_count(), self.source.words(), self.source.v_width());
-        let parts = rows.div_ceil(ROWS);
-        let width = v_width / S::LANES;
         let source = self.source;
-        let Memory {
-            blocks,
-            words: masks,
-            scores,
-            weights,
-            sums: weight_sums,
-            offsets,
-            begun,
-            unseen,
-            careful,
-            largest_keys,
-        } = memory;
+        let Memory { blocks, words: masks, scores, weights, sums, offsets, begun, unseen, careful, largest_keys } =
+            memory;
         while blocks.len() < run.len() {
             blocks.push(BlockScratch::new(BLOCK, words, v_width));
         }
@@ -175,58 +151,51 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             .collect();
         // The negation includes NaN.
         *careful |= blocks.iter().any(|block| !(block.largest < *largest_keys));
-        let careful = *careful;
+        let mut state =
+            State { run, rows, parts: rows.div_ceil(ROWS), masks, sums, offsets, begun, unseen, careful: *careful };
         let [mut ready, mut coming] = halves::<{ ROWS * KEYS }>(floats_mut(scores));
         let [mut made, mut used] = halves::<{ ROWS * WORDS }>(floats_mut(weights));
-        let count = |turn: &Turn| ROWS.min(rows - turn.part * ROWS);
         // The turn `i` of each round: its scores, then its weights, then its weighted values are computed.
         for i in 0..turns.len() + 2 {
             let next = turns.get(i);
             let now = i.checked_sub(1).and_then(|i| turns.get(i));
             let before = i.checked_sub(2).and_then(|i| turns.get(i));
-            let scale = match now {
-                Some(turn) => self.prepare(
-                    s,
-                    &run[turn.block].0,
-                    turn,
-                    ready,
-                    &masks[turn.block * parts..],
-                    offsets,
-                    &mut unseen[turn.part],
-                ),
-                None => 0.0,
-            };
-            let mask = |turn: &Turn| turn.masked.then(|| &masks[turn.block * parts + turn.part]);
+            let scale = now.map_or(0.0, |turn| self.prepare(s, turn, ready, &mut state));
             let hidden = |turn: &Turn| turn.masked && blocks[turn.block].non_finite;
+            let rows_of = |turn: Option<&Turn>| turn.map_or(0, |turn| state.count(turn));
+            let counts = [rows_of(next), rows_of(now), rows_of(before)];
+            let next = next.map(|turn| Scores {
+                rows: counts[0],
+                queries: &self.scratch.queries[turn.part * ROWS * words..],
+                keys: floats(blocks[turn.block].keys),
+                words,
+                tiles: run[turn.block].0.groups.len() * P::TERMS,
+                into: coming,
+            });
+            let words_now = now.and_then(|turn| state.mask(turn));
+            let (offsets, sums) = (&*state.offsets, &mut *state.sums);
             let large = s.stage(Stage {
-                rows: now.map_or(0, count),
-                next: next.map(|turn| Scores {
-                    rows: count(turn),
-                    queries: &self.scratch.queries[turn.part * ROWS * words..],
-                    keys: floats(blocks[turn.block].keys),
-                    words,
-                    tiles: run[turn.block].0.groups.len() * P::TERMS,
-                    into: coming,
-                }),
+                rows: counts[1],
+                next,
                 now: now.map(|turn| Weights {
                     scores: ready,
                     into: made,
-                    words: mask(turn),
+                    words: words_now,
                     scale,
                     offsets: &offsets[turn.part],
                 }),
                 before: before.map(|turn| Values {
-                    rows: count(turn),
+                    rows: counts[2],
                     weights: used,
                     values: (!hidden(turn)).then_some(blocks[turn.block].values),
                     v_width,
                     tiles: run[turn.block].0.groups.len(),
                     sums: &mut floats_mut(&mut self.scratch.acc)[turn.part * ROWS * v_width..],
-                    weight_sums: &mut floats_mut(weight_sums).as_chunks_mut().0[turn.part],
-                    first: !begun[turn.part],
+                    weight_sums: &mut floats_mut(sums).as_chunks_mut().0[turn.part],
+                    first: !state.begun[turn.part],
                 }),
             });
-            // A few rows read each key once: what follows is read from memory meanwhile.
+            // A few rows read each key once: the next keys are read from memory meanwhile.
             if rows <= S::BAND
                 && let Some(block) = now.and_then(|turn| blocks.get(turn.block + AHEAD))
             {
@@ -234,67 +203,70 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 prefetch(s, &block.values[..block.values.len().min(KEYS / P::TERMS * v_width)]);
             }
             if let Some(turn) = before {
-                let acc = &mut self.scratch.acc[turn.part * ROWS * width..];
                 if hidden(turn) {
-                    for r in 0..count(turn) {
-                        let row = &mut acc[r * width..][..width];
-                        if !begun[turn.part] {
-                            row.fill(s.splat(0.0));
-                        }
-                        let (weights, word) =
-                            (vectors(&used[r * WORDS..][..WORDS]), masks[turn.block * parts + turn.part][r]);
-                        micro::accumulate_allowed::<S, P>(s, weights, word, blocks[turn.block].values, row);
-                    }
+                    self.add_visible(s, turn, used, blocks[turn.block].values, &state);
                 }
-                begun[turn.part] = true;
+                state.begun[turn.part] = true;
             }
             if let Some(turn) = now {
-                if large {
-                    self.raise(s, turn, scale, ready, mask(turn), &mut offsets[turn.part], weight_sums);
-                    let (words, offsets) = (mask(turn), &offsets[turn.part]);
-                    let now = Weights { scores: ready, into: made, words, scale, offsets };
-                    s.stage(Stage { rows: count(turn), next: None, now: Some(now), before: None });
-                }
-                if careful {
-                    self.weigh_large(
-                        s,
-                        turn,
-                        scale / OCTAVE,
-                        ready,
-                        made,
-                        mask(turn),
-                        &mut offsets[turn.part],
-                        weight_sums,
-                    );
-                }
-                if self.context.lse.is_some() {
-                    self.add_exact(s, turn, count(turn), scale / OCTAVE, ready, mask(turn));
-                }
+                self.settle(s, turn, scale, large, ready, made, &mut state);
             }
             std::mem::swap(&mut ready, &mut coming);
             std::mem::swap(&mut made, &mut used);
         }
     }
 
+    /// Adds the weighted values of a stage, without those of hidden cells, which may be infinite or NaN.
+    #[cold]
+    fn add_visible(&mut self, s: S, turn: &Turn, weights: &[f32; ROWS * WORDS], values: &[f32], state: &State<'_, S>) {
+        let width = self.source.v_width() / S::LANES;
+        let acc = &mut self.scratch.acc[turn.part * ROWS * width..];
+        let words = &state.masks[turn.block * state.parts + turn.part];
+        for ((row, weights), word) in acc.chunks_exact_mut(width).zip(weights.chunks_exact(WORDS)).zip(words) {
+            if !state.begun[turn.part] {
+                row.fill(s.splat(0.0));
+            }
+            micro::accumulate_allowed::<S, P>(s, vectors(weights), *word, values, row);
+        }
+    }
+
+    /// Completes the weights of a stage: computes them again where a score was too large, and adds them to the sums for the
+    /// log-sum-exp.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the state of its rows
+    fn settle(
+        &mut self,
+        s: S,
+        turn: &Turn,
+        scale: f32,
+        large: bool,
+        scores: &[f32; ROWS * KEYS],
+        weights: &mut [f32; ROWS * WORDS],
+        state: &mut State<'_, S>,
+    ) {
+        if large {
+            self.raise(s, turn, scale / OCTAVE, scores, state);
+            let (words, offsets) = (state.mask(turn), &state.offsets[turn.part]);
+            let now = Weights { scores, into: weights, words, scale, offsets };
+            s.stage(Stage { rows: state.count(turn), next: None, now: Some(now), before: None });
+        }
+        if state.careful {
+            self.weigh_large(s, turn, scale / OCTAVE, scores, weights, state);
+        }
+        if self.context.lse.is_some() {
+            self.add_exact(s, turn, scale / OCTAVE, scores, state);
+        }
+    }
+
     /// Applies softcap and biases to the scores of a stage, and sets the maxima of rows that see their first keys. Returns the
     /// factor of the scores times [`OCTAVE`].
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the state of its rows
-    fn prepare(
-        &mut self,
-        s: S,
-        block: &KeyBlock,
-        turn: &Turn,
-        scores: &mut [f32; ROWS * KEYS],
-        masks: &[[u64; ROWS]],
-        offsets: &mut [[f32; ROWS]],
-        unseen: &mut usize,
-    ) -> f32 {
+    fn prepare(&mut self, s: S, turn: &Turn, scores: &mut [f32; ROWS * KEYS], state: &mut State<'_, S>) -> f32 {
         let modifiers = &self.context.modifiers;
-        let first = turn.part * ROWS;
-        let count = ROWS.min(self.row_count() - first);
+        let (first, count) = (turn.part * ROWS, state.count(turn));
         let mut factor = modifiers.query_factor;
         if modifiers.change_scores() {
+            let block = &state.run[turn.block].0;
             let keys = (block.groups.len() * P::TERMS * S::LANES).min(self.source.kv_len() - block.keys.start);
             for r in 0..count {
                 let mut row = [s.splat(0.0); KEYS];
@@ -307,13 +279,13 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             }
             factor = 1.0;
         }
-        for r in 0..if *unseen > 0 { count } else { 0 } {
+        for r in 0..if state.unseen[turn.part] > 0 { count } else { 0 } {
             if self.scratch.maxima[first + r] == NOTHING {
-                let top = top(s, scores, r, factor, masks[turn.part][r]);
+                let top = top(s, scores, r, factor, state.word(turn, r));
                 if top > f32::NEG_INFINITY {
                     self.scratch.maxima[first + r] = top.ceil() + HEAD;
-                    offsets[turn.part][r] = offset(top.ceil() + HEAD);
-                    *unseen -= 1;
+                    state.offsets[turn.part][r] = offset(top.ceil() + HEAD);
+                    state.unseen[turn.part] -= 1;
                 }
             }
         }
@@ -322,23 +294,26 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
 
     /// Raises the maxima of the rows of a stage whose weights are 2 or more.
     #[cold]
-    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the sums of its rows
-    fn raise(
-        &mut self,
-        s: S,
-        turn: &Turn,
-        scale: f32,
-        scores: &[f32; ROWS * KEYS],
-        masks: Option<&[u64; ROWS]>,
-        offsets: &mut [f32; ROWS],
-        weight_sums: &mut [S::V],
-    ) {
-        for r in 0..ROWS.min(self.row_count() - turn.part * ROWS) {
-            let top = top(s, scores, r, scale / OCTAVE, masks.map_or(u64::MAX, |words| words[r]));
-            if (top * OCTAVE + offsets[r]).floor() < LARGE {
-                continue;
+    fn raise(&mut self, s: S, turn: &Turn, factor: f32, scores: &[f32; ROWS * KEYS], state: &mut State<'_, S>) {
+        for r in 0..state.count(turn) {
+            let top = top(s, scores, r, factor, state.word(turn, r));
+            if (top * OCTAVE + state.offsets[turn.part][r]).floor() >= LARGE {
+                self.lower(s, turn, r, top.ceil() + HEAD, state);
             }
-            self.lower(s, turn, r, top.ceil() + HEAD, offsets, weight_sums);
+        }
+    }
+
+    /// Sets the maximum of row `r` of a stage to `maximum`, and multiplies its sums by the power of two of the difference.
+    fn lower(&mut self, s: S, turn: &Turn, r: usize, maximum: f32, state: &mut State<'_, S>) {
+        let (row, width) = (turn.part * ROWS + r, self.source.v_width() / S::LANES);
+        let lower = s.splat((self.scratch.maxima[row] - maximum).max(-300.0));
+        self.scratch.maxima[row] = maximum;
+        state.offsets[turn.part][r] = offset(maximum);
+        self.scratch.sums[row] = s.scale(self.scratch.sums[row], lower);
+        let sums = &mut state.sums[row * SIDE / S::LANES];
+        *sums = s.scale(*sums, lower);
+        for x in &mut self.scratch.acc[row * width..][..width] {
+            *x = s.scale(*x, lower);
         }
     }
 
@@ -356,7 +331,6 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN, now or
     /// in an earlier block.
     #[cold]
-    #[allow(clippy::too_many_arguments)] // the operands of a stage, and the sums of its rows
     fn weigh_large(
         &mut self,
         s: S,
@@ -364,14 +338,12 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         factor: f32,
         scores: &[f32; ROWS * KEYS],
         weights: &mut [f32; ROWS * WORDS],
-        masks: Option<&[u64; ROWS]>,
-        offsets: &mut [f32; ROWS],
-        weight_sums: &mut [S::V],
+        state: &mut State<'_, S>,
     ) {
-        for r in 0..ROWS.min(self.row_count() - turn.part * ROWS) {
+        for r in 0..state.count(turn) {
             let mut powers = [s.splat(0.0); KEYS];
             let powers = &mut powers[..KEYS / S::LANES];
-            load_row(s, scores, r, factor, masks.map_or(u64::MAX, |words| words[r]), powers);
+            load_row(s, scores, r, factor, state.word(turn, r), powers);
             let row = turn.part * ROWS + r;
             let maximum = self.scratch.maxima[row];
             let usual = |x: &f32| x.abs() < MOST || *x == f32::NEG_INFINITY;
@@ -380,7 +352,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             }
             let top = s.reduce_max(powers.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top))).ceil();
             if top > maximum {
-                self.lower(s, turn, r, top, offsets, weight_sums);
+                self.lower(s, turn, r, top, state);
             }
             exp2_minus_all(s, powers, s.splat(self.scratch.maxima[row]));
             let pairs = weights[r * WORDS..][..WORDS].chunks_exact_mut(S::LANES);
@@ -390,44 +362,14 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
     }
 
-    /// Sets the maximum of row `r` of a stage to `maximum`, and multiplies its sums by the power of two of the difference.
-    fn lower(
-        &mut self,
-        s: S,
-        turn: &Turn,
-        r: usize,
-        maximum: f32,
-        offsets: &mut [f32; ROWS],
-        weight_sums: &mut [S::V],
-    ) {
-        let (row, width) = (turn.part * ROWS + r, self.source.v_width() / S::LANES);
-        let lower = s.splat((self.scratch.maxima[row] - maximum).max(-300.0));
-        self.scratch.maxima[row] = maximum;
-        offsets[r] = offset(maximum);
-        self.scratch.sums[row] = s.scale(self.scratch.sums[row], lower);
-        let sums = &mut weight_sums[row * SIDE / S::LANES];
-        *sums = s.scale(*sums, lower);
-        for x in &mut self.scratch.acc[row * width..][..width] {
-            *x = s.scale(*x, lower);
-        }
-    }
-
     /// Adds the weights of a stage to the sums for the log-sum-exp, without rounding.
     #[inline(always)]
-    fn add_exact(
-        &mut self,
-        s: S,
-        turn: &Turn,
-        count: usize,
-        factor: f32,
-        scores: &[f32; ROWS * KEYS],
-        masks: Option<&[u64; ROWS]>,
-    ) {
-        for r in 0..count {
+    fn add_exact(&mut self, s: S, turn: &Turn, factor: f32, scores: &[f32; ROWS * KEYS], state: &State<'_, S>) {
+        for r in 0..state.count(turn) {
             let row = turn.part * ROWS + r;
             let mut weights = [s.splat(0.0); KEYS];
             let weights = &mut weights[..KEYS / S::LANES];
-            load_row(s, scores, r, factor, masks.map_or(u64::MAX, |words| words[r]), weights);
+            load_row(s, scores, r, factor, state.word(turn, r), weights);
             exp2_minus_all(s, weights, s.splat(self.scratch.maxima[row]));
             for weight in weights {
                 self.scratch.sums[row] = s.add(self.scratch.sums[row], *weight);

@@ -7,8 +7,8 @@
 //! The sum of the weights of a row is one more column of the product, with values of 1: a row that reads one key returns its
 //! value, and the sum has the order of the other columns.
 
-use super::{assert_configured, dot, load, load_far, store, zero};
-use crate::kernel::simd::stage::{KEYS, ROWS, SIDE, Scores, Stage, Values, WORDS, Weights};
+use super::stage::{KEYS, ROWS, Scores, Stage, Values, WORDS, Weights};
+use crate::tiles::{SIDE, assert_configured, dot, load, load_far, store, zero};
 use std::arch::x86_64::*;
 
 /// For each 1/64 of an octave of a score in fixed point, the difference to the power of two, in units of 1/512, plus
@@ -82,7 +82,7 @@ struct Rows<const MASKED: bool> {
     scores: *mut f32,
     /// The weights, `[ROWS][WORDS]`.
     into: *mut f32,
-    /// What is added to the scores of each row.
+    /// The offset of the scores of each row.
     offsets: *mut f32,
     /// The mask bits of each row; null if all cells are allowed.
     words: *mut u64,
@@ -202,7 +202,7 @@ unsafe fn fixed(scores: *const f32, scale: __m512, offset: __m512) -> __m512i {
 }
 
 /// Computes a stage. Returns whether a weight is 2 or more, so that the maxima of some rows must rise and the weights be
-/// computed again. The thread must have configured the tile unit ([`Configured`](super::Configured)).
+/// computed again. The thread must have configured the tile unit ([`Configured`](crate::tiles::Configured)).
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512vbmi,avx2,fma")]
 pub(crate) fn compute(stage: Stage<'_>) -> bool {
     let two =
@@ -386,7 +386,7 @@ impl<const TWO: bool, const HELD: bool> Left<TWO, HELD> {
         }
     }
 
-    /// Computes a column in the registers `A` and `B`. Three registers take the sums in turn: those of the column before are in
+    /// Computes a column in the registers `A` and `B`. Three registers take the sums alternately: those of the column before are in
     /// `B` and `C`, and are stored two products after their last one, because a store that waits for its tile would hold up
     /// everything behind it.
     ///
@@ -478,8 +478,8 @@ impl<const TWO: bool, const HELD: bool> Left<TWO, HELD> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stage::BELOW;
     use super::*;
-    use crate::kernel::simd::stage::BELOW;
 
     #[test]
     fn corrections_are_those_of_powers_of_two() {

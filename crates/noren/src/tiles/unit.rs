@@ -7,17 +7,14 @@
 //!
 //! The instructions are written as assembly, because Rust has no stable functions for them.
 
-pub(crate) mod overlap;
-
-use super::stage::SIDE;
-use super::{Left, Right, Sums};
+use super::operands::{Left, Right, SIDE, Sums};
 use std::arch::asm;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Returns whether this process may use the tile unit: the processor has it, the operating system saves its registers, and
-/// the unit computes what this module documents. The system is asked for the permission once.
+/// the unit computes what this module documents. The permission is requested once.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| (emulated() || (reported() && permitted())) && computes_as_documented())
@@ -40,7 +37,7 @@ fn reported() -> bool {
     saved & SAVED == SAVED
 }
 
-/// Asks Linux for the permission to use the registers of the unit, for the whole process. Returns false if it refuses, for
+/// Requests from Linux the permission to use the registers of the unit, for the whole process. Returns false if it refuses, for
 /// example because the signal stack of a thread is too small for the registers.
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
@@ -80,7 +77,8 @@ fn computes_as_documented() -> bool {
         ((state >> 9) as f32 - 4e6) * (1 + state % 5) as f32 * 1e-5
     };
     (0..4).all(|_| {
-        let mut pairs = || -> Vec<f32> { (0..SIDE * SIDE).map(|_| super::pair_up(number(), number())).collect() };
+        let mut half = || number().to_bits() >> 16;
+        let mut pairs = || -> Vec<f32> { (0..SIDE * SIDE).map(|_| f32::from_bits(half() | half() << 16)).collect() };
         let (a, b) = (pairs(), pairs());
         let mut sums: Vec<f32> = (0..SIDE * SIDE).map(|_| number()).collect();
         let halves = |word: f32| [word.to_bits() << 16, word.to_bits() & 0xffff_0000].map(f32::from_bits);
@@ -158,7 +156,7 @@ impl Drop for Configured {
 ///
 /// The rows must be in memory that may be read. As for all these functions, the thread must have configured the unit.
 #[inline(always)]
-pub(super) unsafe fn load<const TILE: u8>(from: *const f32, stride: usize) {
+pub(crate) unsafe fn load<const TILE: u8>(from: *const f32, stride: usize) {
     // SAFETY: see the contract of this function.
     unsafe {
         asm!("tileloadd tmm{}, [{} + {}*4]", const TILE, in(reg) from, in(reg) stride,
@@ -172,7 +170,7 @@ pub(super) unsafe fn load<const TILE: u8>(from: *const f32, stride: usize) {
 ///
 /// As for [`load`].
 #[inline(always)]
-pub(super) unsafe fn load_far<const TILE: u8>(from: *const f32, stride: usize) {
+pub(crate) unsafe fn load_far<const TILE: u8>(from: *const f32, stride: usize) {
     // SAFETY: see the contract of this function.
     unsafe {
         asm!("tileloaddt1 tmm{}, [{} + {}*4]", const TILE, in(reg) from, in(reg) stride,
@@ -186,7 +184,7 @@ pub(super) unsafe fn load_far<const TILE: u8>(from: *const f32, stride: usize) {
 ///
 /// The thread must have configured the unit.
 #[inline(always)]
-pub(super) unsafe fn zero<const TILE: u8>() {
+pub(crate) unsafe fn zero<const TILE: u8>() {
     // SAFETY: see the contract of this function.
     unsafe { asm!("tilezero tmm{}", const TILE, options(nomem, nostack, preserves_flags)) };
 }
@@ -197,7 +195,7 @@ pub(super) unsafe fn zero<const TILE: u8>() {
 ///
 /// The rows must be in memory that may be written, and the thread must have configured the unit.
 #[inline(always)]
-pub(super) unsafe fn store<const TILE: u8>(to: *mut f32, stride: usize) {
+pub(crate) unsafe fn store<const TILE: u8>(to: *mut f32, stride: usize) {
     // SAFETY: see the contract of this function.
     unsafe {
         asm!("tilestored [{} + {}*4], tmm{}", in(reg) to, in(reg) stride, const TILE,
@@ -211,7 +209,7 @@ pub(super) unsafe fn store<const TILE: u8>(to: *mut f32, stride: usize) {
 ///
 /// The thread must have configured the unit.
 #[inline(always)]
-pub(super) unsafe fn dot<const SUM: u8, const LEFT: u8, const RIGHT: u8>() {
+pub(crate) unsafe fn dot<const SUM: u8, const LEFT: u8, const RIGHT: u8>() {
     // SAFETY: see the contract of this function.
     unsafe {
         asm!("tdpbf16ps tmm{}, tmm{}, tmm{}", const SUM, const LEFT, const RIGHT,
@@ -220,7 +218,7 @@ pub(super) unsafe fn dot<const SUM: u8, const LEFT: u8, const RIGHT: u8>() {
 }
 
 /// Panics if the thread has not configured the unit.
-pub(super) fn assert_configured() {
+pub(crate) fn assert_configured() {
     assert!(DEPTH.get() > 0, "the thread must configure the tile unit before it multiplies tiles");
 }
 
@@ -271,6 +269,36 @@ pub(crate) fn multiply(
             }
         }
     }
+}
+
+/// Adds weighted values of up to 64 keys to `sums`, only those of the keys whose bits in `allowed` are set: in the order of
+/// [`multiply`], with 0 in place of the values of other keys.
+#[cold]
+pub(crate) fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
+    const TERMS: usize = 2;
+    let width = sums.len();
+    let mut rows = vec![0.0; SIDE * width];
+    rows[..width].copy_from_slice(sums);
+    for first in (0..64 / TERMS).step_by(SIDE) {
+        let seen = allowed >> (first * TERMS) & 0xffff_ffff;
+        if seen == 0 {
+            continue;
+        }
+        let mut visible = vec![0.0; SIDE * width];
+        for (word, row) in visible.chunks_exact_mut(width).enumerate() {
+            let mask = [0, 0xffff, 0xffff_0000, u32::MAX][(seen >> (word * TERMS) & 3) as usize];
+            if mask != 0 {
+                let values = &values[(first + word) * width..][..width];
+                row.iter_mut().zip(values).for_each(|(x, value)| *x = f32::from_bits(value.to_bits() & mask));
+            }
+        }
+        let mut tile = [0.0; SIDE * SIDE];
+        tile[..SIDE].copy_from_slice(&weights[first..][..SIDE]);
+        let left = Left { words: &tile, stride: SIDE, rows: 1 };
+        let right = Right { words: &visible, stride: width, step: SIDE };
+        multiply(false, left, 0..SIDE, right, 0..width / SIDE, Sums { words: &mut rows, stride: width });
+    }
+    sums.copy_from_slice(&rows[..width]);
 }
 
 /// The place of a product of up to two by two tiles.
