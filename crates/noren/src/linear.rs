@@ -17,29 +17,26 @@
 //!
 //! The bits of a row of the result depend on this row of `x` only, not on other rows, their number or the number of
 //! threads, if the same is true of the epilogue. A sum begins with the bias; then the products are added in the order of
-//! the inputs, one at a time (on [`Isa::Avx512Bf16`] in `bf16`, two). A NaN in the result is NaN whatever the other rows
-//! are, but its sign and payload may differ.
+//! the inputs, one at a time (in `bf16`, on [`Isa::Avx512Bf16`] two, and on [`Isa::Amx`] 32). A NaN in the result is NaN whatever the
+//! other rows are, but its sign and payload may differ.
 //!
 //! # Number types
 //!
 //! * `f32`: each product is added by a fused multiply-add, if the ISA has this instruction.
 //! * `bf16`: weights are rounded to `bf16`, so a weight takes half the memory, and sums are `f32`. On
-//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, and products are added in pairs, in half the time of `f32`;
-//!   subnormal numbers may count as 0. On other ISAs, `x` is not rounded: products with many rows take as long as in
+//!   [`Isa::Avx512Bf16`], `x` is rounded to `bf16` too, and products are added in pairs, in half the time of `f32`; on
+//!   [`Isa::Amx`], the same is done in tiles of 32 inputs, in less time. On both, subnormal numbers may count as
+//!   0. On other ISAs, `x` is not rounded: products with many rows take as long as in
 //!   `f32`, and products with one row take less time.
 
-use crate::kernel::linear::{GROUP, Panels, Rows};
+use crate::kernel::linear::{GROUP, Panels, Rows, initialised};
+use crate::kernel::lines::large_pages;
 use crate::{Dtype, Error, Isa};
 use rayon::prelude::*;
 use std::cell::RefCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-
-/// The maximum number of rows that a thread computes at a time.
-const BLOCK: usize = 96;
-/// The maximum number of rows of a register tile. A block with a multiple of it has whole tiles.
-const TILE: usize = 6;
 
 /// A weight `[outputs, inputs]` of a linear layer, in the layout of the kernels: with rows of 0 up to a multiple of 64
 /// outputs.
@@ -109,6 +106,12 @@ impl Weight {
     /// Returns the ISA that computes all products with this weight.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Returns whether the threads divide `rows` rows among them. Otherwise, they divide the outputs, so that each weight is read
+    /// once.
+    fn many(&self, rows: usize) -> bool {
+        self.panels.many(rows, rayon::current_num_threads())
     }
 
     /// Returns the number of bytes of the packed numbers, including the rows of 0.
@@ -181,7 +184,8 @@ impl<'a> Linear<'a> {
 
     /// Returns the result for `x` as [`forward`](Self::forward) does, with rows divided among the threads.
     fn by_rows(&self, x: &[f32]) -> Vec<f32> {
-        by_blocks(x, self.weight.inputs, self.weight.outputs, |first, x, out| self.block(first, x, out))
+        let Weight { inputs, outputs, ref panels, .. } = *self.weight;
+        by_blocks(x, inputs, outputs, panels.rows(inputs), |first, x, out| self.block(first, x, out))
     }
 
     /// Writes the result for `x` to `out` and returns `out`. `x` are some rows of the input, and `first` is the index of
@@ -276,7 +280,7 @@ pub fn forward_all<'l, 'a: 'l>(
     let (rows, threads) = (x.len() / inputs, rayon::current_num_threads());
     let groups: Vec<usize> = layers.iter().map(|layer| layer.weight.outputs.div_ceil(GROUP)).collect();
     let total = groups.iter().sum::<usize>();
-    if rows > BLOCK || total <= 1 || threads == 1 {
+    if total <= 1 || threads == 1 || layers.iter().any(|layer| layer.weight.many(rows)) {
         return Ok(layers.iter().map(|layer| layer.by_rows(x)).collect());
     }
     // With few rows, each thread computes some of the outputs, so that each weight is read once.
@@ -334,10 +338,11 @@ pub fn feed_forward(x: &[f32], up: Linear<'_>, down: Linear<'_>) -> Result<Vec<f
         return Err(Error::Shape { name: "weight", given: vec![down.weight.outputs, down.weight.inputs], expected });
     }
     down.check_rows(x.len() / inputs * between)?;
-    if x.len() / inputs <= BLOCK || down.weight.outputs == 0 {
+    if !up.weight.many(x.len() / inputs) || down.weight.outputs == 0 {
         return down.forward(&up.forward(x)?);
     }
-    Ok(by_blocks(x, inputs, down.weight.outputs, |first, x, out| {
+    let rows = up.weight.panels.rows(inputs);
+    Ok(by_blocks(x, inputs, down.weight.outputs, rows, |first, x, out| {
         let mut memory = BETWEEN.take();
         memory.clear();
         memory.reserve(x.len() / inputs * between);
@@ -348,18 +353,19 @@ pub fn feed_forward(x: &[f32], up: Linear<'_>, down: Linear<'_>) -> Result<Vec<f
     }))
 }
 
-/// Returns an array `[rows, outputs]`. `work` computes the rows on all threads, in blocks of up to [`BLOCK`] rows: it
-/// gets the index of the block's first row, the rows of `x` `[rows, inputs]`, and the memory for the results, all of
-/// which it must write and return.
+/// Returns an array `[rows, outputs]`. `work` computes the rows on all threads, in blocks of a multiple of `tile` rows,
+/// up to `most`: it gets the index of the block's first row, the rows of `x` `[rows, inputs]`, and the memory for the results,
+/// all of which it must write and return.
 fn by_blocks(
     x: &[f32],
     inputs: usize,
     outputs: usize,
+    (tile, most): (usize, usize),
     work: impl for<'b> Fn(usize, &[f32], &'b mut [MaybeUninit<f32>]) -> &'b mut [f32] + Sync,
 ) -> Vec<f32> {
     let rows = x.len() / inputs;
     // Fewer rows in a block if there are too few blocks for all threads.
-    let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(TILE).clamp(TILE, BLOCK);
+    let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(tile).clamp(tile, most);
     filled(rows * outputs, |out| {
         if outputs > 0 {
             let blocks = out.par_chunks_mut(block * outputs).zip(x.par_chunks(block * inputs));
@@ -373,22 +379,11 @@ fn by_blocks(
 /// Returns an array of `len` numbers, all of which `work` must write and return.
 fn filled(len: usize, work: impl for<'b> FnOnce(&'b mut [MaybeUninit<f32>]) -> &'b mut [f32]) -> Vec<f32> {
     let mut all: Vec<f32> = Vec::with_capacity(len);
+    large_pages(all.spare_capacity_mut());
     written(&mut all.spare_capacity_mut()[..len], work);
     // SAFETY: the capacity is at least `len`, and `work` has written the first `len` numbers.
     unsafe { all.set_len(len) };
     all
-}
-
-/// Returns `out` as numbers.
-///
-/// # Safety
-///
-/// All numbers must have been written.
-unsafe fn initialised(out: &mut [MaybeUninit<f32>]) -> &mut [f32] {
-    let numbers: *mut [MaybeUninit<f32>] = out;
-    // SAFETY: `MaybeUninit` has the layout of its content, the caller promises that all numbers were written, and `out` is
-    // borrowed exclusively.
-    unsafe { &mut *(numbers as *mut [f32]) }
 }
 
 /// Calls `work`, and panics unless it returns all of `out`, which proves that it has written all numbers.

@@ -5,12 +5,14 @@
 //! on the size of the register tile or on the other rows.
 
 use super::dispatch::Task;
-use super::lines::Lines;
+use super::lines::{Lines, large_pages};
 use super::micro::by_rows;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, Single, floats, floats_mut, pair_up, zeroed};
+use crate::tiles::{Panel, SIDE};
 use crate::{Element, Isa};
 use half::bf16;
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -24,6 +26,20 @@ pub(crate) const GROUP: usize = 64;
 /// panel. These words stay in the processor's cache meanwhile.
 const DEPTH: usize = 192;
 
+/// The maximum number of rows for which it is best to read each weight once.
+const FEW: usize = 96;
+
+/// The number of bytes of rows of `x`, as `bf16`, that a thread multiplies with all weights, if the weights are multiplied in
+/// tiles. They stay in the second-level cache.
+const LEFT: usize = 1 << 20;
+
+/// The number of bytes of weights that are multiplied with all rows of a block, before the next weights. They stay in the
+/// second-level cache.
+const RIGHT: usize = 1 << 19;
+
+/// The number of outputs of a panel of tiles.
+const PANEL: usize = 2 * SIDE;
+
 /// The type of the numbers of a packed weight.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
@@ -33,6 +49,8 @@ enum Numbers {
     /// Words, each of which is a pair of `bf16` numbers: the weights of two consecutive inputs. With an odd number of
     /// inputs, the last pair has a 0.
     Pairs,
+    /// Pairs in whole tiles of words; the last words of a tile may be 0. A panel has the outputs of two tiles.
+    Tiles,
 }
 
 /// The numbers of a packed weight `[outputs, inputs]`, in groups of [`GROUP`] consecutive outputs. A group consists of
@@ -57,6 +75,21 @@ impl Panels {
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.lines.values::<f32>())
     }
+
+    /// Returns whether `threads` threads should divide `rows` rows among them, instead of the outputs.
+    pub(crate) fn many(&self, rows: usize, threads: usize) -> bool {
+        let tiles = matches!(self.numbers, Numbers::Tiles);
+        rows > FEW || tiles && threads > 1 && rows >= 2 * SIDE * threads
+    }
+
+    /// Returns the number of rows of a register tile, or a multiple of it, and the maximum number of rows that a thread
+    /// should compute at a time.
+    pub(crate) fn rows(&self, inputs: usize) -> (usize, usize) {
+        match self.numbers {
+            Numbers::Tiles => (2 * SIDE, (LEFT / (2 * inputs) / (2 * SIDE) * 2 * SIDE).clamp(FEW, 512)),
+            _ => (6, FEW),
+        }
+    }
 }
 
 impl fmt::Debug for Panels {
@@ -74,6 +107,8 @@ struct Pack<'a> {
 }
 
 impl Task for Pack<'_> {
+    const TILES: bool = true;
+
     fn pairs(&self) -> bool {
         self.round
     }
@@ -85,13 +120,15 @@ impl Task for Pack<'_> {
             true => weight[output * inputs + input],
             false => 0.0,
         };
-        let shape = [outputs, inputs, S::VECTORS * S::LANES];
+        let tiles = round && S::Product::TILES;
+        let shape = [outputs, inputs, if tiles { PANEL } else { S::VECTORS * S::LANES }];
         let (numbers, lines) = match (round, S::Product::TERMS) {
             (false, _) => (Numbers::F32, arrange(shape, at)),
             (true, 1) => (Numbers::Bf16, arrange(shape, |output, input| bf16::from_f32(at(output, input)))),
             (true, _) => {
                 let pair = |output, word| pair_up(at(output, 2 * word), at(output, 2 * word + 1));
-                (Numbers::Pairs, arrange([outputs, inputs.div_ceil(2), shape[2]], pair))
+                let numbers = if tiles { Numbers::Tiles } else { Numbers::Pairs };
+                (numbers, arrange([outputs, S::Product::words(inputs), shape[2]], pair))
             }
         };
         *into = lines.map(|lines| Panels { numbers, lines });
@@ -107,6 +144,7 @@ fn arrange<T: Element>([outputs, words, width]: [usize; 3], word: impl Fn(usize,
     }
     let bytes = outputs.div_ceil(GROUP).checked_mul(GROUP * size_of::<T>())?.checked_mul(words)?;
     let mut lines = Lines::zeroed(bytes / Lines::LINE)?;
+    large_pages(lines.values_mut::<T>());
     // Panels without outputs are left as they are allocated, filled with zeros.
     let panels = lines.values_mut::<T>().par_chunks_exact_mut(width * words).take(outputs.div_ceil(width));
     panels.enumerate().for_each(|(panel, numbers)| {
@@ -138,8 +176,10 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Task for Rows<'_> {
+    const TILES: bool = true;
+
     fn pairs(&self) -> bool {
-        matches!(self.panels.numbers, Numbers::Pairs)
+        matches!(self.panels.numbers, Numbers::Pairs | Numbers::Tiles)
     }
 
     fn run<S: Simd>(self, s: S) {
@@ -152,9 +192,10 @@ impl Task for Rows<'_> {
                 let words = inputs.div_ceil(2);
                 let len = x.len() / inputs * words;
                 let mut pairs = zeroed::<S::V>(len.div_ceil(S::LANES));
-                s.run(PairUp { x, inputs, words, into: floats_mut(&mut pairs) });
+                s.run(PairUp { x, inputs, words, tiles: false, into: floats_mut(&mut pairs) });
                 s.run(Multiply::<'_, '_, S::Product, f32>::new(self, panels.values(), &floats(&pairs)[..len], words));
             }
+            Numbers::Tiles => by_tiles(s, self),
         }
     }
 }
@@ -163,25 +204,105 @@ impl Task for Rows<'_> {
 struct PairUp<'a> {
     x: &'a [f32],
     inputs: usize,
+    /// The number of words of a row.
     words: usize,
+    /// Whether rows are written as tiles, `[tiles of 16 rows][tiles of 16 words][16][16]`, instead of one after another.
+    tiles: bool,
     into: &'a mut [f32],
 }
 
 impl<S: Simd> Kernel<S> for PairUp<'_> {
     #[inline(always)]
     fn run(self, s: S) {
-        let PairUp { x, inputs, words, into } = self;
-        for (x, into) in x.chunks_exact(inputs).zip(into.chunks_exact_mut(words)) {
+        let PairUp { x, inputs, words, tiles, into } = self;
+        for (row, x) in x.chunks_exact(inputs).enumerate() {
+            // The place of the word `w` of the row, of `LANES` neighbouring words of which the first is `w`.
+            let at = |w: usize| match tiles {
+                true => (row / SIDE * words + w / SIDE * SIDE) * SIDE + row % SIDE * SIDE + w % SIDE,
+                false => row * words + w,
+            };
             let done = inputs / (2 * S::LANES) * S::LANES;
             for from in (0..done).step_by(S::LANES) {
                 let pairs = s.pair_neighbours(s.load(&x[2 * from..]), s.load(&x[2 * from + S::LANES..]));
-                into[from..][..S::LANES].copy_from_slice(floats(std::slice::from_ref(&pairs)));
+                into[at(from)..][..S::LANES].copy_from_slice(floats(std::slice::from_ref(&pairs)));
             }
+            let number = |i: usize| x.get(i).copied().unwrap_or(0.0);
             for word in done..words {
-                into[word] = pair_up(x[2 * word], x.get(2 * word + 1).copied().unwrap_or(0.0));
+                into[at(word)] = pair_up(number(2 * word), number(2 * word + 1));
             }
         }
     }
+}
+
+thread_local! {
+    /// The rows of `x` that a thread multiplies in tiles, `[tiles of 16 rows][tiles of 16 words][16][16]`.
+    static ROWS: Cell<Option<Lines>> = const { Cell::new(None) };
+}
+
+/// Computes the product in tiles. A sum does not depend on other rows or on where its tile is.
+fn by_tiles<S: Simd>(s: S, rows: Rows<'_>) {
+    let Rows { panels, inputs, outputs, x, bias, groups, out, finish } = rows;
+    let (count, words) = (x.len() / inputs, S::Product::words(inputs));
+    let columns = groups.start * GROUP..outputs.min(groups.end * GROUP);
+    if count == 0 || columns.is_empty() {
+        return;
+    }
+    let lines = count.next_multiple_of(SIDE) * words * size_of::<f32>() / Lines::LINE;
+    let memory = ROWS.take().filter(|memory| memory.values::<f32>().len() >= lines * Lines::LINE / size_of::<f32>());
+    let mut memory =
+        memory.unwrap_or_else(|| Lines::zeroed(lines).expect("there is not enough memory for the buffers of a call"));
+    s.run(PairUp { x, inputs, words, tiles: true, into: memory.values_mut() });
+    let _configured = S::Product::configure();
+    let (left, right) = (memory.values::<f32>(), panels.lines.values::<f32>());
+    let chunk = (RIGHT / (words * GROUP * size_of::<f32>())).max(1);
+    let mut sums = [MaybeUninit::new(0.0); 2 * SIDE * PANEL];
+    let mut from = groups.start;
+    while from < groups.end {
+        let to = groups.end.min(from + chunk);
+        for row in (0..count).step_by(2 * SIDE) {
+            let some = (count - row).min(2 * SIDE);
+            for group in from..to {
+                let first = group * GROUP;
+                let part = GROUP.min(outputs - first);
+                for panel in (first..first + part).step_by(PANEL) {
+                    let width = PANEL.min(outputs - panel);
+                    let mut padded = [0.0; PANEL];
+                    let begin = bias.map(|bias| match bias[panel..].first_chunk() {
+                        // Tiles cannot be loaded from new numbers before these are in the cache.
+                        Some(begin) => begin,
+                        None => {
+                            padded[..width].copy_from_slice(&bias[panel..]);
+                            &padded
+                        }
+                    });
+                    let at = row * columns.len() + panel - columns.start;
+                    let whole = width == PANEL && some.is_multiple_of(SIDE);
+                    let operands = Panel {
+                        left: &left[row * words..],
+                        right: &right[panel * words..][..PANEL * words],
+                        begin,
+                        words,
+                        two: some > SIDE,
+                    };
+                    if whole {
+                        S::Product::panel(operands, &mut out[at..], columns.len());
+                    } else {
+                        S::Product::panel(operands, &mut sums, PANEL);
+                        for (r, sums) in sums.chunks_exact(PANEL).take(some).enumerate() {
+                            out[at + r * columns.len()..][..width].copy_from_slice(&sums[..width]);
+                        }
+                    }
+                }
+                for r in 0..some {
+                    let part = &mut out[(row + r) * columns.len() + first - columns.start..][..part];
+                    // SAFETY: the sums of all outputs of the group were written above.
+                    finish(row + r, first, unsafe { initialised(part) });
+                }
+            }
+        }
+        from = to;
+    }
+    ROWS.set(Some(memory));
 }
 
 /// The product of [`Rows`] as a kernel.
@@ -306,4 +427,16 @@ fn tile<S: Simd, P: Product, T: Number, const R: usize, const N: usize>(
     for r in 0..R {
         sums[r * vectors..][..N].copy_from_slice(&sum[r]);
     }
+}
+
+/// Returns `out` as numbers.
+///
+/// # Safety
+///
+/// All numbers must have been written.
+pub(crate) unsafe fn initialised(out: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    let numbers: *mut [MaybeUninit<f32>] = out;
+    // SAFETY: `MaybeUninit` has the layout of its content, the caller promises that all numbers were written, and `out` is
+    // borrowed exclusively.
+    unsafe { &mut *(numbers as *mut [f32]) }
 }

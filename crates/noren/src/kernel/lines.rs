@@ -53,3 +53,22 @@ impl Lines {
         unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words) / size_of::<T>()) }
     }
 }
+
+/// Lets Linux use large pages for memory that is not in use yet, if it is large. Otherwise the system stops the program at
+/// each page of 4 KiB, and for a large result this takes longer than the computation.
+pub(crate) fn large_pages<T>(memory: &mut [T]) {
+    #[cfg(target_os = "linux")]
+    if size_of_val(memory) >= 1 << 22 {
+        unsafe extern "C" {
+            fn madvise(address: *mut std::ffi::c_void, bytes: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
+        }
+        const HUGE_PAGE: std::ffi::c_int = 14;
+        const PAGE: usize = 1 << 21;
+        let skipped = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
+        let bytes = size_of_val(memory).saturating_sub(skipped) / PAGE * PAGE;
+        // SAFETY: the call changes no memory, and the pages are inside `memory`. If it fails, nothing changes.
+        unsafe { madvise(memory.as_mut_ptr().wrapping_byte_add(skipped).cast(), bytes, HUGE_PAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}

@@ -29,3 +29,16 @@ pub(crate) struct Sums<'a> {
     /// The number of sums from one row to the next.
     pub(crate) stride: usize,
 }
+
+/// One or two tiles of rows, and the weights of two tiles of outputs for all their words.
+pub(crate) struct Panel<'a> {
+    /// The rows, `[tiles of 16 rows][tiles of 16 words][16][16]`.
+    pub(crate) left: &'a [f32],
+    /// The weights, `[words][32]`.
+    pub(crate) right: &'a [f32],
+    /// The numbers with which the sums of the outputs begin; `None` for 0.
+    pub(crate) begin: Option<&'a [f32; 2 * SIDE]>,
+    pub(crate) words: usize,
+    /// Whether there are two tiles of rows.
+    pub(crate) two: bool,
+}

@@ -7,9 +7,10 @@
 //!
 //! The instructions are written as assembly, because Rust has no stable functions for them.
 
-use super::operands::{Left, Right, SIDE, Sums};
+use super::operands::{Left, Panel, Right, SIDE, Sums};
 use std::arch::asm;
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -299,6 +300,92 @@ pub(crate) fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], su
         multiply(false, left, 0..SIDE, right, 0..width / SIDE, Sums { words: &mut rows, stride: width });
     }
     sums.copy_from_slice(&rows[..width]);
+}
+
+/// Computes the product of a [`Panel`], and writes it to `out`, in rows from `stride` numbers to the next. The thread must have
+/// [`Configured`] the unit.
+#[inline(always)]
+pub(crate) fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
+    let Panel { left, right, begin, words, two } = panel;
+    let rows = if two { 2 * SIDE } else { SIDE };
+    assert!(words.is_multiple_of(SIDE) && rows * words <= left.len() && 2 * SIDE * words <= right.len());
+    assert!((rows - 1) * stride + 2 * SIDE <= out.len());
+    assert_configured();
+    let (left, right, begin, out) = (
+        left.as_ptr(),
+        right.as_ptr(),
+        begin.map_or(std::ptr::null(), |begin| begin.as_ptr()),
+        out.as_mut_ptr().cast(),
+    );
+    // SAFETY: the assertions keep all tiles in the memory of the operands, and `out` is borrowed exclusively.
+    unsafe {
+        match two {
+            true => panel_of::<true>(left, words / SIDE, right, begin, out, stride),
+            false => panel_of::<false>(left, words / SIDE, right, begin, out, stride),
+        }
+    }
+}
+
+/// Computes a [`panel`] of one or two tiles of rows.
+///
+/// # Safety
+///
+/// All tiles must be inside the memory of the operands, nothing else may use `out`, and the unit must be configured.
+unsafe fn panel_of<const TWO: bool>(
+    mut left: *const f32,
+    tiles: usize,
+    mut right: *const f32,
+    begin: *const f32,
+    out: *mut f32,
+    stride: usize,
+) {
+    // SAFETY: see the contract of this function. All rows of sums begin with the same numbers: the stride is 0.
+    unsafe {
+        let second = tiles * SIDE * SIDE;
+        if begin.is_null() {
+            zero::<0>();
+            zero::<1>();
+            zero::<2>();
+            zero::<3>();
+        } else {
+            load::<0>(begin, 0);
+            load::<1>(begin.add(SIDE), 0);
+            load::<2>(begin, 0);
+            load::<3>(begin.add(SIDE), 0);
+        }
+        let rows = if TWO { 2 * SIDE } else { SIDE };
+        let (mut turn, mut into) = (0, out);
+        for _ in 0..tiles {
+            // The memory of the sums is fetched before they are stored.
+            turn += rows;
+            while turn >= tiles {
+                for i in [0, SIDE, 2 * SIDE - 1] {
+                    asm!("prefetchw [{}]", in(reg) into.wrapping_add(i), options(readonly, nostack, preserves_flags));
+                }
+                into = into.wrapping_add(stride);
+                turn -= tiles;
+            }
+            load_far::<6>(right, 2 * SIDE);
+            load::<4>(left, SIDE);
+            dot::<0, 4, 6>();
+            load_far::<7>(right.wrapping_add(SIDE), 2 * SIDE);
+            dot::<1, 4, 7>();
+            if TWO {
+                load::<5>(left.wrapping_add(second), SIDE);
+                dot::<2, 5, 6>();
+                dot::<3, 5, 7>();
+            }
+            left = left.wrapping_add(SIDE * SIDE);
+            right = right.wrapping_add(2 * SIDE * SIDE);
+        }
+        store::<0>(out, stride);
+        store::<1>(out.add(SIDE), stride);
+        if TWO {
+            let below = out.add(SIDE * stride);
+            store::<2>(below, stride);
+            store::<3>(below.add(SIDE), stride);
+        }
+    }
 }
 
 /// The place of a product of up to two by two tiles.

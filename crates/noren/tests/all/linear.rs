@@ -94,7 +94,7 @@ proptest! {
                 let mut sum = bias.as_ref().map_or(0.0, |bias| f64::from(bias[output]));
                 let mut size = sum.abs();
                 for i in 0..inputs {
-                    let x = rounded(x[row * inputs + i], round && isa == Isa::Avx512Bf16);
+                    let x = rounded(x[row * inputs + i], round && matches!(isa, Isa::Avx512Bf16 | Isa::Amx));
                     let product = x * rounded(weight[output * inputs + i], round);
                     sum += product;
                     size += product.abs();

@@ -16,8 +16,9 @@ mod overlap;
 pub(crate) mod portable;
 pub(crate) mod stage;
 
-use crate::tiles::{self, Left, Right, Sums};
+use crate::tiles::{self, Left, Panel, Right, Sums};
 use half::{bf16, f16};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A vector type that consists only of `f32` values.
@@ -303,6 +304,13 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
         unreachable!("this format of operands has no tiles")
     }
 
+    /// Computes the product of up to two tiles of rows with a panel of weights, and writes it to `out`, in rows from `stride`
+    /// numbers to the next.
+    fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
+        let _ = (panel, out, stride);
+        unreachable!("this format of operands has no tiles")
+    }
+
     /// Adds the values of up to 64 keys, multiplied by their weights, to `sums`: only those of the keys whose bits in `allowed`
     /// are set. `values` has a row of words, as many as `sums` has, for each word of `weights`.
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
@@ -382,6 +390,11 @@ impl Product for Tiles {
 
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
         tiles::multiply_allowed(weights, allowed, values, sums);
+    }
+
+    #[inline(always)]
+    fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
+        tiles::panel(panel, out, stride);
     }
 }
 
