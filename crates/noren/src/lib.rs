@@ -139,7 +139,7 @@
 //!   bits may differ if the padding or the documents before the keys of a query are not a multiple of 2 or 32 tokens, or if
 //!   a reordered plan places keys otherwise. And `f32` may have no normal number for a softmax weight below 2^-124 of the largest weight of its query: whether such
 //!   keys count can depend on padding. Each of them changes an output by less than 2^-124 of the largest magnitude of a
-//!   value.
+//!   value. In `bf16` on [`Isa::Amx`], weights below 2^-47 of the largest are 0, and numbers below 2^-108 may count as 0.
 //! * *A query that may read no key* gets the output 0 and the log-sum-exp minus infinity.
 //! * *Cost by allowed cells.* Time grows with the allowed cells, memory with the length.
 //!

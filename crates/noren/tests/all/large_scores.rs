@@ -80,3 +80,28 @@ fn scores_rise_by_any_factor_from_block_to_block() {
         }
     }
 }
+
+/// Some keys have scores of one size, the others of another size.
+#[test]
+fn scores_of_any_two_sizes_weigh_as_in_the_reference() {
+    let sizes = [-3e38, -1e9, -3e6, -1.8e6, -2e5, -2e4, -40.0, 0.0, 3.0, 2e4, 1.8e6, 3e9];
+    for (n, low) in sizes.into_iter().enumerate() {
+        for high in &sizes[n..] {
+            for period in [2, 37, 100] {
+                let zeros = Array::new([1, 1, LEN, 16], |_| 0.0).cast::<bf16>();
+                let v = Array::random([1, 1, LEN, 16], 5).cast::<bf16>();
+                let bias = Array::new([1, 1, 1, LEN], |[.., j]| if j % period == period - 1 { *high } else { low });
+                let options = Options::default().bias(noren::Bias::Dense(bias.view()));
+                let plan = plan("causal", &Shape::square(LEN), &noren_mask::Facts::new());
+                let given = inputs(&zeros, &zeros, &v);
+                let expected = noren::reference::forward(&given, &plan, &options).unwrap();
+                let expected: Vec<f32> = expected.out.iter().map(|x| *x as f32).collect();
+                for isa in Isa::available() {
+                    let got = noren::attention(&given, &plan, &options.clone().isa(*isa)).unwrap();
+                    let got: Vec<f32> = got.out.iter().map(|x| x.to_f32()).collect();
+                    assert_near(&got, &expected, &format!("{low} and {high}, one of {period}, on {isa}"));
+                }
+            }
+        }
+    }
+}

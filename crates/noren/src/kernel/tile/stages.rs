@@ -15,8 +15,9 @@ use crate::tiles::SIDE;
 /// The number of blocks between the block whose weights are computed and the one that is prefetched meanwhile.
 const AHEAD: usize = 3;
 
-/// Scores of this size and more are too large for the fixed point of weights.
-const MOST: f32 = (1 << 22) as f32;
+/// Scores from here on, and maxima from here on or below its negation, are outside of the range in which the fixed point of a
+/// weight is exact in the maximum.
+const MOST: f32 = (1 << 14) as f32;
 
 /// A stage: some rows of the job and one block of a run.
 #[derive(Clone, Copy)]
@@ -251,7 +252,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             s.stage(Stage { rows: state.count(turn), next: None, now: Some(now), before: None });
         }
         if state.careful {
-            self.weigh_large(s, turn, scale / OCTAVE, scores, weights, state);
+            self.weigh_large(s, turn, scale, scores, weights, state);
         }
         if self.context.lse.is_some() {
             self.add_exact(s, turn, scale / OCTAVE, scores, state);
@@ -329,29 +330,50 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
     }
 
     /// Computes the weights of a stage again in rows with a visible score that is too large for the fixed point, or NaN, now or
-    /// in an earlier block.
-    #[cold]
+    /// in an earlier block, or whose scores so far are below its range.
+    #[inline(never)]
     fn weigh_large(
         &mut self,
         s: S,
         turn: &Turn,
-        factor: f32,
+        scale: f32,
         scores: &[f32; ROWS * KEYS],
         weights: &mut [f32; ROWS * WORDS],
         state: &mut State<'_, S>,
     ) {
+        let factor = scale / OCTAVE;
+        let mut special = 0u32;
+        let mut risen = false;
         for r in 0..state.count(turn) {
+            let [top, sum] = top_and_sum(s, scores, r, factor, state.word(turn, r));
+            let maximum = self.scratch.maxima[turn.part * ROWS + r];
+            // Infinities of both signs have the sum NaN too.
+            if sum.is_nan()
+                || top >= MOST
+                || maximum >= MOST
+                || (NOTHING < top.max(maximum) && top.max(maximum) <= -MOST)
+            {
+                special |= 1 << r;
+            } else if maximum <= -MOST && top > maximum {
+                // The first scores in the range: the earlier ones weigh nothing.
+                self.lower(s, turn, r, top.ceil() + HEAD, state);
+                risen = true;
+            }
+        }
+        if risen {
+            let (words, offsets) = (state.mask(turn), &state.offsets[turn.part]);
+            let now = Weights { scores, into: weights, words, scale, offsets };
+            s.stage(Stage { rows: state.count(turn), next: None, now: Some(now), before: None });
+        }
+        while special != 0 {
+            let r = special.trailing_zeros() as usize;
+            special &= special - 1;
             let mut powers = [s.splat(0.0); KEYS];
             let powers = &mut powers[..KEYS / S::LANES];
             load_row(s, scores, r, factor, state.word(turn, r), powers);
             let row = turn.part * ROWS + r;
-            let maximum = self.scratch.maxima[row];
-            let usual = |x: &f32| x.abs() < MOST || *x == f32::NEG_INFINITY;
-            if floats(powers).iter().all(usual) && (maximum.abs() < MOST || maximum == NOTHING) {
-                continue;
-            }
             let top = s.reduce_max(powers.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top))).ceil();
-            if top > maximum {
+            if top > self.scratch.maxima[row] {
                 self.lower(s, turn, r, top, state);
             }
             exp2_minus_all(s, powers, s.splat(self.scratch.maxima[row]));
@@ -416,8 +438,20 @@ fn load_row<S: Simd>(s: S, scores: &[f32; ROWS * KEYS], r: usize, factor: f32, w
 /// Returns the largest score of row `r` times `factor` in the cells that `word` allows.
 #[inline(always)]
 fn top<S: Simd>(s: S, scores: &[f32; ROWS * KEYS], r: usize, factor: f32, word: u64) -> f32 {
+    top_and_sum(s, scores, r, factor, word)[0]
+}
+
+/// Returns the largest score of row `r` times `factor` in the cells that `word` allows, and the sum of these scores, which is
+/// NaN if one of them is.
+#[inline(always)]
+fn top_and_sum<S: Simd>(s: S, scores: &[f32; ROWS * KEYS], r: usize, factor: f32, word: u64) -> [f32; 2] {
     let mut row = [s.splat(0.0); KEYS];
     let row = &mut row[..KEYS / S::LANES];
     load_row(s, scores, r, factor, word, row);
-    s.reduce_max(row.iter().fold(s.splat(f32::NEG_INFINITY), |top, x| s.max(*x, top)))
+    let (mut top, mut sum) = (s.splat(f32::NEG_INFINITY), s.splat(0.0));
+    for x in row {
+        top = s.max(*x, top);
+        sum = s.add(sum, *x);
+    }
+    [s.reduce_max(top), s.reduce_add(sum)]
 }
