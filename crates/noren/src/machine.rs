@@ -38,6 +38,9 @@ pub enum Probe {
     /// Dot products of pairs of `bf16`, added to `f32` (`vdpbf16ps`), with all operands in registers. Each lane counts
     /// as four operations.
     Bf16Dot,
+    /// Products of tiles of `bf16`, added to `f32` ([`Isa::Amx`]), with all operands in registers. Each product of two numbers
+    /// counts as two operations.
+    Tiles,
     /// Powers of two as the kernels compute them, with a relative error of 1e-7. All values are in the L1 cache.
     Exp2(Isa),
     /// The softmax of rows of scores: maximum, scaling, power of two, sum. A row has 256 scores, and all rows are in
@@ -64,12 +67,12 @@ pub enum Unit {
 
 impl Probe {
     /// Returns all probes of this processor. The arithmetic probes are first, each probe for each ISA.
-    /// [`Isa::Avx512Bf16`] has only the probe [`Bf16Dot`](Self::Bf16Dot), and [`Isa::Amx`] none, because their other operations
-    /// are those of [`Isa::Avx512`]. Then follows one probe that reads memory for each level of `memory`. Its number of bytes is for
+    /// [`Isa::Avx512Bf16`] has only the probe [`Bf16Dot`](Self::Bf16Dot), and [`Isa::Amx`] only [`Tiles`](Self::Tiles), because
+    /// their other operations are those of [`Isa::Avx512`]. Then follows one probe that reads memory for each level of `memory`. Its number of bytes is for
     /// `threads` threads together.
     pub fn all(memory: &Memory, threads: usize) -> Vec<Probe> {
         let isas = || Isa::available().iter().copied().filter(|isa| *isa < Isa::Avx512Bf16);
-        let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot]).filter(Probe::is_available);
+        let arithmetic = isas().map(Probe::Fma).chain([Probe::Bf16Dot, Probe::Tiles]).filter(Probe::is_available);
         let softmax = isas().map(Probe::Exp2).chain(isas().map(Probe::SoftmaxRow));
         let reads = memory.sizes(threads).map(|(_, bytes)| Probe::Read { bytes });
         arithmetic.chain(softmax).chain(reads).collect()
@@ -80,6 +83,7 @@ impl Probe {
         match self {
             Probe::Fma(isa) | Probe::Exp2(isa) | Probe::SoftmaxRow(isa) => Isa::available().contains(isa),
             Probe::Bf16Dot => Isa::available().contains(&Isa::Avx512Bf16),
+            Probe::Tiles => Isa::available().contains(&Isa::Amx),
             Probe::Read { .. } => true,
         }
     }
@@ -87,7 +91,7 @@ impl Probe {
     /// Returns the unit of the probe's rate.
     pub fn unit(&self) -> Unit {
         match self {
-            Probe::Fma(_) | Probe::Bf16Dot => Unit::Flop,
+            Probe::Fma(_) | Probe::Bf16Dot | Probe::Tiles => Unit::Flop,
             Probe::Exp2(_) | Probe::SoftmaxRow(_) => Unit::Value,
             Probe::Read { .. } => Unit::Byte,
         }
@@ -103,6 +107,7 @@ impl Probe {
             stage::measure(threads, time, |stage| match *self {
                 Probe::Fma(isa) => isa.run(work::Fma { stage }),
                 Probe::Bf16Dot => Isa::Avx512Bf16.run(work::Dot { stage }),
+                Probe::Tiles => Isa::Amx.run(work::Tiles { stage }),
                 Probe::Exp2(isa) => isa.run(work::Exp2 { stage }),
                 Probe::SoftmaxRow(isa) => isa.run(work::SoftmaxRow { stage }),
                 Probe::Read { bytes } => best.run(work::Read { stage, bytes: bytes / threads }),
@@ -116,6 +121,7 @@ impl fmt::Display for Probe {
         match self {
             Probe::Fma(isa) => write!(f, "fma {isa}"),
             Probe::Bf16Dot => f.write_str("bf16 dot"),
+            Probe::Tiles => f.write_str("bf16 tiles"),
             Probe::Exp2(isa) => write!(f, "exp2 {isa}"),
             Probe::SoftmaxRow(isa) => write!(f, "softmax {isa}"),
             Probe::Read { bytes } => match bytes >> 20 {
@@ -136,23 +142,6 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
-#[cfg(target_arch = "x86_64")]
-pub fn has_amx() -> bool {
-    use std::arch::x86_64::__cpuid_count;
-    // SAFETY: every x86-64 processor has the instruction. Rust 1.89 requires the block, later versions call the function safe.
-    #[allow(unused_unsafe)]
-    let leaf = |number| unsafe { __cpuid_count(number, 0) };
-    // CPUID leaf 7 exists if leaf 0 reports at least 7; EDX bits 22 and 24 are AMX-BF16 and AMX-TILE.
-    leaf(0).eax >= 7 && leaf(7).edx & (1 << 22 | 1 << 24) == 1 << 22 | 1 << 24
-}
-
-/// Returns whether the processor has AMX tiles for `bf16` products. No probe measures AMX, and no kernel uses AMX.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn has_amx() -> bool {
-    false
-}
-
 /// Returns the name of the processor if the system reports a name, otherwise the processor architecture.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -169,8 +158,9 @@ mod tests {
     fn every_probe_of_every_isa_runs_on_two_threads() {
         let isas = Isa::available().iter().copied();
         let arithmetic = isas.flat_map(|l| [Probe::Fma(l), Probe::Exp2(l), Probe::SoftmaxRow(l)]);
-        let probes =
-            arithmetic.chain([Probe::Read { bytes: 1 << 16 }, Probe::Read { bytes: 1 }]).chain([Probe::Bf16Dot]);
+        let probes = arithmetic
+            .chain([Probe::Read { bytes: 1 << 16 }, Probe::Read { bytes: 1 }])
+            .chain([Probe::Bf16Dot, Probe::Tiles]);
         for probe in probes.filter(Probe::is_available) {
             let rate = probe.measure(2, Duration::from_millis(2)).expect("it is available");
             assert!(rate.median > 0.0 && rate.best >= rate.median && rate.best.is_finite(), "{probe}: {rate:?}");

@@ -45,6 +45,7 @@ pub(super) fn probes(memory: &Memory, threads: &[usize]) -> Vec<(Probe, usize)> 
     probes.sort_by_key(|(probe, threads)| match probe {
         Probe::Fma(isa) => (0, *isa as usize),
         Probe::Bf16Dot => (1, 0),
+        Probe::Tiles => (1, 1),
         Probe::Exp2(isa) => (2, *isa as usize),
         Probe::SoftmaxRow(isa) => (3, *isa as usize),
         Probe::Read { bytes } => (5, memory.sizes(*threads).position(|(_, size)| size == *bytes).unwrap_or(0)),
@@ -82,15 +83,18 @@ impl Limits {
         // These ISAs differ from AVX-512 only in their bf16 products.
         let (isa, pairs) = match self.isa {
             Isa::Avx512Bf16 => (Isa::Avx512, dtype == Dtype::Bf16),
-            // The limit of tiles is not measured.
-            Isa::Amx if dtype == Dtype::Bf16 => return None,
             Isa::Amx => (Isa::Avx512, false),
             isa => (isa, false),
         };
         let fma = self.rate(Probe::Fma(isa), threads)?;
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
-        let compute = products + work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
+        let softmax = work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
+        // Weights are computed during the products of tiles, in another way than by this softmax.
+        let compute = match self.rate(Probe::Tiles, threads) {
+            Some(tiles) if self.isa == Isa::Amx && dtype == Dtype::Bf16 => work.flop / tiles,
+            _ => products + softmax,
+        };
         // As many bytes are read from the same level of memory; more bytes than the largest probe reads come from main memory.
         let largest = self.memory.sizes(threads).last().map_or(usize::MAX, |(_, bytes)| bytes);
         let bytes = (work.bytes as usize).clamp(1, largest);

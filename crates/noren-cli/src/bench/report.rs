@@ -61,13 +61,9 @@ impl Report {
     pub(super) fn new(limits: Limits, threads: &[usize]) -> Report {
         let mut not_measured = Vec::new();
         let has_dot = Probe::Bf16Dot.is_available();
-        for (name, there) in [("bf16 dot", has_dot), ("amx", machine::has_amx())] {
-            match (name, there) {
-                (_, false) => not_measured.push(format!("{name}: this processor lacks these instructions")),
-                ("amx", true) => not_measured.push(
-                    "amx: this processor has these instructions, but no measurement of their speed exists".to_owned(),
-                ),
-                _ => {}
+        for (name, there) in [("bf16 dot", has_dot), ("bf16 tiles", Probe::Tiles.is_available())] {
+            if !there {
+                not_measured.push(format!("{name}: this processor lacks these instructions"));
             }
         }
         Report {

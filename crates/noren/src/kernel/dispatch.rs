@@ -12,6 +12,7 @@ pub(crate) trait Task {
     fn pairs(&self) -> bool;
 
     /// Whether the work multiplies tiles if the processor path does. Other work on `bf16` runs on the path for `f32` there.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     const TILES: bool = false;
 
     /// Runs the work on a processor path. The token `simd` proves that the processor has the instructions of the path.

@@ -3,7 +3,7 @@
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
 use crate::kernel::exp::exp2_minus_all;
-use crate::kernel::simd::{Kernel, Simd, floats_mut, zeroed};
+use crate::kernel::simd::{Kernel, Product, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 
 /// The number of values that the probes of powers of two and of softmax compute in one repetition. These values and
@@ -92,6 +92,24 @@ impl<S: Simd> Kernel<S> for DotRounds {
             }
         }
         black_box(sums);
+    }
+}
+
+/// The work of the probe `Tiles`: products of tiles, added to four tiles of sums, with all operands in registers.
+pub(super) struct Tiles<'a> {
+    pub(super) stage: &'a Stage,
+}
+
+impl Task for Tiles<'_> {
+    fn pairs(&self) -> bool {
+        true
+    }
+
+    const TILES: bool = true;
+
+    fn run<S: Simd>(self, _: S) {
+        let _tiles = S::Product::configure();
+        self.stage.turns(f64::from(crate::tiles::ROUND), S::Product::rounds);
     }
 }
 

@@ -42,3 +42,6 @@ pub(crate) struct Panel<'a> {
     /// Whether there are two tiles of rows.
     pub(crate) two: bool,
 }
+
+/// The number of operations of a round of products, by which their speed is measured: four products of tiles.
+pub(crate) const ROUND: u32 = 4 * 2 * 2 * (SIDE * SIDE * SIDE) as u32;

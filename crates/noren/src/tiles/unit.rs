@@ -388,6 +388,20 @@ unsafe fn panel_of<const TWO: bool>(
     }
 }
 
+/// Computes four products with all operands in registers, `rounds` times. The thread must have [`Configured`] the unit.
+pub(crate) fn rounds(rounds: usize) {
+    assert_configured();
+    for _ in 0..rounds {
+        // SAFETY: the unit is configured, and there is no memory.
+        unsafe {
+            dot::<0, 4, 6>();
+            dot::<1, 4, 7>();
+            dot::<2, 5, 6>();
+            dot::<3, 5, 7>();
+        }
+    }
+}
+
 /// The place of a product of up to two by two tiles.
 struct At {
     first: bool,

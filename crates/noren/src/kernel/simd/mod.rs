@@ -14,9 +14,12 @@ pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 mod overlap;
 pub(crate) mod portable;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only x86-64 multiplies tiles
 pub(crate) mod stage;
 
-use crate::tiles::{self, Left, Panel, Right, Sums};
+#[cfg(target_arch = "x86_64")]
+use crate::tiles;
+use crate::tiles::{Left, Panel, Right, Sums};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -311,6 +314,11 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
         unreachable!("this format of operands has no tiles")
     }
 
+    /// Computes `rounds` times some products whose operands are in registers, to measure how fast they are.
+    fn rounds(rounds: usize) {
+        let _ = rounds;
+    }
+
     /// Adds the values of up to 64 keys, multiplied by their weights, to `sums`: only those of the keys whose bits in `allowed`
     /// are set. `values` has a row of words, as many as `sums` has, for each word of `weights`.
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
@@ -386,6 +394,10 @@ impl Product for Tiles {
         sums: Sums<'_>,
     ) {
         tiles::multiply(first, left, words, right, columns, sums);
+    }
+
+    fn rounds(rounds: usize) {
+        tiles::rounds(rounds);
     }
 
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
