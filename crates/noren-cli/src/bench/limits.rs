@@ -90,7 +90,7 @@ impl Limits {
         let dot = self.rate(Probe::Bf16Dot, threads).filter(|_| pairs);
         let products = work.flop / dot.map_or(fma, |dot| dot.max(fma));
         let softmax = work.weights / self.rate(Probe::SoftmaxRow(isa), threads)?;
-        // Weights are computed during the products of tiles, in another way than by this softmax.
+        // Weights are computed during the products of tiles, in fixed point.
         let compute = match self.rate(Probe::Tiles, threads) {
             Some(tiles) if self.isa == Isa::Amx && dtype == Dtype::Bf16 => work.flop / tiles,
             _ => products + softmax,

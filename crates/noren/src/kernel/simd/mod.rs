@@ -314,11 +314,6 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
         unreachable!("this format of operands has no tiles")
     }
 
-    /// Computes `rounds` times some products whose operands are in registers, to measure how fast they are.
-    fn rounds(rounds: usize) {
-        let _ = rounds;
-    }
-
     /// Adds the values of up to 64 keys, multiplied by their weights, to `sums`: only those of the keys whose bits in `allowed`
     /// are set. `values` has a row of words, as many as `sums` has, for each word of `weights`.
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
@@ -394,10 +389,6 @@ impl Product for Tiles {
         sums: Sums<'_>,
     ) {
         tiles::multiply(first, left, words, right, columns, sums);
-    }
-
-    fn rounds(rounds: usize) {
-        tiles::rounds(rounds);
     }
 
     fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], sums: &mut [f32]) {
