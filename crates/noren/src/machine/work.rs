@@ -97,6 +97,7 @@ impl<S: Simd> Kernel<S> for DotRounds {
 
 /// The work of the probe `Tiles`: products of tiles, added to four tiles of sums, with all operands in registers.
 pub(super) struct Tiles<'a> {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) stage: &'a Stage,
 }
 

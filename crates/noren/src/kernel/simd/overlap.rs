@@ -47,6 +47,7 @@ impl Pending {
 /// Returns `pointer`, in a general register. Otherwise the compiler computes pairs of pointers in vectors, and the products
 /// wait for the instructions that take them apart.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // There is no instruction.
 fn scalar<T>(pointer: *mut T) -> *mut T {
     let mut pointer = pointer;
     // SAFETY: there is no instruction.

@@ -150,8 +150,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         let blocks: Vec<Block<'_, S>> = (run.iter().zip(blocks.iter_mut()))
             .map(|((block, _), scratch)| source.block(s, block.groups.clone(), reads, scratch))
             .collect();
-        // The negation includes NaN.
-        *careful |= blocks.iter().any(|block| !(block.largest < *largest_keys));
+        *careful |= largest_keys.is_nan() || blocks.iter().any(|block| block.largest >= *largest_keys);
         let mut state =
             State { run, rows, parts: rows.div_ceil(ROWS), masks, sums, offsets, begun, unseen, careful: *careful };
         let [mut ready, mut coming] = halves::<{ ROWS * KEYS }>(floats_mut(scores));
