@@ -346,7 +346,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         for r in 0..state.count(turn) {
             let [top, sum] = top_and_sum(s, scores, r, factor, state.word(turn, r));
             let maximum = self.scratch.maxima[turn.part * ROWS + r];
-            // Infinities of both signs have the sum NaN too.
+            // A NaN among the scores, or infinities of both signs.
             if sum.is_nan()
                 || top >= MOST
                 || maximum >= MOST
