@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { explorer, pixel, settled } from "./explorer.mjs";
+import { explorer, hold, pixel, say, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -55,6 +55,19 @@ for (const theme of ["light", "dark"]) {
   }
 }
 
+/** Waits until screen readers hear the explanation of the cell `{q, k}`. */
+const announced = (page, { q, k }) =>
+  page.waitForFunction(
+    ([query, key]) => {
+      const { textContent: words } = document.querySelector(".workbench > .hidden-text[aria-live]");
+      return words.includes(`query ${query} may`) && words.includes(`key ${key}:`);
+    },
+    [q, k],
+  );
+
+/** Returns the cell of the keyboard's cursor. */
+const cursor = (page) => page.evaluate(() => document.querySelector(".picture").picture.cursor());
+
 test("the page works by keyboard alone", async () => {
   const page = await site.open({ shape: { len: 16 }, mask: "causal" });
   await settled(page);
@@ -73,16 +86,11 @@ test("the page works by keyboard alone", async () => {
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(9, 2)?.byte === 0);
   await reach(".picture");
   await page.keyboard.press("ArrowRight");
-  const first = await page.evaluate(() => document.querySelector(".picture").picture.cursor());
+  const first = await cursor(page);
   for (const key of ["ArrowDown", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
-  const moved = await page.evaluate(() => document.querySelector(".picture").picture.cursor());
+  const moved = await cursor(page);
   assert.deepEqual([moved.q - first.q, moved.k - first.k], [2, -1]);
-  await page.waitForFunction(
-    ({ q, k }) =>
-      document.querySelector("[aria-live].hidden-text").textContent.includes(`query ${q} may`) &&
-      document.querySelector("[aria-live].hidden-text").textContent.includes(`key ${k}`),
-    moved,
-  );
+  await announced(page, moved);
   await page.keyboard.press("Enter");
   await page.waitForFunction(({ q, k }) => location.hash.includes(`'cell':[${q},${k}]`), moved);
   await page.keyboard.press("+");
@@ -96,6 +104,39 @@ test("the page works by keyboard alone", async () => {
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await page.keyboard.press("/");
   assert.ok(await page.evaluate(() => document.activeElement.matches("textarea")));
+  await page.finish();
+});
+
+test("the figures of a mask do not replace the explanation of a cell, however late they arrive", async () => {
+  const page = await site.open({ shape: { len: 16 }, mask: "causal" });
+  await settled(page);
+  const release = await hold(page, "**/cost*");
+  await say(page, "sliding(3)");
+  await page.waitForFunction(() => document.querySelector(".picture").picture.cell(9, 2)?.byte === 0);
+  const asked = page.waitForRequest("**/cost*");
+  await page.locator(".picture").first().focus();
+  await page.keyboard.press("ArrowRight");
+  await asked;
+  await announced(page, await cursor(page));
+  release();
+  const figures = page.locator(".figures-line");
+  await figures.getByText("45 allowed").waitFor();
+  await announced(page, await cursor(page));
+  assert.equal(await figures.getAttribute("role"), "status");
+  await page.finish();
+});
+
+test("a cell that the keyboard reaches while the server reads the mask is explained afterwards", async () => {
+  const page = await site.open({ shape: { len: 16 }, mask: "causal", cell: [3, 2] });
+  await settled(page);
+  await announced(page, { q: 3, k: 2 });
+  const release = await hold(page, "**/api/masks");
+  await say(page, "sliding(3)");
+  await page.locator(".picture").first().focus();
+  await page.keyboard.press("ArrowDown");
+  await page.locator(".picture-veil").first().getByText("Reading the mask …").waitFor();
+  release();
+  await announced(page, await cursor(page));
   await page.finish();
 });
 

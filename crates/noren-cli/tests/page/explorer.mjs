@@ -214,3 +214,14 @@ export const pixel = (page, q, k) =>
     },
     [q, k],
   );
+
+/** Delays requests to `pattern` until the returned function is called. */
+export async function hold(page, pattern) {
+  let release = null;
+  const held = new Promise((free) => (release = free));
+  await page.route(pattern, async (route) => {
+    await held;
+    await route.continue().catch(() => {}); // aborted by the page meanwhile
+  });
+  return release;
+}

@@ -2,22 +2,11 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { explorer, say, settled } from "./explorer.mjs";
+import { explorer, hold, say, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
 after(() => site?.close());
-
-/** Delays requests to `pattern` until the returned function is called. */
-async function hold(page, pattern) {
-  let release = null;
-  const held = new Promise((free) => (release = free));
-  await page.route(pattern, async (route) => {
-    await held;
-    await route.continue().catch(() => {}); // aborted by the page meanwhile
-  });
-  return release;
-}
 
 const veil = (page) => page.locator(".picture-veil").first();
 

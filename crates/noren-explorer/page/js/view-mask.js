@@ -45,6 +45,7 @@ class MaskView {
   #other = null; // the bound second mask of a comparison
   #otherScene = {};
   #explaining = null;
+  #unsaid = null; // the cell whose explanation screen readers have not yet heard
   #broken = { first: false, second: false }; // whether a text has an error; the picture then shows the last text without one
 
   constructor(ctx) {
@@ -101,7 +102,7 @@ class MaskView {
     );
     this.code = new CodePanel(ctx);
     this.elements = [this.#build(), this.row.element];
-    this.explainSoon = debounce((cell, say) => this.#explain(cell, say), 40);
+    this.explainSoon = debounce((cell) => this.#explain(cell), 40);
     this.countSoon = debounce(() => this.#count(), 250);
     this.rest = debounce((place) => state.set({ camera: place }, { replace: true }), 120);
   }
@@ -110,8 +111,8 @@ class MaskView {
     return new MaskCanvas({
       api: this.#ctx.api,
       label,
-      onHover: (cell) => this.explainSoon(cell ?? this.#pinned(), false),
-      onCursor: (cell) => this.explainSoon(cell, true),
+      onHover: (cell) => this.explainSoon(cell ?? this.#pinned()),
+      onCursor: (cell) => this.#explainAloud(cell),
       onPick: (cell) => state.set({ cell: [cell.q, cell.k] }),
       onCamera: (place) => {
         if (this.#now.sides) follow(place);
@@ -217,7 +218,7 @@ class MaskView {
 
   #toolbar() {
     const tool = (label, d, act) => iconButton(label, icon(d), act);
-    this.figures = el("p", { class: "figures-line" });
+    this.figures = el("p", { class: "figures-line", role: "status" });
     this.tilesButton = button("Tiles", () => state.set({ plan: !this.#now.plan }), { "aria-pressed": "false" });
     this.exports = new Exports(this.#ctx, () => this.#exported());
     return el(
@@ -270,7 +271,7 @@ class MaskView {
     if (this.#bound) this.#show();
     this.#ages();
     const changed = (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]);
-    if (changed("cell") || !this.#bound) this.explainSoon(this.#pinned(), true);
+    if (changed("cell") || !this.#bound) this.#explainAloud(this.#pinned());
     else if (changed("at") || changed("other")) this.#explainAgain();
   }
 
@@ -319,7 +320,13 @@ class MaskView {
   }
 
   #explainAgain() {
-    this.explainSoon(this.#pinned() ?? this.picture.cursor(), false);
+    this.explainSoon(this.#unsaid ?? this.#pinned() ?? this.picture.cursor());
+  }
+
+  /** Explains a cell to screen readers too. If the mask is not yet read or the request is replaced, the next explanation is of this cell. */
+  #explainAloud(cell) {
+    this.#unsaid = cell;
+    this.explainSoon(cell);
   }
 
   /**
@@ -426,14 +433,12 @@ class MaskView {
         cost.empty_rows > 0 &&
           el("span", { class: "warning" }, ` · ${plural(cost.empty_rows, "query", "queries")} may read no key`),
       );
-      const allowed = share ? `${count} cells (${share}) are allowed` : "the allowed cells were not counted, because there are too many";
-      this.live.textContent = `${number(qLen)} queries by ${number(kvLen)} keys: ${allowed}.`;
     } catch {
       told(); // the picture is shown anyway
     }
   }
 
-  async #explain(cell, say) {
+  async #explain(cell) {
     this.#explaining?.abort();
     if (!this.#bound || !cell) return this.#explainNothing();
     if (this.#outdated()) return this.#explainNot();
@@ -457,9 +462,11 @@ class MaskView {
         pinned: pinned && pinned.q === cell.q && pinned.k === cell.k,
         onUnpin: () => state.set({ cell: null }),
       });
-      if (say) this.live.textContent = sentence(cell, answer);
+      if (this.#unsaid?.q !== cell.q || this.#unsaid.k !== cell.k) return undefined;
+      this.#unsaid = null;
+      this.live.textContent = sentence(cell, answer);
     } catch (error) {
-      if (!aborted(error) && this.#explaining === request) this.#failed(this.why, error, () => this.#explain(cell, say));
+      if (!aborted(error) && this.#explaining === request) this.#failed(this.why, error, () => this.#explain(cell));
     }
     return undefined;
   }
