@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { explorer, hold, pixel, say, settled } from "./explorer.mjs";
+import { explorer, hold, painted, pixel, say, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -113,10 +113,8 @@ test("the figures of a mask do not replace the explanation of a cell, however la
   const release = await hold(page, "**/cost*");
   await say(page, "sliding(3)");
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(9, 2)?.byte === 0);
-  const asked = page.waitForRequest("**/cost*");
   await page.locator(".picture").first().focus();
   await page.keyboard.press("ArrowRight");
-  await asked;
   await announced(page, await cursor(page));
   release();
   const figures = page.locator(".figures-line");
@@ -150,7 +148,7 @@ test("the theme is switched and remembered", async () => {
   await page.locator("#theme").click();
   const dark = await paper();
   assert.notEqual(dark, light);
-  await page.waitForTimeout(200);
+  await painted(page);
   assert.deepEqual(await pixel(page, 3, 0), [0x7f, 0x9f, 0xf0]);
   await page.reload();
   await page.waitForFunction(() => document.documentElement.dataset.ready);

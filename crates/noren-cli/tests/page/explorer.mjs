@@ -203,6 +203,15 @@ export async function say(page, mask, label = "Mask") {
   await page.keyboard.press("Escape");
 }
 
+/** Waits until the page has drawn all changes so far. A change of size is noticed in one frame and drawn in the next. */
+export const painted = (page) =>
+  page.evaluate(async () => {
+    for (let frame = 0; frame < 3; frame += 1) await new Promise((next) => requestAnimationFrame(next));
+  });
+
+/** Waits for a time of the page, after everything that the page does earlier. */
+export const rests = (page, ms) => page.evaluate((time) => new Promise((done) => setTimeout(done, time)), ms);
+
 /** Returns the colour of the middle of a cell on the screen. */
 export const pixel = (page, q, k) =>
   page.evaluate(

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { drawn, explorer, root, settled } from "./explorer.mjs";
+import { drawn, explorer, painted, root, settled } from "./explorer.mjs";
 
 const { bools, npy } = await import(join(root, "crates/noren-explorer/page/js/doctor-files.js"));
 
@@ -20,7 +20,7 @@ test("no label is cut off, at any length, zoom and width", async () => {
   const page = await site.open({ mask: "causal", shape: { len: 24 } });
   await settled(page);
   const check = async (what) => {
-    await page.waitForTimeout(60);
+    await painted(page);
     const wrong = await page.evaluate(() => {
       const { picture } = document.querySelector(".picture");
       const { width, height } = picture.element.getBoundingClientRect();
@@ -57,7 +57,7 @@ test("names of tokens are not cut off", async () => {
     const { qLen, kvLen } = picture.camera;
     picture.show({ id: picture.element.dataset.settled, qLen, kvLen, tokens: { queries: names, keys: names } });
   }, TALL);
-  await page.waitForTimeout(200);
+  await painted(page);
   const labels = await page.evaluate(() => document.querySelector(".picture").picture.labels);
   assert.ok(labels.some(({ text }) => text === "considerably"));
   assert.deepEqual(labels.filter(({ left, top }) => left < 0 || top < 0), []);

@@ -131,8 +131,7 @@ test("another layer and head are another map", async () => {
   await page.getByRole("button", { name: "Layer 4", exact: true }).click();
   await page.getByRole("button", { name: "Head 2", exact: true }).click();
   await shows(page, "layer 4, head 2");
-  await page.waitForTimeout(100);
-  assert.notEqual(await map(), before);
+  await page.waitForFunction((old) => document.querySelector(".text-canvas").toDataURL() !== old, before, WAIT);
   await page.waitForFunction(() => location.hash.includes("'layer':4"));
   await page.getByText("All layers and heads").click();
   const maps = await page.locator(".text-small").all();
