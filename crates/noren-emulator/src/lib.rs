@@ -10,9 +10,10 @@
 //! instruction on a tile state of the thread (`tiles.rs`), and continues after it. CPUID does not report AMX: the program
 //! looks up the symbol `noren_amx_emulated` instead.
 //!
-//! On a processor with AMX, the program must not request permission to use tiles. The processor then executes only
-//! `ldtilecfg`, `sttilecfg` and `tilerelease`, and the handler reads the configuration from the signal frame. One
-//! difference remains there: a second load of an equal configuration does not set the tiles to zero.
+//! On a processor with AMX, the kernel refuses permission to use tiles (a filter of calls, so no library of the program
+//! gets it either, for example PyTorch's). The processor then executes only `ldtilecfg`, `sttilecfg` and `tilerelease`,
+//! and the handler reads the configuration from the signal frame. One difference remains there: a second load of an
+//! equal configuration does not set the tiles to zero.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"))]
 
 mod signals;

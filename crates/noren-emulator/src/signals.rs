@@ -37,6 +37,9 @@ extern "C" fn install() {
     #[allow(unused_unsafe)]
     let tile_config = unsafe { __cpuid_count(13, 17) };
     CONFIG_OFFSET.store(tile_config.ebx as usize, Relaxed);
+    if tile_config.ebx > 0 && !cfg!(test) {
+        refuse_permission();
+    }
     for signal in [libc::SIGILL, libc::SIGTRAP] {
         // SAFETY: the handler has the signature that SA_SIGINFO requires.
         unsafe {
@@ -46,6 +49,28 @@ extern "C" fn install() {
             program(signal).store(Box::into_raw(Box::new(action)), Relaxed);
         }
     }
+}
+
+/// Makes the kernel refuse permission to use tiles: with it, which a library of the program may request at any time, the
+/// processor would execute those instructions that it has not met before.
+pub(crate) fn refuse_permission() {
+    const REQUEST_PERMISSION: u32 = 0x1023;
+    let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // the number of the call
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_arch_prctl as u32, 3),
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 16, 0), // its first argument
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, REQUEST_PERMISSION, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter. No process that starts from here gains privileges, which the kernel requires.
+    let set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+    };
+    assert!(set, "the kernel filters no calls, so libraries may use the tiles of the processor");
 }
 
 /// Replaces the function of the C library: handlers that the program installs later, such as those of Python's

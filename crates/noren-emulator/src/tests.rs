@@ -1,6 +1,6 @@
 //! Random products have the same bits by the handler, by direct calls, and by the processor.
 
-use crate::signals::{noren_amx_emulated, sigaction};
+use crate::signals::{noren_amx_emulated, refuse_permission, sigaction};
 use crate::tiles::Tiles;
 use std::{arch::asm, arch::global_asm, env, mem::zeroed, process::Command, ptr::null_mut, thread};
 
@@ -200,6 +200,16 @@ fn other_faults() {
         }
         fault();
     }
+    fn refused() {
+        refuse_permission();
+        // SAFETY: the call reads no memory. The kernel refuses it, and no other call.
+        let [permission, process] =
+            unsafe { [libc::syscall(libc::SYS_arch_prctl, 0x1023, 18), libc::syscall(libc::SYS_getpid)] };
+        assert!(permission == -1 && process > 0);
+        if has_avx512() {
+            by_processor(&mut draw(&mut || 0));
+        }
+    }
     let end_of = |run: fn()| {
         let mut status = 0;
         // SAFETY: the new process has one thread, which calls only these functions.
@@ -216,5 +226,6 @@ fn other_faults() {
     assert_eq!(end_of(fault), (libc::SIGILL, 0));
     assert_eq!(end_of(breakpoint), (libc::SIGTRAP, 0));
     assert_eq!(end_of(handled), (0, 7));
+    assert_eq!(end_of(refused), (0, 0));
     assert_eq!(noren_amx_emulated(), 1);
 }
