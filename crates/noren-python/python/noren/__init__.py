@@ -8,6 +8,12 @@ causal & sliding(1024) | keys(0..4)
 causal & documents([3, 2])
 ...
 
+Masks: `causal`, `sliding`, `documents`, `padding` and the other functions that return a `Mask`, joined by `&`, `|`, `-` and `~`;
+`parse` reads their text; `Shape` and `Facts` are the sizes and data of a call (`facts_from` finds them in a batch).
+Computing: `attention`, `KvCache`; score modifiers: `alibi`, `bias`, `relative`, `sinks`, `soft`, `softcap`.
+Testing a mask or a model: `check`, `recognise`, `audit`, `guard`, `probe`. Over all layers: `flow`.
+Arrays and objects of other systems: `to_NAME`, `from_NAME`, `code`.
+
 `noren.private` finds private text and hides it. `noren.torch`, `noren.hf`, `noren.onnx` and `noren.distributed` serve PyTorch,
 transformers, ONNX and process groups. These four modules must be imported by their names: `import noren` alone needs none of
 these packages. docs/python.md has a table of the functions and when to use which.
