@@ -1,22 +1,23 @@
 //! The cells of the backward pass: the softmax weight of each (query, key) pair, and the gradient of its score. Cells
 //! are computed for some of the current query rows ([`Queries`]) and one block of keys at a time.
 
-use super::context::{Context, Widths, of_pairs, pieces};
+use super::context::{Context, Widths, band, lanes, of_pairs, pieces, step};
 use super::keys::{Keys, words};
-use super::queries::{MOST, Queries};
+use super::queries::{PAIRS, Queries, ROWS};
 use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
 use crate::kernel::exp::{exp2_minus_all, tanh};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::scores::Place;
-use crate::kernel::simd::{Kernel, Simd, floats, floats_mut, zeroed};
+use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
 use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
-/// The number of query rows whose cells are computed together, where the cells are then combined into pairs of `bf16` or
-/// passed row by row to a function. If cells become pairs, one row is added where a pair of rows (an even index and the
-/// next index) would be split. The cells, as `f32`, fit in the first-level cache.
-pub(super) const CELLS: usize = 24;
+/// Returns the number of query rows whose cells are computed together, where the cells are then combined into pairs of
+/// `bf16` or passed row by row to a function. The cells, as `f32`, fit in the first-level cache.
+pub(super) const fn cells<S: Simd>() -> usize {
+    if S::Product::TILES { step::<S>() } else { 24 }
+}
 
 /// The quantity whose gradients [`Tables::grads`] holds: scores before the softcap, scores after the softcap, or soft
 /// weights.
@@ -31,7 +32,7 @@ pub(super) enum Of {
 }
 
 /// Tables with one number for each cell of some query rows and a block of keys; each row has `WIDE` numbers. The tables
-/// have room for all current query rows. On processor paths that multiply pairs of `bf16`, they have room for `CELLS + 1`
+/// have room for all current query rows. On processor paths that multiply pairs of `bf16`, they have room for [`cells`]
 /// rows. Only the columns of the lane groups (vectors with one key in each lane) of the current block are valid; other
 /// columns hold numbers without meaning and are never used, also in `pairs`.
 pub(super) struct Tables<S: Simd> {
@@ -74,15 +75,15 @@ pub(super) struct Block {
 impl<S: Simd> Tables<S> {
     pub(super) fn new() -> Self {
         let table = |rows: usize| zeroed(rows * WIDE / S::LANES);
-        let (rows, pairs) = if of_pairs::<S>() { (CELLS + 1, MOST) } else { (MOST, 0) };
+        let (rows, pairs) = if of_pairs::<S>() { (cells::<S>(), PAIRS) } else { (ROWS, 0) };
         Tables {
             weights: table(rows),
             grads: table(rows),
             slopes: table(rows),
             pairs: CellPairs {
-                weights_for_keys: table(pairs.div_ceil(2)),
-                grads_for_keys: table(pairs.div_ceil(2)),
-                grads_for_queries: table(pairs),
+                weights_for_keys: table(pairs),
+                grads_for_keys: table(pairs),
+                grads_for_queries: table(2 * pairs),
             },
         }
     }
@@ -91,57 +92,46 @@ impl<S: Simd> Tables<S> {
     /// each row. Row 0 of the tables is the first of these rows. A lane group is a vector with one key in each lane. If
     /// `groups` is odd, one more lane group is combined; its numbers have no meaning, and they fill words of their own.
     #[inline(always)]
-    fn pair_up(&mut self, s: S, paired: &PairedRows, groups: usize) {
-        for pair in paired.pairs() {
+    fn pair_up(&mut self, s: S, rows: &Range<usize>, groups: usize) {
+        for pair in pairs::<S>(rows) {
             for group in (0..groups).step_by(2) {
                 let zeros = [[s.splat(0.0); 2]; 2];
                 let (mut weights, mut grads) = (zeros, zeros);
                 for half in 0..2 {
-                    if let Some(row) = paired.row(pair, half) {
+                    if let Some(row) = row_of(rows, pair, half) {
                         let at = row * WIDE / S::LANES + group;
                         weights[half].copy_from_slice(&self.weights[at..at + 2]);
                         grads[half].copy_from_slice(&self.grads[at..at + 2]);
                     }
                 }
-                self.pairs.write(s, paired, pair, group, weights, grads);
+                self.pairs.write(s, rows, pair, group, weights, grads);
             }
         }
     }
 }
 
-/// Consecutive rows whose cells are computed together and become pairs. Pairs are counted over all current query rows.
-/// Pair 0 has the first of the current query rows: alone, if the index of this row is odd.
-pub(super) struct PairedRows {
-    /// The rows; row 0 is the first of the current query rows. They split no pair.
-    pub(super) rows: Range<usize>,
-    /// 1 if the index of the first of the current query rows is odd, otherwise 0.
-    pub(super) odd: usize,
+/// Returns the indices of the pairs of the rows `rows`, up to a multiple of [`step`] rows. Rows and pairs are counted from
+/// the first of the current query rows.
+#[inline(always)]
+fn pairs<S: Simd>(rows: &Range<usize>) -> Range<usize> {
+    rows.start / 2..rows.end.next_multiple_of(step::<S>()) / 2
 }
 
-impl PairedRows {
-    /// Returns the indices of the pairs that contain the rows.
-    #[inline(always)]
-    fn pairs(&self) -> Range<usize> {
-        (self.rows.start + self.odd) / 2..(self.rows.end + self.odd).div_ceil(2)
-    }
-
-    /// Returns row `half` (0 or 1) of a pair, counted from the first of `rows`, or `None` if the pair does not have this
-    /// row.
-    #[inline(always)]
-    fn row(&self, pair: usize, half: usize) -> Option<usize> {
-        let row = (2 * pair + half).wrapping_sub(self.odd + self.rows.start);
-        (row < self.rows.len()).then_some(row)
-    }
+/// Returns row `half` (0 or 1) of a pair, counted from the first of `rows`, or `None` if it is after the last one.
+#[inline(always)]
+fn row_of(rows: &Range<usize>, pair: usize, half: usize) -> Option<usize> {
+    let row = 2 * pair + half - rows.start;
+    (row < rows.len()).then_some(row)
 }
 
 impl<S: Simd> CellPairs<S> {
     /// Writes the cells of a pair of rows, in `N` lane groups from `group` on; `N` is even. `weights` and `grads` have the
-    /// cells of both rows. For a row that is not one of `paired.rows`, they have zeros.
+    /// cells of both rows. For a row that is not one of `rows`, they have zeros.
     #[inline(always)]
     fn write<const N: usize>(
         &mut self,
         s: S,
-        paired: &PairedRows,
+        rows: &Range<usize>,
         pair: usize,
         group: usize,
         weights: [[S::V; N]; 2],
@@ -157,8 +147,8 @@ impl<S: Simd> CellPairs<S> {
             self.weights_for_keys[at..at + 2].copy_from_slice(&s.zip_pairs(both[0], both[1]));
             for half in 0..2 {
                 both[half] = s.pair_neighbours(grads[half][2 * i], grads[half][2 * i + 1]);
-                if let Some(row) = paired.row(pair, half) {
-                    self.grads_for_queries[(paired.rows.start + row) * per_row + group / 2 + i] = both[half];
+                if let Some(row) = row_of(rows, pair, half) {
+                    self.grads_for_queries[(rows.start + row) * per_row + group / 2 + i] = both[half];
                 }
             }
             self.grads_for_keys[at..at + 2].copy_from_slice(&s.zip_pairs(both[0], both[1]));
@@ -194,6 +184,8 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
         Cells::Mixed => {
             let pattern = context.plan.pattern_of(queries.batch, queries.head);
             fill_words(&context.plan.patterns()[pattern], &rows, &block.keys, words);
+            // A user's function may have used the tile unit.
+            drop(S::Product::configure());
         }
     }
     if context.modifiers.soften() {
@@ -206,7 +198,8 @@ pub(super) fn prepare<S: Simd>(context: &Context<'_>, queries: &mut Queries<S>, 
         let dead = queries.factors[..words.len()].iter().zip(words).filter(|(factor, _)| **factor == 0.0);
         dead.for_each(|(_, word)| *word = 0);
     }
-    Block { key: block.keys.start, groups: block.groups.clone(), masked }
+    let vectors = lanes::<S>() / S::LANES;
+    Block { key: block.keys.start, groups: block.groups.start * vectors..block.groups.end * vectors, masked }
 }
 
 /// The inputs from which cells are computed, and the tables to which the cells are written.
@@ -232,7 +225,7 @@ impl<S: Simd> Operands<'_, S> {
     #[inline(always)]
     fn multiply(self, s: S, queries: &Queries<S>, block: &Block, rows: Range<usize>, into: &mut [S::V]) {
         let Operands { left, right, words } = self;
-        for tile in rows.clone().step_by(S::ROWS).map(|from| from..rows.end.min(from + S::ROWS)) {
+        for tile in pieces(rows.clone(), band::<S>()) {
             let needed = needed(&queries.words[tile.clone()], block.masked, block.groups.len() * S::LANES);
             let groups = needed.start / S::LANES..needed.end.div_ceil(S::LANES);
             if !groups.is_empty() {
@@ -251,15 +244,14 @@ impl<S: Simd> Maker<'_, '_, S> {
     /// the cells are derived.
     #[inline(always)]
     pub(super) fn make(self, s: S, block: &Block, rows: Range<usize>, of: Option<Of>) {
-        s.run(Make { maker: self, block, rows, of, paired: None });
+        s.run(Make { maker: self, block, rows, of, paired: false });
     }
 
-    /// Computes the cells of the given rows, at most `CELLS + 1`, and the keys of `block` as pairs of `bf16`, which it
-    /// writes to [`Tables::pairs`].
+    /// Computes the cells of the rows `rows`, at most [`cells`], and the keys of `block` as pairs of `bf16`, which it writes
+    /// to [`Tables::pairs`]. The first row must be a multiple of [`step`].
     #[inline(always)]
-    pub(super) fn make_pairs(self, s: S, block: &Block, paired: PairedRows) {
-        let rows = paired.rows.clone();
-        s.run(Make { maker: self, block, rows, of: Some(Of::Products), paired: Some(paired) });
+    pub(super) fn make_pairs(self, s: S, block: &Block, rows: Range<usize>) {
+        s.run(Make { maker: self, block, rows, of: Some(Of::Products), paired: true });
     }
 
     /// Turns the matrix products of the given rows into weights and gradients, and combines them into pairs in registers,
@@ -267,15 +259,15 @@ impl<S: Simd> Maker<'_, '_, S> {
     /// weights or dropout, and the current query rows no careful row. Lane groups are combined in twos or fours, as in
     /// [`Tables::pair_up`].
     #[inline(always)]
-    fn weigh_pairs(&mut self, s: S, block: &Block, paired: &PairedRows) {
-        for pair in paired.pairs() {
+    fn weigh_pairs(&mut self, s: S, block: &Block, rows: &Range<usize>) {
+        for pair in pairs::<S>(rows) {
             let mut group = 0;
             while group < block.groups.len() {
                 if block.groups.len() - group > 2 {
-                    self.weigh_pair::<4>(s, paired, pair, group);
+                    self.weigh_pair::<4>(s, rows, pair, group);
                     group += 4;
                 } else {
-                    self.weigh_pair::<2>(s, paired, pair, group);
+                    self.weigh_pair::<2>(s, rows, pair, group);
                     group += 2;
                 }
             }
@@ -284,21 +276,21 @@ impl<S: Simd> Maker<'_, '_, S> {
 
     /// Computes the part of [`weigh_pairs`](Self::weigh_pairs) for a pair of rows and `N` lane groups from `group` on.
     #[inline(always)]
-    fn weigh_pair<const N: usize>(&mut self, s: S, paired: &PairedRows, pair: usize, group: usize) {
+    fn weigh_pair<const N: usize>(&mut self, s: S, rows: &Range<usize>, pair: usize, group: usize) {
         let zeros = [[s.splat(0.0); N]; 2];
         let (mut weights, mut grads) = (zeros, zeros);
         let scale = s.splat(self.context.modifiers.query_factor);
         for half in 0..2 {
-            let Some(row) = paired.row(pair, half) else { continue };
+            let Some(row) = row_of(rows, pair, half) else { continue };
             let at = row * WIDE / S::LANES + group;
-            let (weights, grads, r) = (&mut weights[half], &mut grads[half], paired.rows.start + row);
+            let (weights, grads, r) = (&mut weights[half], &mut grads[half], rows.start + row);
             weights.copy_from_slice(&self.tables.weights[at..at + N]);
             grads.copy_from_slice(&self.tables.grads[at..at + N]);
             let [top, delta, factor] =
                 [self.queries.tops[r], self.queries.deltas[r], self.queries.factors[r]].map(|x| s.splat(x));
             RowCells { word: None, scale: Some(scale), top, delta, factor }.weigh(s, weights, grads);
         }
-        self.tables.pairs.write(s, paired, pair, group, weights, grads);
+        self.tables.pairs.write(s, rows, pair, group, weights, grads);
     }
 
     /// Turns the matrix products of the rows `rows` into weights and gradients of cells. The row index 0 is the first
@@ -456,8 +448,8 @@ struct Make<'a, 'b, 'c, S: Simd> {
     block: &'c Block,
     rows: Range<usize>,
     of: Option<Of>,
-    /// The pairs that the rows `rows` form, if the cells are to become pairs.
-    paired: Option<PairedRows>,
+    /// Whether the cells become pairs.
+    paired: bool,
 }
 
 impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
@@ -468,16 +460,12 @@ impl<S: Simd> Kernel<S> for Make<'_, '_, '_, S> {
         let Some(of) = of else { return };
         let modifiers = &maker.context.modifiers;
         let modified = modifiers.change_scores() || modifiers.soften() || modifiers.dropout.is_some();
-        match &paired {
-            Some(paired) if !block.masked && !modified && !maker.queries.careful => {
-                maker.weigh_pairs(s, block, paired);
-            }
-            _ => {
-                maker.weigh_rows(s, block, rows, of);
-                if let Some(paired) = &paired {
-                    maker.tables.pair_up(s, paired, block.groups.len());
-                }
-            }
+        if paired && !block.masked && !modified && !maker.queries.careful {
+            return maker.weigh_pairs(s, block, &rows);
+        }
+        maker.weigh_rows(s, block, rows.clone(), of);
+        if paired {
+            maker.tables.pair_up(s, &rows, block.groups.len());
         }
     }
 }

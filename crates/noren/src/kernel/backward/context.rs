@@ -5,6 +5,7 @@ use crate::View;
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
 use crate::kernel::simd::{Product, Simd};
+use crate::tiles::SIDE;
 use noren_mask::Plan;
 use std::ops::Range;
 
@@ -86,14 +87,21 @@ pub(super) const fn of_pairs<S: Simd>() -> bool {
     S::Product::TERMS == 2
 }
 
-/// Divides the row range `range` into consecutive ranges of `most` rows, an even number; the last range may be shorter.
-/// Every range except the last ends before an even row index, so that no pair of rows (an even index and the next
-/// index) is split. The first range therefore has `most + 1` rows if it begins at an odd index.
-pub(super) fn even_pieces(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = move |from: usize| range.end.min((from + most).next_multiple_of(2));
-    let first = Some(range.start..end(range.start));
-    let next = move |piece: &Range<usize>| Some(piece.end..end(piece.end));
-    std::iter::successors(first, next).take_while(|piece| !piece.is_empty())
+/// Returns the number of query rows that a product for the gradients of keys adds in one step: the terms of a word, or of
+/// the words of a tile. Rows that are processed together begin at a multiple of this number.
+pub(super) const fn step<S: Simd>() -> usize {
+    if S::Product::TILES { S::Product::TERMS * SIDE } else { S::Product::TERMS }
+}
+
+/// Returns the number of query rows whose products with keys are computed together.
+pub(super) const fn band<S: Simd>() -> usize {
+    if S::Product::TILES { S::PHASE } else { S::ROWS }
+}
+
+/// Returns the number of keys by whose multiples a block of keys begins: a vector with one key in each lane, or with tiles
+/// two of these vectors, the keys that a product for the gradients of queries adds in one step.
+pub(super) const fn lanes<S: Simd>() -> usize {
+    if S::Product::TILES { S::Product::TERMS * S::LANES } else { S::LANES }
 }
 
 /// Divides `range` into consecutive ranges of at most `most` indices.

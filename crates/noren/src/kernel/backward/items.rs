@@ -6,10 +6,11 @@
 //! all earlier items have finished with it. Threads begin items in order, so an item only waits for items that a thread
 //! is computing. Items of several heads are begun alternately, so waiting is rare.
 
-use super::cells::{Block, CELLS, Maker, Of, PairedRows, Tables, needed, prepare};
-use super::context::{Context, Widths, even_pieces, of_pairs, pieces};
-use super::keys::{Keys, item_keys};
-use super::micro::{add_allowed_word, gather};
+use super::cells::{Block, Maker, Of, Tables, cells, needed, prepare};
+use super::context::{Context, Widths, band, lanes, of_pairs, pieces, step};
+use super::keys::{Keys, columns, item_keys};
+use super::micro::{Columns, add_allowed_word, gather};
+use super::parts::{Part, Pattern};
 use super::queries::{Queries, ROWS};
 use crate::kernel::ahead::{Ahead, Upcoming};
 use crate::kernel::blocks::KeyBlocks;
@@ -18,7 +19,7 @@ use crate::kernel::rows::SharedRows;
 use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
 use crate::kernel::threads::on_waiting_threads;
 use crate::options::Cancel;
-use noren_mask::{PatternPlan, TileSpan};
+use noren_mask::TileSpan;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -32,49 +33,6 @@ pub(crate) struct Sums<'a> {
     pub(crate) dv: SharedRows<'a>,
 }
 
-/// A range of query rows in one tile of the plan. A thread that computes an item (a range of keys) processes these rows
-/// together.
-struct Part {
-    tile: usize,
-    rows: Range<usize>,
-}
-
-/// The division of the query rows of a pattern into parts (ranges of rows), and the parts that each item (range of
-/// keys) reads. A pattern is a set of allowed cells that some heads share.
-struct Pattern {
-    parts: Vec<Part>,
-    /// For each item (range of keys) of a head, a range of indices into `parts`. The range contains every part with a
-    /// row that reads a key of the item.
-    reach: Vec<Range<usize>>,
-}
-
-impl Pattern {
-    fn new(plan: &PatternPlan, keys: usize) -> Pattern {
-        let mut parts = Vec::new();
-        let mut reach = vec![0..0; (plan.kv_len() as usize).div_ceil(keys)];
-        let mut next = 0;
-        for (index, tile) in plan.tiles().enumerate() {
-            // Several threads write gradients, so no row may be in two tiles.
-            assert!(
-                tile.start == next && tile.end >= next,
-                "each tile of a plan must begin at the row where the tile before it ends"
-            );
-            next = tile.end;
-            let first = parts.len();
-            let rows = tile.start as usize..tile.end as usize;
-            parts.extend(even_pieces(rows, ROWS).map(|rows| Part { tile: index, rows }));
-            for span in tile.spans {
-                for reach in &mut reach[span.start as usize / keys..=(span.end as usize - 1) / keys] {
-                    let from = if reach.end == 0 { first } else { reach.start };
-                    *reach = from..parts.len();
-                }
-            }
-        }
-        assert_eq!(next, plan.q_len(), "tiles of a plan must cover all query rows");
-        Pattern { parts, reach }
-    }
-}
-
 /// The turn of an item (range of keys) at a part (range of query rows): the place of the item in the fixed order in
 /// which items add to the gradients of the queries of the part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,13 +43,13 @@ struct Turn {
     last: bool,
 }
 
-/// Returns the turn of the item with index `item` at the queries of a tile: how many items add to the gradients of
-/// these queries before this item, and whether this item is the last. `spans` are the ranges of keys that the tile
-/// reads, and each item has `keys` keys. Returns `None` if the tile reads no key of the item.
+/// Returns the turn of the item with index `item` at the queries of a part: how many items add to the gradients of
+/// these queries before this item, and whether this item is the last. `spans` are the ranges of keys that the part
+/// reads, and each item has `keys` keys. Returns `None` if the part reads no key of the item.
 fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
     let (mut before, mut has_share, mut next) = (0, false, 0);
     for (i, span) in spans.iter().enumerate() {
-        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a tile must be in ascending order");
+        assert!(i == 0 || spans[i - 1].end <= span.start, "spans of a part must be in ascending order");
         let items = (span.start as usize / keys).max(next)..(span.end as usize - 1) / keys + 1;
         next = next.max(items.end);
         before += items.end.min(item).saturating_sub(items.start);
@@ -104,8 +62,8 @@ fn turn(spans: &[TileSpan], item: usize, keys: usize) -> Option<Turn> {
 }
 
 /// The state that the threads of a backward pass share.
-struct Queue {
-    patterns: Vec<Pattern>,
+struct Queue<'p> {
+    patterns: Vec<Pattern<'p>>,
     /// The items (ranges of keys) as `[batch row, key-value head, index of the item in the head]`, in the order in
     /// which threads begin them.
     items: Vec<[usize; 3]>,
@@ -129,7 +87,8 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
     // With few heads, items are smaller, so that each thread has some.
     let largest = item_keys::<S>(context.widths::<S>());
     let keys = if pairs * shape.kv_len().div_ceil(largest) < 4 * threads { WIDE } else { largest };
-    let patterns: Vec<Pattern> = context.plan.patterns().iter().map(|plan| Pattern::new(plan, keys)).collect();
+    let patterns: Vec<Pattern<'_>> =
+        context.plan.patterns().iter().map(|plan| Pattern::new(plan, keys, step::<S>(), ROWS)).collect();
     let mut parts = 0;
     let first = (0..batch * heads)
         .map(|i| {
@@ -153,7 +112,8 @@ pub(super) fn run<S: Simd>(s: S, context: &Context<'_>, outputs: &Sums<'_>, thre
     };
     on_waiting_threads(threads.min(queue.items.len()), || {
         let _give_up = GiveUp(&queue.given_up);
-        let mut scratch = Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(S::LANES)), context.widths::<S>());
+        let mut scratch =
+            Scratch::<S>::new(keys.min(shape.kv_len().next_multiple_of(lanes::<S>())), context.widths::<S>());
         while let Some(item) = queue.items.get(queue.next.fetch_add(1, Ordering::Relaxed)) {
             s.run(Item { context, outputs, queue: &queue, item: *item, scratch: &mut scratch });
             if cancel.now() {
@@ -182,10 +142,12 @@ struct Scratch<S: Simd> {
     keys: Keys<S>,
     queries: Queries<S>,
     tables: Tables<S>,
-    /// The gradients of the keys of the current item (range of keys), `[keys][k_width]`.
+    /// The gradients of the keys of the current item (range of keys), `[keys][k_width]`; with tiles `[k_width][most_keys]`.
     dk: Vec<S::V>,
-    /// The gradients of the values of the current item (range of keys), `[keys][v_width]`.
+    /// The gradients of the values of the current item (range of keys), `[keys][v_width]`; with tiles `[v_width][most_keys]`.
     dv: Vec<S::V>,
+    /// The number of keys of the largest item.
+    most_keys: usize,
     /// The rows that the next part (range of query rows) needs, to be prefetched.
     ahead: Upcoming,
 }
@@ -198,6 +160,7 @@ impl<S: Simd> Scratch<S> {
             tables: Tables::new(),
             dk: zeroed(keys * widths.k / S::LANES),
             dv: zeroed(keys * widths.v / S::LANES),
+            most_keys: keys,
             ahead: Upcoming::new([Ahead::nothing(); 4]),
         }
     }
@@ -207,7 +170,7 @@ impl<S: Simd> Scratch<S> {
 struct Item<'a, 'b, S: Simd> {
     context: &'a Context<'b>,
     outputs: &'a Sums<'b>,
-    queue: &'a Queue,
+    queue: &'a Queue<'b>,
     item: [usize; 3],
     scratch: &'a mut Scratch<S>,
 }
@@ -215,6 +178,7 @@ struct Item<'a, 'b, S: Simd> {
 impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
+        let _tiles = S::Product::configure();
         let context = self.context;
         let plan = context.plan;
         let [batch, kv_head, item] = self.item;
@@ -226,12 +190,11 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
         for head in kv_head * group..(kv_head + 1) * group {
             let pattern = plan.pattern_of(batch, head);
             let Pattern { parts, reach } = &self.queue.patterns[pattern];
-            let tiles = &plan.patterns()[pattern];
             if item == 0 {
-                self.clear_empty(tiles, [batch, head]);
+                self.clear_empty(parts, [batch, head]);
             }
             for (index, part) in parts.iter().enumerate().take(reach[item].end).skip(reach[item].start) {
-                let spans = tiles.tile(part.tile).spans;
+                let (spans, lanes) = (&*part.spans, lanes::<S>());
                 let Some(turn) = turn(spans, item, self.queue.keys) else { continue };
                 if !filled {
                     self.scratch.keys.fill(s, context, [batch, kv_head], keys.clone());
@@ -245,9 +208,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                 self.load(turn.before == 0);
                 self.scratch.ahead = self.upcoming(parts[..reach[item].end].get(index + 1), [batch, head]);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                for block in
-                    (KeyBlocks { spans, key_range: keys.clone(), lanes: S::LANES, widest, page: usize::MAX, next: 0 })
-                {
+                let key_range = keys.clone();
+                for block in (KeyBlocks { spans, key_range, lanes, widest, page: usize::MAX, next: 0 }) {
                     let block = prepare(context, &mut self.scratch.queries, &block);
                     self.add_block(s, &block);
                 }
@@ -275,21 +237,19 @@ impl<S: Simd> Item<'_, '_, S> {
         true
     }
 
-    /// Writes 0 to the gradients of the queries in tiles that read no key. No item adds to these gradients, so no other
+    /// Writes 0 to the gradients of the queries in parts that read no key. No item adds to these gradients, so no other
     /// code writes them.
-    fn clear_empty(&self, tiles: &PatternPlan, [batch, head]: [usize; 2]) {
+    fn clear_empty(&self, parts: &[Part<'_>], [batch, head]: [usize; 2]) {
         let zeros = vec![0.0; self.context.q.shape()[3]];
-        for tile in tiles.tiles().filter(|tile| tile.spans.is_empty()) {
-            for row in tile.start..tile.end {
-                // SAFETY: only item 0 of the head writes rows that read no key.
-                unsafe { self.outputs.dq.write([batch, head, row as usize], &zeros) };
-            }
+        for row in parts.iter().filter(|part| part.spans.is_empty()).flat_map(|part| part.rows.clone()) {
+            // SAFETY: only item 0 of the head writes rows that read no key.
+            unsafe { self.outputs.dq.write([batch, head, row], &zeros) };
         }
     }
 
     /// Returns the rows that `part` needs, to prefetch them: queries, gradients of outputs, and partial gradients of
     /// queries. If `part` is `None`, nothing is prefetched.
-    fn upcoming(&self, part: Option<&Part>, [batch, head]: [usize; 2]) -> Upcoming {
+    fn upcoming(&self, part: Option<&Part<'_>>, [batch, head]: [usize; 2]) -> Upcoming {
         let Some(Part { rows, .. }) = part else { return Upcoming::new([Ahead::nothing(); 4]) };
         let (at, count) = ([batch, head, rows.start], rows.len());
         let Context { q, dout, .. } = self.context;
@@ -347,10 +307,8 @@ impl<S: Simd> Item<'_, '_, S> {
     fn add_block(&mut self, s: S, block: &Block) {
         let Scratch { keys, queries, tables, .. } = &mut *self.scratch;
         if of_pairs::<S>() {
-            let start = queries.rows.start;
-            for rows in even_pieces(queries.rows.clone(), CELLS) {
-                let maker = Maker { context: self.context, queries, keys, tables };
-                maker.make_pairs(s, block, PairedRows { rows: rows.start - start..rows.end - start, odd: start % 2 });
+            for rows in pieces(0..queries.rows.len(), cells::<S>()) {
+                Maker { context: self.context, queries, keys, tables }.make_pairs(s, block, rows);
             }
         } else {
             let rows = 0..queries.rows.len();
@@ -363,26 +321,38 @@ impl<S: Simd> Item<'_, '_, S> {
     /// Adds the cells of the current query rows to the gradients of the keys and values of `block`.
     #[inline(always)]
     fn add_to_keys(&mut self, s: S, block: &Block) {
-        let Scratch { keys, queries, tables, dk, dv, .. } = &mut *self.scratch;
+        let Scratch { keys, queries, tables, dk, dv, most_keys, .. } = &mut *self.scratch;
         let Widths { k, v } = self.context.widths::<S>();
         let start = block.key - keys.first;
         let all = block.groups.len() * S::LANES;
         let words = &queries.words[..queries.rows.len()];
 
         // A row of `weights`, `grads`, `q` and `dout` belongs to `terms` query rows: two on processor paths that multiply
-        // pairs, otherwise one. `odd` is 1 if the first query row is the second row of a pair, otherwise 0.
+        // pairs, otherwise one.
         let terms = S::Product::TERMS;
-        let odd = queries.rows.start % terms;
         let (weights, grads) = match of_pairs::<S>() {
             true => (&tables.pairs.weights_for_keys, &tables.pairs.grads_for_keys),
             false => (&tables.weights, &tables.grads),
         };
         let [q, dout] = queries.rows_for_keys();
+        if S::Product::TILES {
+            let [across_q, across_dout] = queries.columns_for_keys();
+            let masked = block.masked.then_some(words);
+            for (weights, rows, across, sums) in [(weights, dout, across_dout, dv), (grads, q, across_q, dk)] {
+                let (weights, sums) = (floats(weights), &mut floats_mut(sums)[start..]);
+                let columns = Columns { weights, rows: floats(rows), across, sums, stride: *most_keys };
+                match masked.filter(|_| queries.non_finite) {
+                    Some(words) => columns.add_allowed::<S::Product>(words),
+                    None => columns.add::<S::Product>(masked, words.len(), all),
+                }
+            }
+            return;
+        }
         for (weights, values, width, acc) in [(weights, dout, v, dv), (grads, q, k, dk)] {
             let vectors = width / S::LANES;
             let acc = &mut acc[start * vectors..];
             if block.masked && queries.non_finite {
-                by_groups(words, odd, terms, |group, key, seen| {
+                by_groups(words, terms, |group, key, seen| {
                     let weight = floats(weights)[group * WIDE + key];
                     add_allowed_word(
                         s,
@@ -397,7 +367,7 @@ impl<S: Simd> Item<'_, '_, S> {
             for keys in pieces(needed(words, block.masked, all), S::ROWS) {
                 let rows = reading(words, block.masked, &keys);
                 if !rows.is_empty() {
-                    let rows = (rows.start + odd) / terms..(rows.end + odd).div_ceil(terms);
+                    let rows = rows.start / terms..rows.end.div_ceil(terms);
                     let acc = &mut acc[keys.start * vectors..];
                     gather::<S, S::Product>(s, weights, rows, keys.start, keys.len(), floats(values), width, acc);
                 }
@@ -425,7 +395,7 @@ impl<S: Simd> Item<'_, '_, S> {
             }
             return;
         }
-        for tile in pieces(0..rows.len(), S::ROWS) {
+        for tile in pieces(0..rows.len(), band::<S>()) {
             let needed = needed(&words[tile.clone()], block.masked, block.groups.len() * S::LANES);
             if !needed.is_empty() {
                 let (grads, sums) = (&grads[tile.start * per_row..], &mut sums[tile.start * vectors..]);
@@ -448,16 +418,19 @@ impl<S: Simd> Item<'_, '_, S> {
         let factor = if of_pairs::<S>() { 1.0 } else { factor };
         let scale = if factor == 0.0 { 0.0 } else { (context.scale / factor) as f32 };
         let (head_dim, v_dim) = (context.k.shape()[3], context.v.shape()[3]);
-        let Scratch { dk, dv, .. } = &mut *self.scratch;
+        let Scratch { dk, dv, most_keys, .. } = &mut *self.scratch;
         for (sums, width, dim, scale, out) in
             [(dk, k, head_dim, scale, &self.outputs.dk), (dv, v, v_dim, 1.0, &self.outputs.dv)]
         {
             for x in sums.iter_mut() {
                 *x = s.add(s.mul(*x, s.splat(scale)), s.splat(0.0));
             }
-            for (key, sum) in keys.clone().zip(floats(sums).chunks_exact(width)) {
-                // SAFETY: no other item writes the gradients of this key.
-                unsafe { out.write([batch, kv_head, key], &sum[..dim]) };
+            // SAFETY: no other item writes the gradients of this key.
+            let write = |key, sum: &[f32]| unsafe { out.write([batch, kv_head, keys.start + key], &sum[..dim]) };
+            if S::Product::TILES {
+                columns(s, floats(sums), *most_keys, keys.len(), write);
+            } else {
+                floats(sums).chunks_exact(width).take(keys.len()).enumerate().for_each(|(key, sum)| write(key, sum));
             }
         }
     }
@@ -480,12 +453,11 @@ fn reading(words: &[u64], masked: bool, keys: &Range<usize>) -> Range<usize> {
 
 /// Calls `f(group, key, seen)` for each group of `terms` (1 or 2) neighbouring rows and each key of a block that at least
 /// one of these rows reads, in ascending order of rows. `words` has the mask bits of each row. `group` is the index of
-/// the group, and bit `i` of `seen` is set if row `i` of the group reads the key. `odd` is 1 if the first row of `words`
-/// is the second row of a group, otherwise 0.
+/// the group, and bit `i` of `seen` is set if row `i` of the group reads the key.
 #[inline(always)]
-fn by_groups(words: &[u64], odd: usize, terms: usize, mut f: impl FnMut(usize, usize, u64)) {
-    for group in 0..(odd + words.len()).div_ceil(terms) {
-        let bits = |i: usize| words.get((group * terms + i).wrapping_sub(odd)).copied().unwrap_or(0);
+fn by_groups(words: &[u64], terms: usize, mut f: impl FnMut(usize, usize, u64)) {
+    for group in 0..words.len().div_ceil(terms) {
+        let bits = |i: usize| words.get(group * terms + i).copied().unwrap_or(0);
         let (low, high) = (bits(0), if terms == 2 { bits(1) } else { 0 });
         let mut either = low | high;
         while either != 0 {

@@ -3,7 +3,7 @@
 //! As in the forward pass, an array consists of *words*: each is one `f32` number, or a pair of `bf16` numbers on
 //! processor paths that multiply pairs.
 
-use super::context::{Context, Widths, of_pairs};
+use super::context::{Context, Widths, lanes, of_pairs, step};
 use crate::kernel::micro::{BLOCK, WIDE};
 use crate::kernel::rows::Rows;
 use crate::kernel::simd::{Kernel, Product, Simd, all_finite, floats, floats_mut, pair_up, zeroed};
@@ -24,8 +24,7 @@ pub(super) fn item_keys<S: Simd>(widths: Widths) -> usize {
     (item_bytes::<S>() / bytes / WIDE * WIDE).clamp(WIDE, 4 * WIDE)
 }
 
-/// A range of keys of one key-value head with their values, padded with zeros to whole lane groups (vectors with one
-/// key in each lane).
+/// A range of keys of one key-value head with their values, padded with zeros to a multiple of [`lanes`].
 pub(super) struct Keys<S: Simd> {
     /// The index of the first key, a multiple of the number of lanes.
     pub(super) first: usize,
@@ -53,14 +52,14 @@ pub(super) fn words<S: Simd>(width: usize) -> usize {
 }
 
 /// Combines the numbers of the same component of neighbouring rows into pairs of `bf16`, and writes the pairs to
-/// `into`, `[pairs][width]`. `rows` consists of whole rows, whose words are pairs of neighbouring numbers of a row. `odd`
-/// is 1 if the first row is the second row of a pair, otherwise 0.
+/// `into`, `[pairs][width]`. `rows` consists of whole rows, whose words are pairs of neighbouring numbers of a row. Pairs
+/// after the last row, up to a multiple of [`step`] rows, become 0, if `into` has room for them.
 #[inline(always)]
-pub(super) fn pair_rows<S: Simd>(s: S, rows: &[S::V], width: usize, odd: usize, into: &mut [S::V]) {
+pub(super) fn pair_rows<S: Simd>(s: S, rows: &[S::V], width: usize, into: &mut [S::V]) {
     let (vectors, stride) = (width / S::LANES, words::<S>(width) / S::LANES);
     let count = rows.len() / stride;
-    for (pair, into) in into.chunks_exact_mut(vectors).enumerate().take((odd + count).div_ceil(2)) {
-        let (low, high) = ((2 * pair).wrapping_sub(odd), 2 * pair + 1 - odd);
+    for (pair, into) in into.chunks_exact_mut(vectors).enumerate().take(count.next_multiple_of(step::<S>()) / 2) {
+        let (low, high) = (2 * pair, 2 * pair + 1);
         for (n, into) in into.chunks_mut(2).enumerate() {
             let low = if low < count { rows[low * stride + n] } else { s.splat(0.0) };
             let high = if high < count { rows[high * stride + n] } else { s.splat(0.0) };
@@ -96,7 +95,7 @@ pub(super) fn copy_words<S: Simd>(view: &Rows<'_>, at: [usize; 3], into: &mut [S
 }
 
 impl<S: Simd> Keys<S> {
-    /// Allocates memory for `keys` keys and their values. `keys` must be a multiple of the number of lanes.
+    /// Allocates memory for `keys` keys and their values. `keys` must be a multiple of [`lanes`].
     pub(super) fn new(keys: usize, widths: Widths) -> Self {
         let Widths { k, v } = widths;
         let [of_k, of_v] = [k, v].map(words::<S>);
@@ -123,15 +122,16 @@ impl<S: Simd> Keys<S> {
         let [of_k, of_v] = [k, v].map(words::<S>);
         let terms = S::Product::TERMS;
         self.first = keys.start;
-        for (group, from) in keys.clone().step_by(S::LANES).enumerate() {
-            let part = from..keys.end.min(from + S::LANES);
+        let whole = keys.start..keys.start + keys.len().next_multiple_of(lanes::<S>());
+        for (group, from) in whole.step_by(S::LANES).enumerate() {
+            let part = from.min(keys.end)..keys.end.min(from + S::LANES);
             let line = &mut self.line[..of_k];
             copy_rows(s, &context.k, head, &part, line);
             self.non_finite[group] = !all_finite::<S::Product>(floats(line));
             across(s, line, &mut self.across[group * of_k..][..of_k]);
             let rows = &mut self.rows[group * k / terms..][..k / terms];
             if of_pairs::<S>() {
-                pair_rows(s, line, k, 0, rows)
+                pair_rows(s, line, k, rows)
             } else {
                 rows.copy_from_slice(line)
             }
@@ -194,6 +194,28 @@ fn copy_rows<S: Simd>(s: S, view: &Rows<'_>, [batch, head]: [usize; 2], rows: &R
         copy_words::<S>(view, [batch, head, row], into);
     }
     into[rows.len() * stride..].fill(s.splat(0.0));
+}
+
+/// Calls `f(index, column)` for the first `count` columns of the matrix `from`, whose rows have `stride` numbers. Both sides
+/// of the matrix must be multiples of the number of lanes.
+#[inline(always)]
+pub(super) fn columns<S: Simd>(s: S, from: &[f32], stride: usize, count: usize, mut f: impl FnMut(usize, &[f32])) {
+    let height = from.len() / stride;
+    let mut rows = vec![0.0; S::LANES * height];
+    for first in (0..count).step_by(S::LANES) {
+        for row in (0..height).step_by(S::LANES) {
+            let mut square = [s.splat(0.0); BLOCK];
+            let square = &mut square[..S::LANES];
+            for (i, lane) in square.iter_mut().enumerate() {
+                *lane = s.load(&from[(row + i) * stride + first..]);
+            }
+            s.transpose(square);
+            for (row_of, lane) in rows.chunks_exact_mut(height).zip(&*square) {
+                row_of[row..][..S::LANES].copy_from_slice(floats(std::slice::from_ref(lane)));
+            }
+        }
+        rows.chunks_exact(height).take(count - first).enumerate().for_each(|(i, column)| f(first + i, column));
+    }
 }
 
 /// Transposes the rows of a lane group (as many rows as a vector has lanes): writes one vector for each column of

@@ -24,13 +24,16 @@
 //! * On processors that multiply pairs of `bf16`, all five products use pairs: of neighbouring components, of
 //!   neighbouring keys, or of neighbouring query rows. The first row of a pair of query rows has an even index. On
 //!   these processors, keys, values and queries are kept only as pairs, and the weights are multiplied by the factor
-//!   instead of `dO`.
+//!   instead of `dO`. Tiles consist of the same pairs, of 32 neighbouring components, keys or query rows; rows that are
+//!   processed together begin at a multiple of 32 ([`parts`]), and the sums `dK` and `dV` are transposed, because cells
+//!   are then right operands in the order in which they are computed.
 
 mod cells;
 mod context;
 mod items;
 mod keys;
 mod micro;
+mod parts;
 mod queries;
 mod walk;
 
@@ -58,6 +61,8 @@ impl Task for Backward<'_> {
     fn pairs(&self) -> bool {
         self.context.q.dtype() == Dtype::Bf16
     }
+
+    const TILES: bool = true;
 
     fn run<S: Simd>(mut self, s: S) {
         let threads = worth_threads(self.threads, self.context.multiplications());

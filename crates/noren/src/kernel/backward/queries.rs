@@ -1,13 +1,12 @@
 //! Some query rows of one head, in the memory layouts of the five matrix products of the backward pass.
 
-use super::context::{Context, Widths, of_pairs};
-use super::keys::{copy_words, pair_rows, words};
-use crate::kernel::simd::{Kernel, Simd, all_finite, floats, floats_mut, zeroed};
+use super::context::{Context, Widths, band, of_pairs, step};
+use super::keys::{columns, copy_words, pair_rows, words};
+use crate::kernel::simd::{Kernel, Product, Simd, all_finite, floats, floats_mut, zeroed};
 use std::ops::Range;
 
-/// The number of query rows that are processed together. If the first row has an odd index, one row more is processed,
-/// so that no pair of rows (an even index and the next index) is split. The gradients of a key are read and written once
-/// for all these rows.
+/// The maximum number of query rows that are processed together, a multiple of [`step`] on every processor path. The
+/// gradients of a key are read and written once for all these rows.
 pub(super) const ROWS: usize = 96;
 
 /// Query rows of one head, with all data of these rows that the backward pass needs.
@@ -23,10 +22,12 @@ pub(super) struct Queries<S: Simd> {
     /// except on a processor path that multiplies pairs of `bf16`.
     dout: Vec<S::V>,
     /// Pairs of the same component of neighbouring queries, `[pairs][k_width]`, on a processor path that multiplies
-    /// pairs of `bf16`; otherwise empty. The first row of each pair has an even index.
+    /// pairs of `bf16`; otherwise empty. Pairs after the last row, up to a multiple of [`step`] rows, are 0.
     q_pairs: Vec<S::V>,
     /// Pairs of the same component of neighbouring rows of `dout`, `[pairs][v_width]`; see `q_pairs`.
     dout_pairs: Vec<S::V>,
+    /// The transposes of `q_pairs` and `dout_pairs`, `[k_width or v_width][PAIRS]`, on a path that multiplies tiles.
+    across: [Vec<S::V>; 2],
     /// For each row, the integer `base` in the row's softmax weights, which are `2^(score - base) * factor`.
     pub(super) tops: Vec<f32>,
     /// The values of `tops` (the integer bases of the rows' weights) in `f64`, for careful rows (rows whose scores are
@@ -52,37 +53,40 @@ pub(super) struct Queries<S: Simd> {
     pub(super) non_finite: bool,
 }
 
-/// The maximum number of query rows that are processed together.
-pub(super) const MOST: usize = ROWS + 1;
+/// The maximum number of pairs of query rows that are processed together.
+pub(super) const PAIRS: usize = ROWS / 2;
 
 impl<S: Simd> Queries<S> {
     pub(super) fn new(widths: Widths) -> Self {
         let Widths { k, v } = widths;
-        let pairs = if of_pairs::<S>() { MOST.div_ceil(2) } else { 0 };
-        let [q, dout] = [k, v].map(|width| zeroed(MOST * words::<S>(width) / S::LANES));
+        const { assert!(ROWS.is_multiple_of(step::<S>()) && ROWS.is_multiple_of(band::<S>())) };
+        let pairs = if of_pairs::<S>() { PAIRS } else { 0 };
+        let [q, dout] = [k, v].map(|width| zeroed(ROWS * words::<S>(width) / S::LANES));
         let [q_pairs, dout_pairs] = [k, v].map(|width| zeroed(pairs * width / S::LANES));
+        let turned = if S::Product::TILES { PAIRS } else { 0 };
         Queries {
             q,
             dout,
             q_pairs,
             dout_pairs,
+            across: [k, v].map(|width| zeroed(turned * width / S::LANES)),
             batch: 0,
             head: 0,
             rows: 0..0,
-            tops: vec![0.0; MOST],
-            bases: vec![0.0; MOST],
-            factors: vec![0.0; MOST],
-            deltas: vec![0.0; MOST],
-            words: vec![0; MOST],
-            sums: zeroed(MOST * k / S::LANES),
+            tops: vec![0.0; ROWS],
+            bases: vec![0.0; ROWS],
+            factors: vec![0.0; ROWS],
+            deltas: vec![0.0; ROWS],
+            words: vec![0; ROWS],
+            sums: zeroed(ROWS * k / S::LANES),
             dead: false,
-            careful_rows: vec![false; MOST],
+            careful_rows: vec![false; ROWS],
             careful: false,
             non_finite: false,
         }
     }
 
-    /// Copies the query rows `rows` (at most `MOST` rows) and the gradients of their outputs into all memory layouts.
+    /// Copies the query rows `rows` (at most `ROWS` rows) and the gradients of their outputs into all memory layouts.
     /// `head` is `[batch row, head]`.
     #[inline(always)]
     pub(super) fn fill(&mut self, s: S, context: &Context<'_>, head: [usize; 2], rows: Range<usize>) {
@@ -124,14 +128,30 @@ impl<S: Simd> Queries<S> {
         let (q, dout) = (&self.q[..rows.len() * of_k / S::LANES], &self.dout[..rows.len() * of_v / S::LANES]);
         self.non_finite = [q, dout].iter().any(|words| !all_finite::<S::Product>(floats(words)));
         if of_pairs::<S>() {
-            pair_rows(s, q, k, rows.start % 2, &mut self.q_pairs);
-            pair_rows(s, dout, v, rows.start % 2, &mut self.dout_pairs);
+            pair_rows(s, q, k, &mut self.q_pairs);
+            pair_rows(s, dout, v, &mut self.dout_pairs);
+        }
+        if S::Product::TILES {
+            let all = rows.len().next_multiple_of(step::<S>()) / 2;
+            for (pairs, width, across) in [(&self.q_pairs, k, 0), (&self.dout_pairs, v, 1)] {
+                let rows = floats_mut(&mut self.across[across]).chunks_exact_mut(PAIRS);
+                let mut rows: Vec<_> = rows.collect();
+                columns(s, &floats(pairs)[..all * width], width, width, |i, column| {
+                    rows[i][..all].copy_from_slice(column)
+                });
+            }
         }
     }
 
     /// Returns the queries and the gradients of the output as rows of words, `[rows][words]`.
     pub(super) fn rows_along(&self) -> [&[S::V]; 2] {
         [&self.q, &self.dout]
+    }
+
+    /// Returns the queries and the gradients of the output as columns of pairs of neighbouring rows, `[width][PAIRS]`, on a
+    /// path that multiplies tiles.
+    pub(super) fn columns_for_keys(&self) -> [&[f32]; 2] {
+        [floats(&self.across[0]), floats(&self.across[1])]
     }
 
     /// Returns the queries and the gradients of the output as rows with a word for each component: `[rows][width]`, or

@@ -1,15 +1,15 @@
 //! Two computations over query rows: the [`RowStats`] of each row, before the gradients of queries, keys and values are
 //! computed, and the gradients of score modifiers, afterwards.
 
-use super::cells::{Block, CELLS, Maker, Of, Tables, careful_scores, prepare};
-use super::context::{CAREFUL, Context, RowStats, pieces};
+use super::cells::{Block, Maker, Of, Tables, careful_scores, cells, prepare};
+use super::context::{CAREFUL, Context, RowStats, lanes, pieces};
 use super::keys::{Keys, item_keys};
 use super::queries::{Queries, ROWS};
 use crate::kernel::blocks::KeyBlocks;
 use crate::kernel::micro::{BLOCK, WIDE};
 use crate::kernel::rows::SharedRows;
 use crate::kernel::scores::Place;
-use crate::kernel::simd::{Kernel, Simd, floats};
+use crate::kernel::simd::{Kernel, Product, Simd, floats};
 use crate::kernel::threads::for_each;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
@@ -84,7 +84,7 @@ struct Scratch<S: Simd> {
 impl<S: Simd> Scratch<S> {
     fn new(context: &Context<'_>) -> Self {
         let widths = context.widths::<S>();
-        let keys = item_keys::<S>(widths).min(context.k.shape()[2].next_multiple_of(S::LANES));
+        let keys = item_keys::<S>(widths).min(context.k.shape()[2].next_multiple_of(lanes::<S>()));
         Scratch { keys: Keys::new(keys, widths), queries: Queries::new(widths), tables: Tables::new() }
     }
 }
@@ -125,6 +125,7 @@ impl<S: Simd> RowCells<'_, S> {
 impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
     #[inline(always)]
     fn run(mut self, s: S) {
+        let _tiles = S::Product::configure();
         let context = self.context;
         let [batch, head] = self.head;
         let kv_len = context.k.shape()[2];
@@ -146,11 +147,10 @@ impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
                     self.scratch.queries.fill(s, context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
                     let key_range = keys.clone();
-                    for block in
-                        (KeyBlocks { spans: tile.spans, key_range, lanes: S::LANES, widest, page: usize::MAX, next: 0 })
-                    {
+                    let (spans, lanes) = (tile.spans, lanes::<S>());
+                    for block in (KeyBlocks { spans, key_range, lanes, widest, page: usize::MAX, next: 0 }) {
                         let block = prepare(context, &mut self.scratch.queries, &block);
-                        for rows in pieces(0..rows.len(), CELLS) {
+                        for rows in pieces(0..rows.len(), cells::<S>()) {
                             self.phase(s, &block, rows, kv_len);
                         }
                     }
