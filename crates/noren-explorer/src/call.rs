@@ -144,6 +144,8 @@ pub(crate) struct DoctorRequest {
     pub(crate) context: Option<String>,
     /// The expression of the complete intended mask; `None` if the intended mask is not given.
     pub(crate) meant: Option<String>,
+    /// Whether the answer is the repaired array as an npy file instead of the report.
+    pub(crate) repair: bool,
 }
 
 /// The measured speed of attention on this machine, in seconds per cell. `full` is the time for a cell of a full span

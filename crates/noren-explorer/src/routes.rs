@@ -298,14 +298,18 @@ fn text(server: &Server, request: Request<'_, '_>) -> Result<Response> {
 }
 
 fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let query = request.query(&["name", "context", "meant"])?;
+    let query = request.query(&["name", "context", "meant", "repair"])?;
     let about = DoctorRequest {
         name: query.text("name").unwrap_or_else(|| "the file".into()),
         context: query.text("context"),
         meant: query.text("meant"),
+        repair: query.flag("repair")?,
     };
     let (body, share) = server.body(request.body, MOST_FILE)?;
-    let answer = server.masks.call(Call::Doctor { request: about }, body, LONG, &|| request.body.gone())?;
+    let turn = server.masks.turn(&|| request.body.gone())?;
+    // A repaired array can be larger than the compressed file of the given array.
+    let share = if about.repair { server.memory(MOST_EXPORT)? } else { share };
+    let answer = turn.call(Call::Doctor { request: about }, body, LONG)?;
     Ok(respond(answer, Some(share)))
 }
 

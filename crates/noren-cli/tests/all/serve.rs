@@ -479,6 +479,10 @@ fn a_faulty_mask_is_repaired() {
     let cells = explorer.get(&format!("/api/masks/{fixed}/export?as=npy")).body;
     let expected: Vec<u8> = (0..36).map(|i| u8::from(i % 6 <= i / 6)).collect();
     assert_eq!(cells[cells.len() - 36..], expected);
+    let repaired = explorer.ask("POST", &format!("{path}&repair=1"), "", &file);
+    assert_eq!((repaired.status, &report["repaired"]), (200, &json!(true)), "{}", repaired.error());
+    assert_eq!(repaired.body[repaired.body.len() - 36..], expected);
+    assert!(String::from_utf8_lossy(&repaired.body).contains("'shape': (6, 6)"));
     let given = report["given"].as_str().expect("what was given");
     let difference = explorer.get(&format!("/api/masks/{given}/difference?other={fixed}")).json();
     assert_eq!([&difference["only_this"], &difference["only_other"]], [&json!(5), &json!(0)]);

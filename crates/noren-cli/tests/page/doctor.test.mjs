@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { npy, bools, integers, safetensors } from "../../../noren-explorer/page/js/doctor-files.js";
+import { npy, bools, floats, integers, safetensors } from "../../../noren-explorer/page/js/doctor-files.js";
 import { doctorCommand } from "../../../noren-explorer/page/js/command.js";
 import { EXAMPLES } from "../../../noren-explorer/page/js/doctor-examples.js";
 import { violations } from "./axe.mjs";
@@ -20,11 +20,11 @@ const file = (name, bytes) => ({ name, mimeType: "application/octet-stream", buf
 const give = (page, ...one) => page.locator("input[type=file]").setInputFiles(file(...one));
 const verdict = (page, words) => page.locator(".doctor-verdict h2", { hasText: words }).waitFor(WAIT);
 
-/** Returns the shape and cells of an npy file of booleans. */
+/** Returns the number type, the shape and the bytes of the numbers of an npy file. */
 function read(bytes) {
   const length = bytes.readUInt16LE(8);
-  const shape = /'shape': \(([^)]*)\)/.exec(bytes.subarray(10, 10 + length).toString("latin1"))[1];
-  return { shape: shape.split(",").map((n) => n.trim()).filter(Boolean).map(Number), cells: [...bytes.subarray(10 + length)] };
+  const [, type, shape] = /'descr': '([^']*)'.*'shape': \(([^)]*)\)/.exec(bytes.subarray(10, 10 + length).toString("latin1"));
+  return { type, shape: shape.split(",").map((n) => n.trim()).filter(Boolean).map(Number), numbers: [...bytes.subarray(10 + length)] };
 }
 
 test("a mask that is one key too wide is dropped and its repair taken", async () => {
@@ -43,12 +43,28 @@ test("a mask that is one key too wide is dropped and its repair taken", async ()
   const byte = (...cell) => page.evaluate((at) => document.querySelector(".doctor-picture .picture").picture.cell(...at).byte, cell);
   assert.equal((await byte(0, 1)) & 16, 16);
   assert.equal((await byte(5, 5)) & 48, 0);
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download the repair" }).click()]);
-  const repaired = read(readFileSync(await download.path()));
-  assert.deepEqual(repaired.shape.filter((size) => size > 1), [10, 10]);
-  assert.deepEqual(repaired.cells, [...square(10, (q, k) => k <= q).values]);
   assert.match(await page.locator(".doctor-expression code").innerText(), /^causal$/);
   await page.finish();
+});
+
+test("a repair has the shape, the number type and the convention of the file", async () => {
+  const cells = (extra) => Array.from({ length: 100 }, (_, at) => at % 10 <= Math.floor(at / 10) + extra);
+  const kinds = {
+    keep_bool: ["|b1", [10, 10], (extra) => bools([10, 10], cells(extra))],
+    ignore_bool: ["|b1", [1, 10, 10], (extra) => bools([1, 10, 10], cells(extra).map((keep) => !keep))],
+    keep_01: ["<i8", [1, 1, 10, 10], (extra) => integers([1, 1, 10, 10], cells(extra).map(Number))],
+    additive: ["<f4", [1, 1, 10, 10], (extra) => floats([1, 1, 10, 10], cells(extra).map((keep) => (keep ? 0 : -Infinity)))],
+  };
+  for (const [convention, [type, shape, array]] of Object.entries(kinds)) {
+    const page = await open({ context: { kind: "causal", convention } });
+    await give(page, "mask.npy", npy(array(1)));
+    await verdict(page, "The causal triangle is one key too wide");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download the repair" }).click()]);
+    const { values } = array(0);
+    const numbers = [...new Uint8Array(values.buffer)];
+    assert.deepEqual(read(readFileSync(await download.path())), { type, shape, numbers }, convention);
+    await page.finish();
+  }
 });
 
 test("the view as a command", () => {

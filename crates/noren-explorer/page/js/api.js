@@ -187,14 +187,20 @@ export const flow = (request, options) => post("flow", request, options);
 /** Runs a text through the model of the server, and returns the answer. */
 export const text = (request, options) => post("text", request, options);
 
-/** Sends a file of at most 64 MiB to the server, which diagnoses the mask in the file, and returns the report. */
-export const doctor = (file, { name, context, meant, signal } = {}) =>
-  send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant })}`, {
+/** Sends a file of at most 64 MiB to the server, which diagnoses the mask in the file. */
+const diagnosed = (file, { name, context, meant, repair, signal } = {}) =>
+  send(`doctor${query({ name: name ?? file.name, context: context && JSON.stringify(context), meant, repair })}`, {
     method: "POST",
     body: file,
     type: "application/octet-stream",
     signal,
-  }).then((r) => r.json());
+  });
+
+/** Requests the report about the mask in a file. */
+export const doctor = (file, options) => diagnosed(file, options).then((r) => r.json());
+
+/** Downloads the repaired array in the shape, number type and convention of the array in the file. Throws ApiError. */
+export const downloadRepair = async (file, options) => save(await diagnosed(file, { ...options, repair: 1 }));
 
 /**
  * Returns the address from which a mask can be downloaded. `as` is the format: svg, png, txt, html, expression, rust, python, markdown, notebook,

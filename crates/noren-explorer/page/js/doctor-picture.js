@@ -53,13 +53,13 @@ export class DoctorPicture {
   }
 
   /**
-   * Shows the pictures for the diagnosis `report` of the file `name`, with the settings `set` of the view. Hides the
+   * Shows the pictures for the diagnosis `report` of the file `{name, bytes}`, with the settings `set` of the view. Hides the
    * picture if the report is null or has no mask.
    */
-  take(report, name, set) {
+  take(report, file, set) {
     this.unlike = false;
     this.report = report?.given && report.dims ? report : null;
-    this.name = name;
+    this.file = file;
     this.root.hidden = this.report === null;
     if (!this.report) return;
     this.offer();
@@ -90,7 +90,7 @@ export class DoctorPicture {
     this.canvas.pin(set.cell && { q: set.cell[2], k: set.cell[3] });
     fill(this.legend, LEGENDS[side].map(([ink, words]) => el("span", { class: `doctor-key ${ink}` }, words)),
       marks.length > 0 && el("span", { class: "doctor-key ring" }, "the first wrong cells"));
-    this.command.show(doctorCommand(this.name, set.context, set.meant, dims));
+    this.command.show(doctorCommand(this.file.name, set.context, set.meant, dims));
   }
 
   /**
@@ -119,10 +119,10 @@ export class DoctorPicture {
 
   /**
    * Shows the expression of the mask. If the mask is faulty, shows the expression of the repaired mask and a button to download the
-   * repaired mask. Without a repair, shows the expression of the intended mask.
+   * repaired array, which has the type and the convention of the given one. Without a repair, shows the expression of the intended mask.
    */
   offer() {
-    const { fixed, given, expression, findings, intended, faulty } = this.report;
+    const { fixed, given, repaired, expression, findings, intended, faulty } = this.report;
     const repair = findings.find((finding) => finding.repair)?.repair;
     const shown = faulty ? repair ?? intended : expression;
     const name = !faulty ? "The mask is" : repair ? "The repaired mask is" : "The intended mask is";
@@ -131,8 +131,15 @@ export class DoctorPicture {
         el("span", { class: "soft small" }, name), el("code", {}, shown),
         copyButton(() => shown, this.ctx.toast),
         button("Open as a mask", () => this.openAsMask(shown))),
-      fixed && fixed !== given && faulty && button("Download the repair (.npy)",
-        () => this.ctx.api.download(fixed, { as: "npy" }).catch((error) => this.fail(error)), { class: "primary" }));
+      repaired
+        ? button("Download the repair (.npy)", () => this.download(), { class: "primary" })
+        : faulty && fixed && fixed !== given && el("p", { class: "soft small" }, "The repaired mask has another shape than the array in the file."));
+  }
+
+  download() {
+    const { context, meant } = this.set;
+    const options = { name: this.file.name, context, meant: meant || undefined };
+    return this.ctx.api.downloadRepair(this.file.bytes, options).catch((error) => this.fail(error));
   }
 
   openAsMask(mask) {

@@ -274,7 +274,7 @@ class DoctorView extends AskingView {
   tell() {
     const { report } = this;
     this.root.classList.toggle("diagnosed", report !== null);
-    this.picture.take(report, this.file?.name, this.set);
+    this.picture.take(report, this.file, this.set);
     if (!report) {
       fill(this.reported);
       this.status.textContent = "";

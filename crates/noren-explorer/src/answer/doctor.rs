@@ -6,11 +6,15 @@ use crate::problem::{Problem, Result};
 use crate::scene::{Known, cells_definition};
 use crate::state::{Answer, json};
 use crate::wire::Frame;
-use noren_doctor::{Context, Input};
+use noren_doctor::{Context, Input, Report};
 use noren_input::arrays::read_from;
+use noren_input::npy::write_npy_values;
 use noren_mask::{Keep, Shape};
 use serde_json::json as object;
 use std::io::Cursor;
+
+/// The maximum size of a repaired array for the page, in bytes.
+const MOST_REPAIR: usize = 128 << 20;
 
 /// Diagnoses the mask of a file. The other arrays of the file, such as token ids, describe the batch of the mask.
 pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
@@ -35,16 +39,34 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
         input = input.meant(&meant(text, sizes)?.bound);
     }
     let report = input.diagnose()?;
+    if request.repair {
+        return repaired(&report);
+    }
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
     let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
     let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::store::identity)).collect();
     let mut body = report.to_json();
     body["arrays"] = object!(names);
+    body["repaired"] = object!(report.repair.is_some());
     body["dims"] = object!(report.given.as_ref().map(Keep::dims));
     (body["given"], body["fixed"]) = (object!(ids[0]), object!(ids[1]));
     let mut blobs = vec![serde_json::to_vec(&body)?];
     blobs.extend(definitions.into_iter().flatten());
     Ok(Frame { head: Reply::of(JSON), blobs })
+}
+
+/// Returns the repaired array as an npy file, in the shape, number type and convention of the given array.
+fn repaired(report: &Report) -> Answer {
+    let none = || Problem::new("there is no repaired array in the shape of the given array");
+    let mut bytes = Vec::new();
+    write_npy_values(&mut bytes, report.repair.as_ref().ok_or_else(none)?)
+        .map_err(|e| Problem::status(500, e.to_string()))?;
+    if bytes.len() > MOST_REPAIR {
+        let problem = Problem::new(format!("the repaired array is larger than {MOST_REPAIR} bytes"));
+        return Err(problem.hint("write it with `noren check --fix`, which has no such limit").into());
+    }
+    let head = Reply { file_name: Some("repaired.npy".into()), ..Reply::of("application/octet-stream") };
+    Ok(Frame { head, blobs: vec![bytes] })
 }
 
 /// Returns the names of the arrays of a file as text, for an error message.
