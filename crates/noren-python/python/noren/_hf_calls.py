@@ -5,23 +5,20 @@ models.
 from __future__ import annotations
 
 import re
-import sys
 import weakref
 from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import Lock, get_ident
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ._hf_cache import given_cache, returned_cache
-from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, compiled_arguments, parameters
+from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, parameters
 from ._noren import Error, Facts, Plan
 from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
-from .torch._function import constant
 from .torch._mask_call import Inputs, MaskCall, Own, Part
 
 PARTS = ("encoder", "decoder", "cross")
@@ -347,30 +344,6 @@ def _check_attention(root: Any, given: Any) -> None:
 # --- hooks of models ----------------------------------------------------------------------------------------------
 
 
-_RUNNING: dict[int, nn.Module] = {}
-"""By thread: the outermost model whose forward pass was begun by `_begin`, so without the compiler."""
-_LOCK = Lock()
-_any_runs = False
-
-
-def traced() -> bool:
-    """Returns true if torch.compile or torch.export traces a whole forward pass for which no mask was given. What is compiled is for
-    such passes only: the compiler compares `_any_runs` before each call, and compiles again if it differs."""
-    return (torch.compiler.is_dynamo_compiling() or torch.compiler.is_exporting()) and not _any_runs
-
-
-def _note_run(model: nn.Module, begins: bool) -> None:
-    global _any_runs
-    thread = get_ident()
-    with _LOCK:
-        outermost = _RUNNING.get(thread)
-        if begins and (outermost is None or all(part is not model for part in outermost.modules())):
-            _RUNNING[thread] = model  # an earlier model is there if Ctrl-C ended its forward pass
-        elif not begins and outermost is model:
-            del _RUNNING[thread]
-        _any_runs = bool(_RUNNING)
-
-
 def install_hooks(model: nn.Module) -> None:
     """Adds to a model the hooks that read the arguments `noren_mask`, `noren_facts` and `noren_inputs` of its forward pass."""
     if _enter not in model._forward_pre_hooks.values():
@@ -378,37 +351,15 @@ def install_hooks(model: nn.Module) -> None:
         model.register_forward_hook(_leave, always_call=True)
 
 
-def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Begins a forward pass. Returns its arguments without `noren_mask`, `noren_facts` and `noren_inputs`."""
+def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Begins a forward pass for which the user gave a mask. Returns the arguments of the pass without the arguments
+    `noren_mask`, `noren_facts` and `noren_inputs`."""
     check_names(kwargs)
-    if traced():
-        settings = [kwargs.get(name) for name in ARGUMENTS] + [getattr(model, SETTING, None), DEFAULTS.get(cast(Any, model).config._attn_implementation)]
-        found = compiled_arguments(model, args, kwargs) if all(setting is None for setting in settings) else None
-        if found is not None:
-            return found
-        if not torch.compiler.is_dynamo_compiling():
-            raise Error("torch.export cannot export a noren mask, nor checks of attention_mask and position_ids for models with recurrent layers: export the model without them")
-    if torch.compiler.is_dynamo_compiling():
-        leave_compiler(__name__, "_begin", "_end")
-    return _begin(model, args, kwargs)
-
-
-@constant
-def leave_compiler(module: str, *names: str) -> bool:
-    """Makes functions of a module that the compiler does not trace. It is called while the compiler traces, because
-    `torch.compiler.disable` imports the compiler."""
-    found = vars(sys.modules[module])
-    found.update({name: cast(Any, torch.compiler).disable(found[name]) for name in names})
-    return True
-
-
-def _begin(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    _note_run(model, begins=True)
     outer = _FRAME.get()
     if outer is not None and not outer.contains(model):
         outer = None  # the frame of a forward pass that Ctrl-C ended
         _FRAME.set(None)
-    arguments = dict(zip(parameters(type(model)), args, strict=False)) | kwargs
+    arguments = dict(zip(parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
     check_attention_mask(arguments.get("attention_mask"))
     setting = _wanted(model, outer, kwargs)
     if cast(Any, model).config._attn_implementation in DEFAULTS:
@@ -451,13 +402,7 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
 
 
 def _leave(model: nn.Module, _: Any, output: Any) -> None:
-    """Ends a forward pass. Raises `Error` if the user gave a mask that was not used."""
-    if not traced():
-        _end(model, output)
-
-
-def _end(model: nn.Module, output: Any) -> None:
-    _note_run(model, begins=False)
+    """Ends a forward pass for which the user gave a mask. Raises `Error` if the mask was not used."""
     if (known := POSITIONS.get()) is not None and known[0] is model:
         POSITIONS.set(None)
     frame = _FRAME.get()

@@ -355,14 +355,6 @@ def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return bias.masked_fill(ignored(bias), 0.0)
 
 
-def split_mask(mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns (masks, biases) for the operator, which gives a mask no gradients."""
-    if mask is None or not mask.requires_grad:
-        return ([] if mask is None else [mask]), []
-    hidden = ignored(mask)
-    return [~hidden], [mask.masked_fill(hidden, 0.0)]
-
-
 def attention(
     q: Tensor,
     k: Tensor,
