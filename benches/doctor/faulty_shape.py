@@ -311,7 +311,7 @@ def c17_arange_learned(rng):
         "learned positions counted from slot 0",
         it,
         np.broadcast_to(np.arange(k), (b, k)),
-        ctx={"position_encoding": pick(rng, "learned", "absolute")},
+        ctx={pick(rng, "position_encoding", "position_embedding_type"): pick(rng, "learned", "absolute")},
     )
 
 
