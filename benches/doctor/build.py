@@ -52,12 +52,56 @@ class Intent:
         return np.broadcast_to(self.real[:, None, :, None], self.keep.shape).copy()
 
 
+def into(pool: list):
+    """Returns a decorator that adds a function of a random generator to `pool`.
+
+    `@into(pool)` alone adds the function, which returns a case or None. `@into(pool)(make, *label, **more)` adds
+    `make(rng, *label, *drawn, **more)`, where `drawn` is the tuple that the function returns, or None.
+    """
+
+    def decorate(make, *label, **more):
+        def labelled(draw):
+            def case(rng):
+                drawn = draw(rng)
+                return None if drawn is None else make(rng, *label, *drawn, **more)
+
+            pool.append(case)
+            return draw
+
+        if label:
+            return labelled
+        pool.append(make)
+        return make
+
+    return decorate
+
+
+def of_intent(name, classes, why, it: Intent, mask, ctx, effective=None, inputs=None, also=None, **more) -> Case:
+    """Returns the case of `mask` for the intent `it`; `effective` are the cells that it allows, by default the intended ones."""
+    return Case(
+        name,
+        classes,
+        why,
+        mask,
+        {**ctx, "kind": it.kind, **it.context, **(also or {})},
+        it.keep,
+        it.care,
+        it.keep.copy() if effective is None else effective,
+        {**it.inputs, **(inputs or {})},
+        **more,
+    )
+
+
 def pick(rng, *options):
     return options[int(rng.integers(len(options)))]
 
 
 def chance(rng, p: float) -> bool:
     return bool(rng.random() < p)
+
+
+def side(rng) -> str | None:
+    return pick(rng, None, "left", "right")
 
 
 def length(rng, low: int = 4, high: int = 96) -> int:
@@ -123,6 +167,12 @@ def settle(rng, keep: np.ndarray, real: np.ndarray, past: int, how: str | None =
     return out
 
 
+def covered(rng, it: Intent, cells: np.ndarray, past: int = 0) -> np.ndarray:
+    """Returns `cells` for every batch row, with the padding of `it` hidden."""
+    wide = np.broadcast_to(cells, it.keep.shape).copy()
+    return wide if it.valid is None else settle(rng, wide & it.valid[:, None, None, :], it.real, past)
+
+
 def family(rng, q: int, k: int, past: int, kind: str) -> tuple[np.ndarray, dict]:
     """The unpadded [Q, K] mask of a kind and the parameters one declares with it."""
     if kind == "causal":
@@ -178,6 +228,14 @@ def intent(
 
 
 # ---- the forms of a mask in an array -----------------------------------------------------------------------------
+
+PLANE = {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding"}
+
+
+def added(dtype: str = "float32") -> dict:
+    """The declaration of an array that is added to scores of a number type."""
+    return {"api": "additive", "convention": "additive", "role": "attn", "compute_dtype": dtype}
+
 
 KEEP_APIS = ("sdpa", "sdpa", "torch.nn.functional.scaled_dot_product_attention", "jax.nn.dot_product_attention")
 FILLS = {"float32": (-np.inf, float(np.finfo(np.float32).min), -1e9), "float16": (-np.inf, -65504.0)}

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import EOS, PAD, Case, batch, chance, intent, length, padding, pick, positions, say, say_plane
+from build import EOS, PAD, added, batch, chance, intent, length, of_intent, padding, pick, positions, say, say_plane
 from scenes import packed
 from faulty import bug, plane_case
 
 
-def beside(name, classes, why, it, mask, ctx, inputs, **more):
-    return Case(
-        name,
-        classes,
-        why,
-        mask,
-        {**ctx, "kind": it.kind, **it.context, **more.pop("also", {})},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, **inputs},
-        values_only=True,
-        **more,
-    )
+def beside(rng, name, classes, why, it, mask, ctx, inputs, **more):
+    return of_intent(name, classes, why, it, mask, ctx, inputs=inputs, values_only=True, **more)
 
 
 def corpus(rng, side_=None):
@@ -34,56 +22,54 @@ def corpus(rng, side_=None):
     return it, mask, ctx, labels
 
 
-@bug
+@bug(
+    beside,
+    "C32.eos_ignored",
+    ["EOS_never_learned"],
+    "the EOS label is ignored because pad == eos",
+    accept=("eos_never_learned",),
+)
 def c32_eos_never_learned(rng):
     it, mask, ctx, labels = corpus(rng)
     labels = np.where(labels == EOS, -100, labels)
-    return beside(
-        "C32.eos_ignored",
-        ["EOS_never_learned"],
-        "the EOS label is ignored because pad == eos",
-        it,
-        mask,
-        ctx,
-        {"labels": labels},
-        accept=("eos_never_learned",),
-    )
+    return it, mask, ctx, {"labels": labels}
 
 
-@bug
+@bug(
+    beside,
+    "C33.labels_on_padding",
+    ["loss_mask_missing"],
+    "padding is predicted",
+    accept=("loss_mask_missing / empty",),
+)
 def c33_labels_on_padding(rng):
     it, mask, ctx, _ = corpus(rng)
-    return beside(
-        "C33.labels_on_padding",
-        ["loss_mask_missing"],
-        "padding is predicted",
-        it,
-        mask,
-        ctx,
-        {"labels": it.inputs["input_ids"].copy()},
-        accept=("loss_mask_missing / empty",),
-    )
+    return it, mask, ctx, {"labels": it.inputs["input_ids"].copy()}
 
 
-@bug
+@bug(
+    beside,
+    "C33.all_ignored",
+    ["loss_mask_missing"],
+    "a row without a label",
+    accept=("loss_mask_empty", "EOS_never_learned"),
+)
 def c33_nothing_learned(rng):
     it, mask, ctx, labels = corpus(rng)
     labels[int(rng.integers(len(labels)))] = -100
     if chance(rng, 0.5):
         labels[:] = -100
-    return beside(
-        "C33.all_ignored",
-        ["loss_mask_missing"],
-        "a row without a label",
-        it,
-        mask,
-        ctx,
-        {"labels": labels},
-        accept=("loss_mask_empty", "EOS_never_learned"),
-    )
+    return it, mask, ctx, {"labels": labels}
 
 
-@bug
+@bug(
+    beside,
+    "C34.shifted",
+    ["label_shift"],
+    "labels shifted before a model that shifts",
+    also={"model_shifts_labels": True},
+    open_question="whether the model shifts is declared in a word of our own",
+)
 def c34_shifted(rng):
     it, mask, ctx, labels = corpus(rng)
     out = np.full_like(labels, -100)
@@ -91,20 +77,17 @@ def c34_shifted(rng):
         out[:, :-1] = labels[:, 1:]
     else:
         out[:, 1:] = labels[:, :-1]
-    return beside(
-        "C34.shifted",
-        ["label_shift"],
-        "labels shifted before a model that shifts",
-        it,
-        mask,
-        ctx,
-        {"labels": out},
-        also={"model_shifts_labels": True},
-        open_question="whether the model shifts is declared in a word of our own",
-    )
+    return it, mask, ctx, {"labels": out}
 
 
-@bug
+@bug(
+    beside,
+    "C36.mlm_on_padding",
+    ["MLM_masks_padding_or_special"],
+    "padding is masked and predicted",
+    also={"mlm_probability": 0.15},
+    accept=("loss_mask_missing", "mlm_masks_padding_or_special"),
+)
 def c36_mlm(rng):
     it = intent(rng, "bidirectional", "right", n_tok=length(rng, 12, 64))
     mask, ctx = say(rng, it.keep)
@@ -114,20 +97,16 @@ def c36_mlm(rng):
     labels = np.where(it.valid, labels, PAD if chance(rng, 0.5) else np.where(rng.random(ids.shape) < 0.5, ids, -100))
     if (labels[~it.valid] == -100).all():
         return None
-    return beside(
-        "C36.mlm_on_padding",
-        ["MLM_masks_padding_or_special"],
-        "padding is masked and predicted",
-        it,
-        mask,
-        ctx,
-        {"labels": labels},
-        also={"mlm_probability": 0.15},
-        accept=("loss_mask_missing", "mlm_masks_padding_or_special"),
-    )
+    return it, mask, ctx, {"labels": labels}
 
 
-@bug
+@bug(
+    beside,
+    "C26.next_document_predicted",
+    ["boundary_label"],
+    "the last token predicts the next document",
+    also={"model_shifts_labels": False},
+)
 def c26_boundary_label(rng):
     it, seg = packed(rng, "causal_packed")
     ids = rng.integers(5, 96, size=seg.shape).astype(np.int64)
@@ -138,16 +117,7 @@ def c26_boundary_label(rng):
         return None
     it.inputs["input_ids"] = ids
     mask, ctx = say(rng, it.keep)
-    return beside(
-        "C26.next_document_predicted",
-        ["boundary_label"],
-        "the last token predicts the next document",
-        it,
-        mask,
-        ctx,
-        {"labels": labels},
-        also={"model_shifts_labels": False},
-    )
+    return it, mask, ctx, {"labels": labels}
 
 
 @bug
@@ -235,7 +205,7 @@ def probabilities(rng, name, cls, why, it, mask, ctx, s, p):
     inputs = {pick(rng, "probabilities", "probs", "attn_probs"): p.astype(np.float32)}
     if chance(rng, 0.5):
         inputs["scores"] = s.astype(np.float32)
-    return beside(name, [cls], why, it, mask, ctx, inputs)
+    return beside(rng, name, [cls], why, it, mask, ctx, inputs)
 
 
 @bug
@@ -283,6 +253,7 @@ def c25_cu_seqlens(rng):
     cu = {"no zero": cu[1:], "repeat": np.append(cu, cu[-1]), "short": cu[:-1]}[how]
     mask, ctx = say(rng, it.keep)
     return beside(
+        rng,
         f"C25.cu_seqlens {how}",
         ["document_boundary_off_by_one"],
         f"cu_seqlens: {how}",
@@ -294,24 +265,21 @@ def c25_cu_seqlens(rng):
     )
 
 
-@bug
+@bug(
+    beside,
+    "C41.column_bias",
+    ["relative_bias_with_padding"],
+    "a bias of the column only, without causality",
+    accept=("alibi", "alibi_padding", "relative_bias", "alibi_bias", "ALiBi / relative bias with padding"),
+)
 def c41_column_bias(rng):
     it = intent(rng, "bidirectional", pick(rng, "left", None), n_tok=length(rng, 5, 32), pads="open")
     h, n_tok = 4, it.keep.shape[-1]
     slopes = 2.0 ** -(np.arange(1, h + 1) * 2)
     bias = slopes[:, None, None] * np.arange(n_tok)[None, None, :]
     mask = np.where(it.keep, bias[None], -np.inf).astype(np.float32)
-    ctx = {"api": "additive", "convention": "additive", "role": "attn", "bias": "alibi", "compute_dtype": "float32"}
-    return beside(
-        "C41.column_bias",
-        ["relative_bias_with_padding"],
-        "a bias of the column only, without causality",
-        it,
-        mask,
-        ctx,
-        {},
-        accept=("alibi", "alibi_padding", "relative_bias", "alibi_bias", "ALiBi / relative bias with padding"),
-    )
+    ctx = {**added(), "bias": "alibi"}
+    return it, mask, ctx, {}
 
 
 @bug
@@ -321,6 +289,7 @@ def c33_prompt(rng):
     if (it.valid.sum(1) < n + 2).any():
         return None
     return beside(
+        rng,
         "C33.prompt_learned",
         ["loss_mask_missing"],
         "the prompt is learned although its span is declared",
@@ -333,7 +302,14 @@ def c33_prompt(rng):
     )
 
 
-@bug
+@bug(
+    beside,
+    "C17.decode_slot",
+    ["position_ids"],
+    "position = past_len although the row is padded",
+    also={"position_encoding": "learned"},
+    accept=("padding_side_position_ids", "padding_side"),
+)
 def c17_decode_slot(rng):
     past, b = int(rng.integers(3, 24)), batch(rng)
     it = intent(rng, "causal", "left", b=b, past=past, n_tok=1)
@@ -344,14 +320,4 @@ def c17_decode_slot(rng):
         return None
     mask, ctx = say(rng, it.keep)
     it.inputs.pop("position_ids", None)
-    return beside(
-        "C17.decode_slot",
-        ["position_ids"],
-        "position = past_len although the row is padded",
-        it,
-        mask,
-        ctx,
-        {"position_ids": p.astype(np.int64)},
-        also={"position_encoding": "learned"},
-        accept=("padding_side_position_ids", "padding_side"),
-    )
+    return it, mask, ctx, {"position_ids": p.astype(np.int64)}

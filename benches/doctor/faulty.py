@@ -1,32 +1,19 @@
 """Makes cases of bugs. The bugs are in `faulty_values.py`, `faulty_shape.py`, `faulty_structure.py`, `companions.py`, `more.py`
 and `hard.py`, written like the mistakes in real code: one function per mistake, several mistakes per catalogue class.
 
-A function takes a random generator and returns a `Case`, or None if this draw is harmless (no cell that a
-real row reads is wrong); the caller then draws again.
+`@bug` marks a function that takes a random generator and returns a `Case`, or None if this draw is harmless (no cell that a
+real row reads is wrong); the caller then draws again. `@bug(made, name, classes, why)` marks a function that returns the
+other arguments of `made`, and so for `plane_case` and `beside`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from build import (
-    PAD,
-    Case,
-    Intent,
-    chance,
-    pick,
-    reads,
-    say,
-    tokens,
-    tri,
-)
+from build import PAD, Case, Intent, chance, into, of_intent, reads, say, tokens, tri
 
 FAULTY: list = []
-
-
-def bug(f):
-    FAULTY.append(f)
-    return f
+bug = into(FAULTY)
 
 
 def made(rng, name, classes, why, it: Intent, wrong, form=None, **more) -> Case | None:
@@ -36,22 +23,7 @@ def made(rng, name, classes, why, it: Intent, wrong, form=None, **more) -> Case 
     mask, ctx = say(rng, wrong, form)
     if not wrong[it.real[:, None, :].repeat(wrong.shape[1], 1)].any(-1).all() and "fully_masked_row" not in classes:
         classes = [*classes, "fully_masked_row"]
-    return Case(
-        name,
-        classes,
-        why,
-        mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
-        wrong,
-        dict(it.inputs),
-        **more,
-    )
-
-
-def side(rng):
-    return pick(rng, None, "left", "right")
+    return of_intent(name, classes, why, it, mask, ctx, wrong, **more)
 
 
 def plane_case(rng, name, classes, why, v, mask, ctx, kind="bidirectional", pad=PAD, inputs=None, **more):

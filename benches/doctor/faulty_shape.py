@@ -7,6 +7,7 @@ import numpy as np
 from build import (
     EOS,
     PAD,
+    PLANE,
     Case,
     Intent,
     band,
@@ -14,12 +15,12 @@ from build import (
     chance,
     intent,
     length,
+    of_intent,
     padding,
     pick,
     positions,
     say,
     say_plane,
-    settle,
     tokens,
     tri,
 )
@@ -88,17 +89,15 @@ def c09_heads(rng):
     eff = np.broadcast_to(mask[None], (b, b, *mask.shape[1:]))
     if not ((eff != it.keep) & it.care).any():
         return None
-    ctx = {"api": "sdpa", "convention": "keep_bool", "role": "attn", "kind": "causal", "heads": b, **it.context}
-    return Case(
+    ctx = {"api": "sdpa", "convention": "keep_bool", "role": "attn", "heads": b}
+    return of_intent(
         "C09.batch_equals_heads",
         ["rank_ambiguity"],
         "(B, L, S) read as (H, L, S) because B == H",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         eff.copy(),
-        it.inputs,
         accept=("head_batch_layout",),
     )
 
@@ -133,23 +132,20 @@ def c29_repeat(rng):
     )
 
 
-@bug
+@bug(made, "C30.row_zero_for_all", ["batch_row_wrong"], "mask[0] used for every row", accept=("padding_keys_visible",))
 def c30_row_zero(rng):
     it = intent(rng, pick(rng, "bidirectional", "causal"), pick(rng, "left", "right"), b=int(rng.integers(2, 5)))
     m = np.broadcast_to(it.keep[:1], it.keep.shape).copy()
-    return made(
-        rng,
-        "C30.row_zero_for_all",
-        ["batch_row_wrong"],
-        "mask[0] used for every row",
-        it,
-        m,
-        pick(rng, "keep_bool", "keep_01", "additive"),
-        accept=("padding_keys_visible",),
-    )
+    return it, m, pick(rng, "keep_bool", "keep_01", "additive")
 
 
-@bug
+@bug(
+    plane_case,
+    "C30.rows_permuted",
+    ["batch_row_wrong"],
+    "sorted by length, never sorted back",
+    accept=("stale_or_bucketed_mask",),
+)
 def c30_permuted(rng):
     b = int(rng.integers(2, 5))
     v = padding(rng, b, length(rng, 6), pick(rng, "left", "right"))
@@ -157,16 +153,7 @@ def c30_permuted(rng):
         return None
     wrong = v[np.roll(np.arange(b), 1)]
     mask, ctx = say_plane(rng, wrong)
-    return plane_case(
-        rng,
-        "C30.rows_permuted",
-        ["batch_row_wrong"],
-        "sorted by length, never sorted back",
-        v,
-        mask,
-        ctx,
-        accept=("stale_or_bucketed_mask",),
-    )
+    return v, mask, ctx
 
 
 @bug
@@ -222,17 +209,17 @@ def c50_bucket(rng):
 # ---- padding ----
 
 
-@bug
+@bug(plane_case, "C16.all_ones", ["padding_keys_visible"], "the mask is all ones")
 def c16_all_ones(rng):
     v = padding(rng, batch(rng), length(rng, 6), pick(rng, "left", "right"))
     mask, ctx = say_plane(rng, np.ones_like(v))
     kind = "bidirectional" if v[:, 0].all() else pick(rng, "bidirectional", "causal")
     if ctx["role"] != "key_padding":
         kind = "bidirectional"
-    return plane_case(rng, "C16.all_ones", ["padding_keys_visible"], "the mask is all ones", v, mask, ctx, kind)
+    return v, mask, ctx, kind
 
 
-@bug
+@bug(made, "C16.no_padding_term", ["padding_keys_visible"], "the padding term is missing")
 def c16_no_padding_term(rng):
     it = intent(rng, pick(rng, "causal", "sliding", "bidirectional"), "left")
     k = it.keep.shape[-1]
@@ -241,14 +228,7 @@ def c16_no_padding_term(rng):
         "bidirectional": np.ones((k, k), bool),
         "sliding": band(k, k, 0, it.context.get("window", 1)),
     }[it.kind]
-    return made(
-        rng,
-        "C16.no_padding_term",
-        ["padding_keys_visible"],
-        "the padding term is missing",
-        it,
-        np.broadcast_to(m, it.keep.shape).copy(),
-    )
+    return it, np.broadcast_to(m, it.keep.shape).copy()
 
 
 @bug
@@ -266,7 +246,7 @@ def c31_holes(rng):
         return None
     mask, ctx = (
         mask.astype(np.int64),
-        {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding"},
+        PLANE,
     )
     kind = pick(rng, "causal", "bidirectional")
     c = plane_case(
@@ -283,18 +263,16 @@ def c31_holes(rng):
 # ---- positions and caches ----
 
 
-def with_positions(rng, name, why, it, p, cls="position_ids", **more):
+def with_positions(rng, name, why, it, p, **more):
     mask, ctx = say(rng, it.keep)
-    return Case(
+    return of_intent(
         name,
-        [cls],
+        ["position_ids"],
         why,
+        it,
         mask,
-        {**ctx, "kind": it.kind, **it.context, **more.pop("ctx", {})},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, "position_ids": p.astype(np.int64)},
+        ctx,
+        inputs={"position_ids": p.astype(np.int64)},
         values_only=True,
         accept=("padding_side_position_ids", "padding_side / position_ids", "padding_side"),
         **more,
@@ -311,34 +289,30 @@ def c17_arange_learned(rng):
         "learned positions counted from slot 0",
         it,
         np.broadcast_to(np.arange(k), (b, k)),
-        ctx={pick(rng, "position_encoding", "position_embedding_type"): pick(rng, "learned", "absolute")},
+        also={pick(rng, "position_encoding", "position_embedding_type"): pick(rng, "learned", "absolute")},
     )
 
 
-@bug
+@bug(with_positions, "C17.right_padding_positions", "positions made for right padding, ids padded left")
 def c17_other_side(rng):
     it = intent(rng, "causal", "left")
     p = positions(it.valid[:, ::-1])
     if (np.where(it.valid, p - positions(it.valid), 0) == 0).all():
         return None
-    return with_positions(
-        rng, "C17.right_padding_positions", "positions made for right padding, ids padded left", it, p
-    )
+    return it, p
 
 
-@bug
+@bug(
+    with_positions,
+    "C17.packed_not_reset",
+    "positions run on over packed documents",
+    also={"position_encoding": "learned"},
+)
 def c17_not_reset(rng):
-    it, segs = packed(rng)
+    it, _ = packed(rng)
     b, _, _, k = it.keep.shape
     it.inputs.pop("position_ids", None)
-    return with_positions(
-        rng,
-        "C17.packed_not_reset",
-        "positions run on over packed documents",
-        it,
-        np.broadcast_to(np.arange(k), (b, k)),
-        ctx={"position_encoding": "learned"},
-    )
+    return it, np.broadcast_to(np.arange(k), (b, k))
 
 
 @bug
@@ -350,16 +324,7 @@ def c18_short(rng):
     v[:, past:] = True
     keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
     cut = pick(rng, v[:, :past], v[:, past:])
-    ctx = {
-        "api": "transformers.attention_mask",
-        "convention": "keep_01",
-        "role": "key_padding",
-        "kind": "causal",
-        "past_len": past,
-        "q_len": q,
-        "kv_len": k,
-        "pad_token_id": PAD,
-    }
+    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
     eff = np.zeros_like(keep)
     return Case(
         "C18.short_plane",
@@ -384,16 +349,7 @@ def c18_zero_extended(rng):
     keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
     w = v.copy()
     w[:, past:] = False
-    ctx = {
-        "api": "transformers.attention_mask",
-        "convention": "keep_01",
-        "role": "key_padding",
-        "kind": "causal",
-        "past_len": past,
-        "q_len": q,
-        "kv_len": k,
-        "pad_token_id": PAD,
-    }
+    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
     return Case(
         "C18.zero_extended",
         ["stale_decode_mask"],
@@ -407,7 +363,13 @@ def c18_zero_extended(rng):
     )
 
 
-@bug
+@bug(
+    made,
+    "C19.unwritten",
+    ["unwritten_cache_visible"],
+    "slots of the static cache that were never written",
+    accept=("causal_leak",),
+)
 def c19_unwritten(rng):
     past, q = int(rng.integers(1, 24)), int(rng.integers(1, 4))
     cap = past + q + int(rng.integers(1, 16))
@@ -427,19 +389,11 @@ def c19_unwritten(rng):
             **pick(rng, {}, {"kv_len": cap}, {"kv_written": past + q}),
         },
     )
-    return made(
-        rng,
-        "C19.unwritten",
-        ["unwritten_cache_visible"],
-        "slots of the static cache that were never written",
-        it,
-        m,
-        accept=("causal_leak",),
-    )
+    return it, m
 
 
-@bug
+@bug(made, "C20.slot_order", ["ring_buffer_misaligned"], "the window is taken in slot order")
 def c20_ring(rng):
     it, cap, w, q = ring(rng)
     m = band(q, cap, cap - q, w)[None, None]
-    return made(rng, "C20.slot_order", ["ring_buffer_misaligned"], "the window is taken in slot order", it, m)
+    return it, m

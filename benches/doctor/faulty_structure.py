@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import (
-    Case,
-    band,
-    chance,
-    intent,
-    pick,
-    settle,
-    tri,
-)
+from build import Case, band, chance, covered, intent, pick, settle, side, tri
 from scenes import chunked, cross, images, is_causal, packed, tree
-from faulty import bug, made, side
+from faulty import bug, made
 
 # ---- windows, chunks ----
 
 
-@bug
+@bug(made, "C21.window_off_by_one", ["sliding_window_off_by_one"], "w previous keys plus self")
 def c21_off_by_one(rng):
     past = pick(rng, 0, 0, int(rng.integers(1, 20)))
     it = intent(rng, "sliding", side(rng), past=past)
@@ -28,10 +20,8 @@ def c21_off_by_one(rng):
     it.context["window_means"] = "keys visible, self included"
     if w < 1:
         return None
-    m = np.broadcast_to(band(q, k, past, w), it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, past)
-    return made(rng, "C21.window_off_by_one", ["sliding_window_off_by_one"], "w previous keys plus self", it, m)
+    m = covered(rng, it, band(q, k, past, w), past)
+    return it, m
 
 
 @bug
@@ -39,9 +29,7 @@ def c22_missing(rng):
     past = pick(rng, 0, 0, int(rng.integers(1, 20)))
     it = intent(rng, "sliding", side(rng), past=past)
     q, k = it.keep.shape[2:]
-    m = np.broadcast_to(tri(q, k, past), it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, past)
+    m = covered(rng, it, tri(q, k, past), past)
     return made(
         rng,
         "C22.window_missing",
@@ -53,36 +41,22 @@ def c22_missing(rng):
     )
 
 
-@bug
+@bug(made, "C23.border_ignores_padding", ["chunk_boundary"], "chunks counted from slot 0")
 def c23_from_slot_zero(rng):
     it, c = chunked(rng, True)
     n_tok = it.keep.shape[-1]
     i = np.arange(n_tok) // c
     m = (i[:, None] == i[None]) & tri(n_tok, n_tok, 0) & it.valid[:, None, :]
-    return made(
-        rng,
-        "C23.border_ignores_padding",
-        ["chunk_boundary"],
-        "chunks counted from slot 0",
-        it,
-        settle(rng, m[:, None], it.real, 0),
-    )
+    return it, settle(rng, m[:, None], it.real, 0)
 
 
-@bug
+@bug(made, "C23.border_shifted", ["chunk_boundary"], "borders one token off")
 def c23_shifted(rng):
     it, c = chunked(rng, False)
     n_tok = it.keep.shape[-1]
     i = (np.arange(n_tok) + pick(rng, 1, c - 1)) // c
     m = (i[:, None] == i[None]) & tri(n_tok, n_tok, 0)
-    return made(
-        rng,
-        "C23.border_shifted",
-        ["chunk_boundary"],
-        "borders one token off",
-        it,
-        np.broadcast_to(m, it.keep.shape).copy(),
-    )
+    return it, np.broadcast_to(m, it.keep.shape).copy()
 
 
 # ---- prefixes and blocks ----
@@ -99,9 +73,7 @@ def c27_prefix(rng):
         "longer": tri(k, k, 0) | (np.arange(k) <= p),
         "shorter": tri(k, k, 0) | (np.arange(k) < p - 1),
     }[how]
-    m = np.broadcast_to(m, it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, 0)
+    m = covered(rng, it, m)
     return made(
         rng,
         f"C27.prefix_{how}",
@@ -114,52 +86,40 @@ def c27_prefix(rng):
     )
 
 
-@bug
+@bug(
+    made,
+    "C27.padding_unmasked_by_or",
+    ["padding_unmasked_by_later_op"],
+    "OR after the padding term",
+    accept=("padding_keys_visible", "prefix_lm"),
+)
 def c27_padding_after_or(rng):
     it = intent(rng, "prefix_lm", "left")
     k, p = it.keep.shape[-1], it.context["prefix_len"]
     m = (tri(k, k, 0) & it.valid[:, None, None, :]) | (np.arange(k) < p)
-    return made(
-        rng,
-        "C27.padding_unmasked_by_or",
-        ["padding_unmasked_by_later_op"],
-        "OR after the padding term",
-        it,
-        np.broadcast_to(m, it.keep.shape).copy(),
-        accept=("padding_keys_visible", "prefix_lm"),
-    )
+    return it, np.broadcast_to(m, it.keep.shape).copy()
 
 
-@bug
+@bug(made, "C27.image_block_missing", ["prefix_lm_or_block_wrong"], "image tokens read causally", accept=("prefix_lm",))
 def c27_image_block_missing(rng):
     it, base, _ = images(rng)
     if not (it.keep != base).any():
         return None
-    return made(
-        rng,
-        "C27.image_block_missing",
-        ["prefix_lm_or_block_wrong"],
-        "image tokens read causally",
-        it,
-        np.broadcast_to(base, it.keep.shape).copy(),
-        accept=("prefix_lm",),
-    )
+    return it, np.broadcast_to(base, it.keep.shape).copy()
 
 
-@bug
+@bug(
+    made,
+    "C27.block_cut_by_window",
+    ["prefix_lm_or_block_wrong"],
+    "the window cuts an image block",
+    accept=("prefix_lm",),
+)
 def c27_block_cut_by_window(rng):
     it, base, same = images(rng, True)
     n_tok = it.keep.shape[-1]
     m = (tri(n_tok, n_tok, 0) | same) & (np.arange(n_tok)[None] > np.arange(n_tok)[:, None] - it.context["window"])
-    return made(
-        rng,
-        "C27.block_cut_by_window",
-        ["prefix_lm_or_block_wrong"],
-        "the window cuts an image block",
-        it,
-        m[:, None],
-        accept=("prefix_lm",),
-    )
+    return it, m[:, None]
 
 
 # ---- cross-attention, trees ----
@@ -199,20 +159,13 @@ def c28_causal(rng):
     return cross_made(rng, "C28.causal", "causality forced on cross-attention", it, it.keep & tri(q, k, 0))
 
 
-@bug
+@bug(made, "C43.triangular", ["tree_mask"], "siblings read each other")
 def c43_triangular(rng):
     it = tree(rng)
-    return made(
-        rng,
-        "C43.triangular",
-        ["tree_mask"],
-        "siblings read each other",
-        it,
-        tri(*it.keep.shape[2:], it.past)[None, None],
-    )
+    return it, tri(*it.keep.shape[2:], it.past)[None, None]
 
 
-@bug
+@bug(made, "C43.parent_only", ["tree_mask"], "self and parent, no grandparents")
 def c43_wrong_parents(rng):
     it = tree(rng)
     n = it.keep.shape[2]
@@ -220,23 +173,23 @@ def c43_wrong_parents(rng):
     p = it.inputs["parents"].reshape(-1)
     only[np.arange(n)[p >= 0], p[p >= 0]] = True
     m = np.concatenate([np.ones((n, it.past), bool), only], 1)[None, None]
-    return made(rng, "C43.parent_only", ["tree_mask"], "self and parent, no grandparents", it, m)
+    return it, m
 
 
 # ---- packing ----
 
 
-@bug
+@bug(made, "C24.one_document", ["cross_document"], "the documents are not separated")
 def c24_plain(rng):
     it, seg = packed(rng)
     n_tok = seg.shape[1]
     m = np.broadcast_to(tri(n_tok, n_tok, 0) if is_causal(it) else np.ones((n_tok, n_tok), bool), it.keep.shape).copy()
     m &= (seg > 0)[:, None, None, :]
     m = settle(rng, m, it.real, 0)
-    return made(rng, "C24.one_document", ["cross_document"], "the documents are not separated", it, m)
+    return it, m
 
 
-@bug
+@bug(made, "C24.positions_only", ["cross_document"], "positions reset, mask plain causal")
 def c24_positions_only(rng):
     it, seg = packed(rng, "causal_packed", False)
     n_tok = seg.shape[1]
@@ -246,14 +199,7 @@ def c24_positions_only(rng):
             r[s == n] = np.arange((s == n).sum())
     it.inputs = {"position_ids": pos}
     it.context = {}
-    return made(
-        rng,
-        "C24.positions_only",
-        ["cross_document"],
-        "positions reset, mask plain causal",
-        it,
-        np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
-    )
+    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
 
 
 @bug
@@ -297,7 +243,7 @@ def c24_cast_to_bool(rng):
     )
 
 
-@bug
+@bug(made, "C25.boundary", ["document_boundary_off_by_one", "cross_document"], "borders one token off")
 def c25_boundary(rng):
     it, seg = packed(rng)
     real = seg > 0
@@ -310,11 +256,4 @@ def c25_boundary(rng):
     m = (moved[:, :, None] == moved[:, None, :]) & real[:, None, :]
     if is_causal(it):
         m &= tri(n_tok, n_tok, 0)
-    return made(
-        rng,
-        "C25.boundary",
-        ["document_boundary_off_by_one", "cross_document"],
-        "borders one token off",
-        it,
-        settle(rng, m[:, None], real, 0),
-    )
+    return it, settle(rng, m[:, None], real, 0)

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import (
-    Case,
-    batch,
-    chance,
-    intent,
-    length,
-    padding,
-    pick,
-    say,
-    settle,
-    tri,
-)
-from faulty import bug, made, plane_case, side
+from build import PLANE, Case, added, batch, chance, covered, intent, length, of_intent, padding, pick, say, side, tri
+from faulty import bug, made, plane_case
 
 # ---- polarity ----
 
 
-@bug
+@bug(plane_case, "C01.keep_plane_to_mha", ["inverted_polarity"], "a keep mask where True means ignore")
 def c01_keep_plane_to_mha(rng):
     b, n_tok = batch(rng, 2), length(rng, 6)
     v = padding(rng, b, n_tok, pick(rng, "left", "right"))
     mask = v.copy()
     ctx = {"api": "torch.nn.MultiheadAttention.key_padding_mask", "convention": "ignore_bool", "role": "key_padding"}
-    return plane_case(
-        rng, "C01.keep_plane_to_mha", ["inverted_polarity"], "a keep mask where True means ignore", v, mask, ctx
-    )
+    return v, mask, ctx
 
 
-@bug
+@bug(plane_case, "C01.ignore_plane_to_hf", ["inverted_polarity"], "1 = padding handed to 1 = keep")
 def c01_ignore_plane_to_hf(rng):
     b, n_tok = batch(rng, 2), length(rng, 6)
     v = padding(rng, b, n_tok, pick(rng, "left", "right"))
@@ -42,46 +29,26 @@ def c01_ignore_plane_to_hf(rng):
         "convention": "keep_01" if mask.dtype != bool else "keep_bool",
         "role": "key_padding",
     }
-    return plane_case(
-        rng, "C01.ignore_plane_to_hf", ["inverted_polarity"], "1 = padding handed to 1 = keep", v, mask, ctx
-    )
+    return v, mask, ctx
 
 
-@bug
+@bug(made, "C01.triu_as_keep", ["inverted_polarity", "causal_leak"], "triu(1) is what to hide")
 def c01_triu(rng):
     it = intent(rng, "causal", past=0)
     form = pick(rng, "keep_bool", "keep_01", "additive", "keep_bool")
-    return made(
-        rng, "C01.triu_as_keep", ["inverted_polarity", "causal_leak"], "triu(1) is what to hide", it, ~it.keep, form
-    )
+    return it, ~it.keep, form
 
 
-@bug
+@bug(made, "C01.tril_to_mha", ["inverted_polarity", "causal_leak"], "tril where True means ignore")
 def c01_tril_to_mha(rng):
     it = intent(rng, "causal", past=0)
-    return made(
-        rng,
-        "C01.tril_to_mha",
-        ["inverted_polarity", "causal_leak"],
-        "tril where True means ignore",
-        it,
-        ~it.keep,
-        "ignore_bool",
-    )
+    return it, ~it.keep, "ignore_bool"
 
 
-@bug
+@bug(made, "C01.complement", ["inverted_polarity"], "the whole mask is complemented", accept=("inverted_polarity",))
 def c01_whole(rng):
     it = intent(rng, pick(rng, "causal", "sliding", "prefix_lm", "bidirectional"), pick(rng, "left", "right"))
-    return made(
-        rng,
-        "C01.complement",
-        ["inverted_polarity"],
-        "the whole mask is complemented",
-        it,
-        ~it.keep,
-        accept=("inverted_polarity",),
-    )
+    return it, ~it.keep
 
 
 # ---- the causal edge ----
@@ -91,45 +58,32 @@ def shifted(rng, d: int):
     past = pick(rng, 0, 0, 0, int(rng.integers(1, 20)))
     it = intent(rng, "causal", side(rng), past=past)
     b, _, q, k = it.keep.shape
-    m = np.broadcast_to(tri(q, k, past, d), it.keep.shape).copy()
-    if it.valid is not None:
-        m &= it.valid[:, None, None, :]
-        m = settle(rng, m, it.real, past)
+    m = covered(rng, it, tri(q, k, past, d), past)
     return it, m
 
 
-@bug
+@bug(made, "C02.tril_plus_one", ["causal_leak"], "tril(diagonal=1)")
 def c02_tril_plus_one(rng):
     it, m = shifted(rng, 1)
-    return made(rng, "C02.tril_plus_one", ["causal_leak"], "tril(diagonal=1)", it, m)
+    return it, m
 
 
-@bug
+@bug(made, "C02.window_no_right_bound", ["causal_leak"], "the window has no right edge", accept=("causal_dropped",))
 def c02_window_without_right_bound(rng):
     it = intent(rng, "sliding", side(rng))
     k, w = it.keep.shape[-1], it.context["window"]
     m = ~(np.arange(k)[None, :] <= np.arange(k)[:, None] - w)
-    m = np.broadcast_to(m, it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, 0)
-    return made(
-        rng,
-        "C02.window_no_right_bound",
-        ["causal_leak"],
-        "the window has no right edge",
-        it,
-        m,
-        accept=("causal_dropped",),
-    )
+    m = covered(rng, it, m)
+    return it, m
 
 
-@bug
+@bug(made, "C03.tril_minus_one", ["causal_self_excluded"], "tril(diagonal=-1)")
 def c03_tril_minus_one(rng):
     it, m = shifted(rng, -1)
-    return made(rng, "C03.tril_minus_one", ["causal_self_excluded"], "tril(diagonal=-1)", it, m)
+    return it, m
 
 
-@bug
+@bug(made, "C04.top_left", ["causal_alignment"], "tril(0) on a rectangle with a cache")
 def c04_top_left(rng):
     past = int(rng.integers(2, 40))
     it = intent(rng, "causal", pick(rng, None, None, "left"), past=past, n_tok=pick(rng, 1, 2, 4, length(rng, 2, 40)))
@@ -139,10 +93,10 @@ def c04_top_left(rng):
         m &= it.valid[:, None, None, :]
         if not m.any(-1).all():
             return None
-    return made(rng, "C04.top_left", ["causal_alignment"], "tril(0) on a rectangle with a cache", it, m)
+    return it, m
 
 
-@bug
+@bug(made, "C14.causal_dropped", ["causal_dropped"], "no causal part at all", blind=False, accept=("causal_leak",))
 def c14_causal_dropped(rng):
     it = intent(rng, "causal", side(rng), past=pick(rng, 0, 0, int(rng.integers(1, 12))))
     if it.keep.shape[2] < 2:
@@ -150,16 +104,7 @@ def c14_causal_dropped(rng):
     m = np.ones_like(it.keep)
     if it.valid is not None:
         m &= it.valid[:, None, None, :]
-    return made(
-        rng,
-        "C14.causal_dropped",
-        ["causal_dropped"],
-        "no causal part at all",
-        it,
-        m,
-        blind=False,
-        accept=("causal_leak",),
-    )
+    return it, m
 
 
 # ---- values ----
@@ -178,14 +123,7 @@ def c05_two_planes(rng):
     empty = (mask == 0).any(-1).all()
     keep = mask == 0
     classes = ["double_mask_overflow"] + ([] if empty else ["fully_masked_row"])
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": "causal",
-        "compute_dtype": np.dtype(dt).name,
-        **it.context,
-    }
+    ctx = {**added(np.dtype(dt).name), "kind": "causal", **it.context}
     if not np.isneginf(mask).any():
         return None
     return Case(
@@ -207,24 +145,14 @@ def c05_fill_too_large_for_compute(rng):
     it = intent(rng, pick(rng, "causal", "sliding"), pick(rng, None, "right"))
     fill = pick(rng, float(np.finfo(np.float32).min), -1e9, -1e30)
     mask = np.where(it.keep, 0, fill).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float16",
-        **it.context,
-    }
-    return Case(
+    ctx = added("float16")
+    return of_intent(
         "C05.fill_beyond_half",
         ["double_mask_overflow"],
         "the fill does not fit the compute dtype",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        it.inputs,
         accept=("fill_value_wrong",),
         values_only=True,
     )
@@ -252,11 +180,9 @@ def additive(rng, name, classes, why, fill, dt=np.float32, kind=None, **more):
         "api": pick(rng, "sdpa", "additive"),
         "convention": "additive",
         "role": "attn",
-        "kind": it.kind,
         "compute_dtype": np.dtype(dt).name,
-        **it.context,
     }
-    return Case(name, classes, why, mask, ctx, it.keep, it.care, np.ones_like(it.keep), it.inputs, **more)
+    return of_intent(name, classes, why, it, mask, ctx, np.ones_like(it.keep), **more)
 
 
 @bug
@@ -294,20 +220,16 @@ def c07_left_padding_empty(rng):
         "api": pick(rng, "additive", "sdpa"),
         "convention": "additive",
         "role": "attn",
-        "kind": it.kind,
         "compute_dtype": mask.dtype.name,
-        **it.context,
     }
-    return Case(
+    return of_intent(
         "C07.left_padding_empty",
         ["fully_masked_row"],
         "rows of padding queries all -inf",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         keep,
-        it.inputs,
         values_only=True,
     )
 
@@ -319,16 +241,14 @@ def c07_left_padding_empty_bool(rng):
     if keep.any(-1).all():
         return None
     mask, ctx = say(rng, keep, pick(rng, "keep_bool", "keep_01", "ignore_bool"))
-    return Case(
+    return of_intent(
         "C07.left_padding_empty_bool",
         ["fully_masked_row"],
         "rows of padding queries empty",
+        it,
         mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
+        ctx,
         keep,
-        it.inputs,
         values_only=True,
         open_question="a boolean SDPA mask gives zeros there, other backends NaN",
     )
@@ -339,36 +259,27 @@ def c11_nan(rng):
     it = intent(rng, pick(rng, "causal", "sliding"), side(rng))
     with np.errstate(invalid="ignore"):
         mask = ((1.0 - it.keep.astype(np.float32)) * np.float32(-np.inf)).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float32",
-        **it.context,
-    }
-    return Case(
+    ctx = added()
+    return of_intent(
         "C11.nan",
         ["mask_built_with_NaN_or_int_ops"],
         "(1 - m) * -inf: 0 * inf = NaN",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         np.isnan(mask) & False,
-        it.inputs,
         accept=("mask_built_with_nan",),
         values_only=True,
     )
 
 
-@bug
+@bug(plane_case, "C11.tilde_on_ints", ["mask_built_with_NaN_or_int_ops"], "~ on 0/1 integers")
 def c11_invert_ints(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
     dt = pick(rng, np.int64, np.int32, np.uint8)
     hide = (~v).astype(dt)
-    ctx = {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding"}
-    return plane_case(rng, "C11.tilde_on_ints", ["mask_built_with_NaN_or_int_ops"], "~ on 0/1 integers", v, ~hide, ctx)
+    ctx = PLANE
+    return v, ~hide, ctx
 
 
 @bug
@@ -385,23 +296,8 @@ def c10_float01(rng):
         mask = v[:, None, None, :].astype(pick(rng, dt, dt, np.int64))
         return plane_case(rng, "C10.plane01_added", ["float01_added"], "a 0/1 mask added to scores", v, mask, ctx)
     it = intent(rng, pick(rng, "causal", "sliding", "prefix_lm"), side(rng))
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": np.dtype(dt).name,
-        **it.context,
-    }
+    ctx = added(np.dtype(dt).name)
     mask = it.keep.astype(dt)
-    return Case(
-        "C10.mask01_added",
-        ["float01_added"],
-        "a 0/1 mask added to scores",
-        mask,
-        ctx,
-        it.keep,
-        it.care,
-        np.ones_like(it.keep),
-        it.inputs,
+    return of_intent(
+        "C10.mask01_added", ["float01_added"], "a 0/1 mask added to scores", it, mask, ctx, np.ones_like(it.keep)
     )

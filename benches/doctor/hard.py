@@ -5,18 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from build import (
+    PLANE,
     Case,
     Intent,
+    added,
     band,
     batch,
     chance,
+    covered,
     intent,
     length,
+    of_intent,
     padding,
     pick,
     plane,
     say_plane,
-    settle,
+    side,
     tokens,
     tri,
 )
@@ -24,11 +28,7 @@ from scenes import chunked, cross, packed, tree
 from faulty import bug, made, plane_case
 
 
-def side(rng):
-    return pick(rng, None, "left", "right")
-
-
-@bug
+@bug(made, "X.few_future_cells", ["causal_leak"], "a few future cells are visible", blind=False)
 def x_few_future_cells(rng):
     it = intent(rng, "causal", side(rng), n_tok=length(rng, 6))
     m = it.keep.copy()
@@ -37,16 +37,7 @@ def x_few_future_cells(rng):
         i = int(rng.integers(0, k - 1))
         m[int(rng.integers(b)), 0, i, int(rng.integers(i + 1, k))] = True
     m &= it.valid[:, None, None, :] | np.eye(k, dtype=bool) if it.valid is not None else True
-    return made(
-        rng,
-        "X.few_future_cells",
-        ["causal_leak"],
-        "a few future cells are visible",
-        it,
-        m,
-        pick(rng, "keep_bool", "keep_01", "additive"),
-        blind=False,
-    )
+    return it, m, pick(rng, "keep_bool", "keep_01", "additive")
 
 
 @bug
@@ -65,22 +56,22 @@ def x_one_head(rng):
     if not ((m != it.keep) & care).any():
         return None
     cls = "causal_leak" if it.kind == "causal" else "window_missing_or_wrong_layer"
-    return Case(
+    return of_intent(
         "X.one_head",
         [cls],
         "one head of several",
+        it,
         m,
-        {"api": "sdpa", "convention": "keep_bool", "role": "attn", "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
+        {"api": "sdpa", "convention": "keep_bool", "role": "attn"},
         m,
-        it.inputs,
         accept=("causal_dropped",),
         blind=False,
     )
 
 
-@bug
+@bug(
+    made, "X.only_row_zero", ["batch_row_wrong"], "only row 0 has its padding hidden", accept=("padding_keys_visible",)
+)
 def x_only_row_zero(rng):
     it = intent(rng, pick(rng, "causal", "bidirectional"), pick(rng, "left", "right"), b=int(rng.integers(2, 5)))
     if it.real[0].all():
@@ -89,51 +80,36 @@ def x_only_row_zero(rng):
     open_ = tri(k, k, 0) if it.kind == "causal" else np.ones((k, k), bool)
     m = it.keep.copy()
     m[1:] = open_
-    return made(
-        rng,
-        "X.only_row_zero",
-        ["batch_row_wrong"],
-        "only row 0 has its padding hidden",
-        it,
-        m,
-        pick(rng, "keep_bool", "additive"),
-        accept=("padding_keys_visible",),
-    )
+    return it, m, pick(rng, "keep_bool", "additive")
 
 
-@bug
+@bug(
+    plane_case,
+    "X.length_plus_one",
+    ["padding_keys_visible"],
+    "one padding key too many",
+    accept=("stale_or_bucketed_mask",),
+)
 def x_length_off_by_one(rng):
     b, n_tok = batch(rng), length(rng, 6)
     v = padding(rng, b, n_tok, "right")
     lens = np.minimum(v.sum(1) + 1, n_tok)
     mask, ctx = say_plane(rng, plane(lens, n_tok, "right"))
-    return plane_case(
-        rng,
-        "X.length_plus_one",
-        ["padding_keys_visible"],
-        "one padding key too many",
-        v,
-        mask,
-        ctx,
-        accept=("stale_or_bucketed_mask",),
-    )
+    return v, mask, ctx
 
 
-@bug
+@bug(
+    plane_case,
+    "X.other_end",
+    ["padding_side"],
+    "the plane of the other padding side",
+    accept=("padding_keys_visible", "stale_or_bucketed_mask", "position_ids", "inverted_polarity"),
+)
 def x_other_end(rng):
     b, n_tok = batch(rng), length(rng, 6)
     v = padding(rng, b, n_tok, pick(rng, "left", "right"))
     mask, ctx = say_plane(rng, v[:, ::-1].copy())
-    return plane_case(
-        rng,
-        "X.other_end",
-        ["padding_side"],
-        "the plane of the other padding side",
-        v,
-        mask,
-        ctx,
-        accept=("padding_keys_visible", "stale_or_bucketed_mask", "position_ids", "inverted_polarity"),
-    )
+    return v, mask, ctx
 
 
 @bug
@@ -142,44 +118,32 @@ def x_both_sides_inf(rng):
     v = it.valid
     keep = (v[:, :, None] & v[:, None, :])[:, None]
     mask = np.where(keep, 0, -np.inf).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": "bidirectional",
-        "compute_dtype": "float32",
-        **it.context,
-    }
-    return Case(
+    ctx = added()
+    return of_intent(
         "X.both_sides_inf",
         ["fully_masked_row"],
         "padding hidden on queries too, with -inf",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         keep,
-        it.inputs,
         values_only=True,
     )
 
 
-@bug
+@bug(
+    plane_case,
+    "X.negative_ints",
+    ["mask_built_with_NaN_or_int_ops"],
+    "negative integers in a 0/1 slot",
+    values_only=True,
+    open_question="what was meant by -1",
+)
 def x_minus_one(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
     mask = pick(rng, ~v.astype(np.int64), v.astype(np.int64) * -1, ~(v.astype(np.int8)))
-    ctx = {"api": "transformers.attention_mask", "convention": "keep_01", "role": "key_padding"}
-    return plane_case(
-        rng,
-        "X.negative_ints",
-        ["mask_built_with_NaN_or_int_ops"],
-        "negative integers in a 0/1 slot",
-        v,
-        mask,
-        ctx,
-        values_only=True,
-        open_question="what was meant by -1",
-    )
+    ctx = PLANE
+    return v, mask, ctx
 
 
 @bug
@@ -212,7 +176,7 @@ def x_self_mask_to_cross(rng):
     )
 
 
-@bug
+@bug(made, "X.ring_batch", ["ring_buffer_misaligned"], "the window in slot order")
 def x_ring_batch(rng):
     cap, b = int(rng.integers(4, 16)), int(rng.integers(2, 5))
     w = int(rng.integers(2, cap + 1))
@@ -232,64 +196,50 @@ def x_ring_batch(rng):
         inputs={"kv_positions": kp.astype(np.int64), "position_ids": qp.astype(np.int64)},
     )
     m = np.broadcast_to(band(1, cap, cap - 1, w), keep.shape).copy()
-    return made(
-        rng,
-        "X.ring_batch",
-        ["ring_buffer_misaligned"],
-        "the window in slot order",
-        it,
-        m,
-        pick(rng, "keep_bool", "additive", "keep_01"),
-    )
+    return it, m, pick(rng, "keep_bool", "additive", "keep_01")
 
 
-@bug
+@bug(
+    made,
+    "X.leak_and_padding",
+    ["causal_leak", "padding_keys_visible"],
+    "two mistakes at once",
+    accept=("padding_keys_visible",),
+)
 def x_leak_and_padding(rng):
     it = intent(rng, "causal", "left")
     k = it.keep.shape[-1]
     m = np.broadcast_to(tri(k, k, 0, 1), it.keep.shape).copy()
-    return made(
-        rng,
-        "X.leak_and_padding",
-        ["causal_leak", "padding_keys_visible"],
-        "two mistakes at once",
-        it,
-        m,
-        accept=("padding_keys_visible",),
-    )
+    return it, m
 
 
-@bug
+@bug(
+    made,
+    "X.inverted_and_padding",
+    ["inverted_polarity", "padding_keys_visible"],
+    "triu as keep, no padding term",
+    accept=("padding_keys_visible", "causal_leak"),
+)
 def x_inverted_without_padding(rng):
     it = intent(rng, "causal", "left")
     k = it.keep.shape[-1]
     m = ~np.broadcast_to(tri(k, k, 0), it.keep.shape)
-    return made(
-        rng,
-        "X.inverted_and_padding",
-        ["inverted_polarity", "padding_keys_visible"],
-        "triu as keep, no padding term",
-        it,
-        m,
-        accept=("padding_keys_visible", "causal_leak"),
-    )
+    return it, m
 
 
-@bug
+@bug(
+    made,
+    "X.window_and_padding",
+    ["sliding_window_off_by_one", "padding_keys_visible"],
+    "two mistakes",
+    accept=("padding_keys_visible",),
+)
 def x_window_and_padding(rng):
     it = intent(rng, "sliding", "left")
     k = it.keep.shape[-1]
     it.context["window_means"] = "keys visible, self included"
     m = np.broadcast_to(band(k, k, 0, it.context["window"] + 1), it.keep.shape).copy()
-    return made(
-        rng,
-        "X.window_and_padding",
-        ["sliding_window_off_by_one", "padding_keys_visible"],
-        "two mistakes",
-        it,
-        m,
-        accept=("padding_keys_visible",),
-    )
+    return it, m
 
 
 @bug
@@ -301,30 +251,28 @@ def x_overflow_in_float32_storage(rng):
     ).astype(np.float32)
     if mask.min() == low:
         return None
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": "causal",
-        "compute_dtype": "float16",
-        **it.context,
-    }
+    ctx = added("float16")
     keep = mask == 0
-    return Case(
+    return of_intent(
         "X.overflow_when_cast",
         ["double_mask_overflow"],
         "-131008 becomes -inf in float16",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         keep,
-        it.inputs,
         values_only=True,
     )
 
 
-@bug
+@bug(
+    made,
+    "X.static_cache_left_padded",
+    ["unwritten_cache_visible"],
+    "unwritten slots visible beside left padding",
+    accept=("causal_leak",),
+    open_question="the padding is not declared",
+)
 def x_static_cache_left_padded(rng):
     past, q, b = int(rng.integers(3, 20)), 1, batch(rng)
     cap = past + q + int(rng.integers(2, 12))
@@ -340,53 +288,38 @@ def x_static_cache_left_padded(rng):
         context={"past_len": past, "q_len": q, "kv_len": cap},
         inputs={},
     )
-    return made(
-        rng,
-        "X.static_cache_left_padded",
-        ["unwritten_cache_visible"],
-        "unwritten slots visible beside left padding",
-        it,
-        m,
-        accept=("causal_leak",),
-        open_question="the padding is not declared",
-    )
+    return it, m
 
 
-@bug
+@bug(
+    made,
+    "X.causal_kind_with_segments",
+    ["cross_document"],
+    "kind causal, segments beside it",
+    open_question="packing across documents may be meant",
+)
 def x_causal_kind_with_segments(rng):
     it, seg = packed(rng, "causal_packed", False)
     it.kind = "causal"
     n_tok = seg.shape[1]
-    return made(
-        rng,
-        "X.causal_kind_with_segments",
-        ["cross_document"],
-        "kind causal, segments beside it",
-        it,
-        np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
-        open_question="packing across documents may be meant",
-    )
+    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
 
 
-@bug
+@bug(
+    made,
+    "X.chunks_missing",
+    ["chunk_boundary"],
+    "plain causal in a chunked layer",
+    accept=("window_missing_or_wrong_layer",),
+)
 def x_chunks_missing(rng):
     it, c = chunked(rng, chance(rng, 0.5))
     n_tok = it.keep.shape[-1]
-    m = np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, 0)
-    return made(
-        rng,
-        "X.chunks_missing",
-        ["chunk_boundary"],
-        "plain causal in a chunked layer",
-        it,
-        m,
-        accept=("window_missing_or_wrong_layer",),
-    )
+    m = covered(rng, it, tri(n_tok, n_tok, 0))
+    return it, m
 
 
-@bug
+@bug(made, "X.rows_of_other_nodes", ["tree_mask"], "rows belong to other nodes")
 def x_siblings_shuffled(rng):
     it = tree(rng)
     n = it.keep.shape[2]
@@ -394,7 +327,7 @@ def x_siblings_shuffled(rng):
         return None
     order = np.roll(np.arange(n), 1)
     m = it.keep[..., order, :]
-    return made(rng, "X.rows_of_other_nodes", ["tree_mask"], "rows belong to other nodes", it, m)
+    return it, m
 
 
 @bug
@@ -416,41 +349,31 @@ def x_cross_batch(rng):
     return c
 
 
-@bug
+@bug(made, "X.packed_leak", ["causal_leak"], "tril(1) inside documents")
 def x_packed_leak(rng):
     it, seg = packed(rng, "causal_packed", False)
     n_tok = seg.shape[1]
     m = ((seg[:, :, None] == seg[:, None, :]) & tri(n_tok, n_tok, 0, 1))[:, None]
-    return made(rng, "X.packed_leak", ["causal_leak"], "tril(1) inside documents", it, m)
+    return it, m
 
 
-@bug
+@bug(made, "X.packed_self_excluded", ["causal_self_excluded"], "tril(-1) inside documents")
 def x_packed_self_excluded(rng):
     it, seg = packed(rng, "causal_packed", False)
     n_tok = seg.shape[1]
     m = ((seg[:, :, None] == seg[:, None, :]) & tri(n_tok, n_tok, 0, -1))[:, None]
-    return made(
-        rng,
-        "X.packed_self_excluded",
-        ["causal_self_excluded"],
-        "tril(-1) inside documents",
-        it,
-        m,
-        pick(rng, "keep_bool", "additive"),
-    )
+    return it, m, pick(rng, "keep_bool", "additive")
 
 
-@bug
+@bug(
+    made,
+    "X.packed_causal_dropped",
+    ["causal_dropped"],
+    "documents apart, causality gone",
+    blind=False,
+    accept=("causal_leak",),
+)
 def x_packed_bidirectional(rng):
     it, seg = packed(rng, "causal_packed", False)
     m = (seg[:, :, None] == seg[:, None, :])[:, None]
-    return made(
-        rng,
-        "X.packed_causal_dropped",
-        ["causal_dropped"],
-        "documents apart, causality gone",
-        it,
-        m,
-        blind=False,
-        accept=("causal_leak",),
-    )
+    return it, m

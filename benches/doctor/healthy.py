@@ -9,15 +9,19 @@ from build import (
     PAD,
     Case,
     Intent,
+    added,
     batch,
     chance,
     intent,
+    into,
     length,
+    of_intent,
     padding,
     pick,
     positions,
     say,
     say_plane,
+    side,
     tri,
 )
 from companions import corpus, scored, softmax
@@ -25,38 +29,19 @@ from scenes import chunked, cross, images, packed, ring, tree
 from faulty import plane_case
 
 HEALTHY: list = []
-
-
-def well(f):
-    HEALTHY.append(f)
-    return f
+well = into(HEALTHY)
 
 
 def fine(rng, name, why, it: Intent, form=None, keep=None, **more) -> Case:
     keep = it.keep if keep is None else keep
     mask, ctx = say(rng, keep, form)
-    return Case(
-        name,
-        [],
-        why,
-        mask,
-        {**ctx, "kind": it.kind, **it.context, **more.pop("ctx", {})},
-        it.keep,
-        it.care,
-        keep.copy(),
-        {**it.inputs, **more.pop("inputs", {})},
-        **more,
-    )
+    return of_intent(name, [], why, it, mask, ctx, keep.copy(), also=more.pop("ctx", None), **more)
 
 
 def fine_plane(rng, name, why, v, form=None, kind="bidirectional", pad=PAD, **more):
     mask, ctx = say_plane(rng, v, form)
     ctx |= more.pop("ctx", {})
     return plane_case(rng, name, [], why, v, mask, ctx, kind, pad, values_only=True, **more)
-
-
-def side(rng):
-    return pick(rng, None, "left", "right")
 
 
 @well
@@ -72,23 +57,21 @@ def h_cached(rng):
     return None if not it.real.all() else fine(rng, "H.cached", "bottom-right aligned chunk", it)
 
 
-@well
+@well(fine_plane, "H.padding_plane", "")
 def h_plane(rng):
     v = padding(rng, batch(rng), length(rng, 5), pick(rng, "left", "right"))
-    return fine_plane(rng, "H.padding_plane", "", v)
+    return (v,)
 
 
-@well
+@well(fine_plane, "H.causal_padding_plane", "a plane for a model that adds causality itself")
 def h_causal_plane(rng):
     v = padding(rng, batch(rng), length(rng, 5), pick(rng, "left", "right"))
-    return fine_plane(
-        rng, "H.causal_padding_plane", "a plane for a model that adds causality itself", v, "hf", "causal"
-    )
+    return v, "hf", "causal"
 
 
-@well
+@well(fine_plane, "H.nothing_to_hide", "equal lengths")
 def h_nothing_hidden(rng):
-    return fine_plane(rng, "H.nothing_to_hide", "equal lengths", np.ones((batch(rng), length(rng, 4)), bool))
+    return (np.ones((batch(rng), length(rng, 4)), bool),)
 
 
 @well
@@ -125,25 +108,25 @@ def h_pad_reads_pad(rng):
     )
 
 
-@well
+@well(fine, "H.packed", "")
 def h_packed(rng):
     it, _ = packed(rng)
-    return fine(rng, "H.packed", "", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.kind_packed", "'packed' without declaring causal")
 def h_packed_named_short(rng):
     it, _ = packed(rng)
     it.kind = pick(rng, "packed", "packed", "varlen", "document")
-    return fine(rng, "H.kind_packed", "'packed' without declaring causal", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.one_document", "one document fills the row")
 def h_long_document_segments(rng):
     n_tok, b = length(rng, 8), batch(rng)
     keep = np.broadcast_to(tri(n_tok, n_tok, 0), (b, 1, n_tok, n_tok)).copy()
     it = Intent(keep, np.ones((b, n_tok), bool), "causal_packed", inputs={"segment_ids": np.ones((b, n_tok), np.int64)})
-    return fine(rng, "H.one_document", "one document fills the row", it)
+    return (it,)
 
 
 @well
@@ -154,18 +137,8 @@ def h_alibi(rng):
     d = np.arange(k)[None, :] - np.arange(k)[:, None]
     bias = slopes[:, None, None] * (-np.abs(d))[None]
     mask = np.where(it.keep, bias[None], pick(rng, -np.inf, -1e9)).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float32",
-        **({"bias": "alibi"} if chance(rng, 0.8) else {}),
-        **it.context,
-    }
-    return Case(
-        "H.alibi", [], "a position bias, not a weak mask", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs
-    )
+    ctx = {**added(), **({"bias": "alibi"} if chance(rng, 0.8) else {})}
+    return of_intent("H.alibi", [], "a position bias, not a weak mask", it, mask, ctx)
 
 
 @well
@@ -175,34 +148,26 @@ def h_learned_bias(rng):
     table = rng.normal(size=(h, 2 * k)).astype(np.float32)
     d = np.arange(k)[None, :] - np.arange(k)[:, None] + k
     mask = np.where(it.keep, table[:, d][None], -np.inf).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "bias": pick(rng, "t5", "relative"),
-        "compute_dtype": "float32",
-        **it.context,
-    }
-    return Case("H.learned_bias", [], "a learned relative bias", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs)
+    ctx = {**added(), "bias": pick(rng, "t5", "relative")}
+    return of_intent("H.learned_bias", [], "a learned relative bias", it, mask, ctx)
 
 
-@well
+@well(fine, "H.chunked", "")
 def h_chunked(rng):
     it, _ = chunked(rng, chance(rng, 0.5))
-    return fine(rng, "H.chunked", "", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.tree", "")
 def h_tree(rng):
-    return fine(rng, "H.tree", "", tree(rng))
+    return (tree(rng),)
 
 
-@well
+@well(fine, "H.chain", "a draft that is a chain is triangular")
 def h_chain(rng):
     n = int(rng.integers(3, 12))
     it = Intent(tri(n, n, 0)[None, None], np.ones((1, n), bool), "tree", inputs={"parents": np.arange(-1, n - 1)[None]})
-    return fine(rng, "H.chain", "a draft that is a chain is triangular", it)
+    return (it,)
 
 
 @well
@@ -213,29 +178,29 @@ def h_cross(rng):
     return c
 
 
-@well
+@well(fine, "H.images", "image tokens read each other")
 def h_images(rng):
     it, _, _ = images(rng, chance(rng, 0.5))
-    return fine(rng, "H.images", "image tokens read each other", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.ring", "slots in ring order")
 def h_ring(rng):
     it, *_ = ring(rng)
-    return fine(rng, "H.ring", "slots in ring order", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.static_cache", "unwritten slots hidden")
 def h_static_cache(rng):
     past, q = int(rng.integers(0, 24)), int(rng.integers(1, 5))
     cap = past + q + int(rng.integers(1, 16))
     b = batch(rng)
     keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
     it = Intent(keep, np.ones((b, q), bool), "causal", past=past, context={"past_len": past, "q_len": q, "kv_len": cap})
-    return fine(rng, "H.static_cache", "unwritten slots hidden", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.two_sided_window", "|i - j| <= w")
 def h_two_sided_window(rng):
     n_tok, b = length(rng, 6), batch(rng)
     w = int(rng.integers(1, max(2, n_tok // 2)))
@@ -247,7 +212,7 @@ def h_two_sided_window(rng):
         pick(rng, "sliding_bidirectional", "bidirectional_sliding", "sliding"),
         context={"window": w, "window_means": pick(rng, "each side", "keys on each side")},
     )
-    return fine(rng, "H.two_sided_window", "|i - j| <= w", it)
+    return (it,)
 
 
 @well
@@ -273,17 +238,7 @@ def h_heads(rng):
             "role": "attn",
             "heads": h,
         }
-    return Case(
-        "H.per_head",
-        [],
-        "repeat_interleave over heads",
-        mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        it.inputs,
-    )
+    return of_intent("H.per_head", [], "repeat_interleave over heads", it, mask, ctx)
 
 
 @well
@@ -320,17 +275,7 @@ def h_labels(rng):
         at = np.argmax(it.valid, 1)
         for r, s, v in zip(labels, at, it.valid):
             r[s : s + int(rng.integers(1, max(2, v.sum() - 2)))] = -100
-    return Case(
-        "H.labels",
-        [],
-        "labels of a right collator",
-        mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, "labels": labels},
-    )
+    return of_intent("H.labels", [], "labels of a right collator", it, mask, ctx, inputs={"labels": labels})
 
 
 @well
@@ -377,16 +322,14 @@ def h_probabilities(rng):
     if chance(rng, 0.3):
         p = p * 0 + softmax(s) * it.keep
         p = p / p.sum(-1, keepdims=True)
-    return Case(
+    return of_intent(
         "H.probabilities",
         [],
         "masked cells have weight 0 and rows sum to 1",
+        it,
         mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, "probabilities": p.astype(np.float32)},
+        ctx,
+        inputs={"probabilities": p.astype(np.float32)},
     )
 
 

@@ -7,19 +7,24 @@ import numpy as np
 from build import (
     EOS,
     PAD,
+    PLANE,
     Case,
     Intent,
+    added,
     band,
     batch,
     chance,
+    covered,
     intent,
     length,
+    of_intent,
     padding,
     pick,
     plane,
     positions,
     say_plane,
     settle,
+    side,
     tokens,
     tri,
 )
@@ -41,16 +46,12 @@ def renamed(rng, it: Intent) -> Intent:
     return it
 
 
-def side(rng):
-    return pick(rng, None, "left", "right")
-
-
 # ---- correct --------------------------------------------------------------------------------------------------------
 
 
-@well
+@well(fine, "H.other_names", "")
 def h_other_names(rng):
-    return fine(rng, "H.other_names", "", renamed(rng, intent(rng, pick(rng, *NAMES), side(rng))))
+    return (renamed(rng, intent(rng, pick(rng, *NAMES), side(rng))),)
 
 
 @well
@@ -74,22 +75,13 @@ def h_lengths_only(rng):
 @well
 def h_three_dimensions(rng):
     it = intent(rng, pick(rng, "causal", "bidirectional"), pick(rng, "left", "right"), b=int(rng.integers(2, 5)))
-    return Case(
+    return of_intent(
         "H.three_dimensions",
         [],
         "[batch, queries, keys]",
+        it,
         it.keep[:, 0].copy(),
-        {
-            "api": "transformers.attention_mask",
-            "convention": "keep_bool",
-            "role": "attn",
-            "kind": it.kind,
-            **it.context,
-        },
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        it.inputs,
+        {"api": "transformers.attention_mask", "convention": "keep_bool", "role": "attn"},
     )
 
 
@@ -100,16 +92,7 @@ def h_cached_plane(rng):
     v = padding(rng, b, k, "left")
     v[:, past:] = True
     keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
-    ctx = {
-        "api": "transformers.attention_mask",
-        "convention": "keep_01",
-        "role": "key_padding",
-        "kind": "causal",
-        "past_len": past,
-        "q_len": q,
-        "kv_len": k,
-        "pad_token_id": PAD,
-    }
+    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
     return Case(
         "H.cached_plane",
         [],
@@ -147,16 +130,8 @@ def h_labels_prompt(rng):
     if (it.valid.sum(1) < n + 2).any():
         return None
     labels[:, :n] = -100
-    return Case(
-        "H.labels_prompt",
-        [],
-        "the prompt has no labels",
-        mask,
-        {**ctx, "kind": it.kind, **it.context, "prompt_len": n},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, "labels": labels},
+    return of_intent(
+        "H.labels_prompt", [], "the prompt has no labels", it, mask, {**ctx, "prompt_len": n}, inputs={"labels": labels}
     )
 
 
@@ -184,14 +159,14 @@ def h_completion(rng):
     return c
 
 
-@well
+@well(fine, "H.layer", "a window where the layer has one")
 def h_layer(rng):
     kinds = [pick(rng, "sliding_attention", "full_attention") for _ in range(4)]
     n = int(rng.integers(4))
     it = intent(rng, "sliding" if kinds[n].startswith("sliding") else "causal", side(rng))
     w = it.context.get("window", 4)
     it.context |= {"layer_types": kinds, "layer": n, "window": w}
-    return fine(rng, "H.layer", "a window where the layer has one", it)
+    return (it,)
 
 
 @well
@@ -199,65 +174,54 @@ def h_finite_empty(rng):
     it = intent(rng, "causal", "left")
     keep = it.keep & it.care
     mask = np.where(keep, 0, pick(rng, -1e9, float(np.finfo(np.float32).min))).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float32",
-        **it.context,
-    }
-    return Case(
+    ctx = added()
+    return of_intent(
         "H.finite_empty_padding",
         [],
         "rows of padding under a finite fill",
+        it,
         mask,
         ctx,
-        it.keep,
-        it.care,
         keep,
-        it.inputs,
         open_question="a warning, or nothing",
     )
 
 
-@well
+@well(fine, "H.chunk_names", "")
 def h_chunk_names(rng):
     it, c = chunked(rng, chance(rng, 0.5))
     it.kind = pick(rng, "chunked_attention", "causal_chunked", "chunked")
-    return fine(rng, "H.chunk_names", "", it)
+    return (it,)
 
 
-@well
+@well(fine, "H.packed_by_positions", "documents are given by positions only")
 def h_packed_lengths(rng):
     it, seg = packed(rng, "causal_packed", False)
     if seg.shape[0] > 1 or (np.bincount(seg[0])[1:] < 2).any():
         return None
     pos = np.concatenate([np.arange((seg[0] == n).sum()) for n in range(1, seg.max() + 1)])[None]
     it.inputs, it.context = {"position_ids": pos.astype(np.int64)}, {}
-    return fine(rng, "H.packed_by_positions", "documents are given by positions only", it)
+    return (it,)
 
 
 # ---- faulty -----------------------------------------------------------------------------------------------------------
 
 
-@bug
+@bug(plane_case, "C01.additive_swapped", ["inverted_polarity"], "mask * -1e9 of a keep mask")
 def c01_additive_swapped(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
     fill = pick(rng, -np.inf, -1e9)
     mask = np.where(v, fill, 0.0)[:, None, None, :].astype(np.float32)
     ctx = {"api": "sdpa", "convention": "additive", "role": "attn", "compute_dtype": "float32"}
-    return plane_case(rng, "C01.additive_swapped", ["inverted_polarity"], "mask * -1e9 of a keep mask", v, mask, ctx)
+    return v, mask, ctx
 
 
-@bug
+@bug(made, "C02.other_names", ["causal_leak"], "tril(diagonal=1)")
 def c02_other_names(rng):
     it = renamed(rng, intent(rng, "causal", side(rng)))
     k = it.keep.shape[-1]
-    m = np.broadcast_to(tri(k, k, 0, 1), it.keep.shape).copy()
-    if it.valid is not None:
-        m = settle(rng, m & it.valid[:, None, None, :], it.real, 0)
-    return made(rng, "C02.other_names", ["causal_leak"], "tril(diagonal=1)", it, m)
+    m = covered(rng, it, tri(k, k, 0, 1))
+    return it, m
 
 
 @bug
@@ -294,7 +258,7 @@ def c07_encoder_row_empty(rng):
     )
 
 
-@bug
+@bug(plane_case, "C10.float_key_padding", ["float01_added"], "a float key padding mask is added")
 def c10_mha_float(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
     ctx = {
@@ -303,15 +267,7 @@ def c10_mha_float(rng):
         "role": "key_padding",
         "compute_dtype": "float32",
     }
-    return plane_case(
-        rng,
-        "C10.float_key_padding",
-        ["float01_added"],
-        "a float key padding mask is added",
-        v,
-        v.astype(np.float32),
-        ctx,
-    )
+    return v, v.astype(np.float32), ctx
 
 
 @bug
@@ -321,15 +277,7 @@ def c19_plane(rng):
     b = batch(rng)
     keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
     mask = np.ones((b, cap), np.int64)
-    ctx = {
-        "api": "transformers.attention_mask",
-        "convention": "keep_01",
-        "role": "key_padding",
-        "kind": "causal",
-        "past_len": past,
-        "q_len": q,
-        "kv_len": cap,
-    }
+    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": cap}
     return Case(
         "C19.plane",
         ["unwritten_cache_visible"],
@@ -344,7 +292,7 @@ def c19_plane(rng):
     )
 
 
-@bug
+@bug(made, "C21.two_sided", ["sliding_window_off_by_one"], "|i - j| < w for <= w")
 def c21_two_sided(rng):
     n_tok, b = length(rng, 8), batch(rng)
     w = int(rng.integers(2, max(3, n_tok // 2)))
@@ -355,17 +303,17 @@ def c21_two_sided(rng):
         "bidirectional_sliding",
         context={"window": w, "window_means": "each side"},
     )
-    return made(
-        rng,
-        "C21.two_sided",
-        ["sliding_window_off_by_one"],
-        "|i - j| < w for <= w",
-        it,
-        np.broadcast_to(d <= w + pick(rng, 1, -1), it.keep.shape).copy(),
-    )
+    return it, np.broadcast_to(d <= w + pick(rng, 1, -1), it.keep.shape).copy()
 
 
-@bug
+@bug(
+    made,
+    "C22.wrong_layer",
+    ["window_missing_or_wrong_layer"],
+    "the parity of layers is reversed",
+    blind=True,
+    accept=("window_missing",),
+)
 def c22_wrong_layer(rng):
     kinds = [("sliding_attention", "full_attention")[n % 2] for n in range(4)]
     n = int(rng.integers(4))
@@ -376,19 +324,10 @@ def c22_wrong_layer(rng):
     it.keep = np.broadcast_to(masks[right], it.keep.shape).copy()
     it.kind = right
     it.context |= {"layer_types": kinds, "layer": n}
-    return made(
-        rng,
-        "C22.wrong_layer",
-        ["window_missing_or_wrong_layer"],
-        "the parity of layers is reversed",
-        it,
-        np.broadcast_to(masks[wrong], it.keep.shape).copy(),
-        blind=True,
-        accept=("window_missing",),
-    )
+    return it, np.broadcast_to(masks[wrong], it.keep.shape).copy()
 
 
-@bug
+@bug(made, "C24.cu_seqlens", ["cross_document"], "cu_seqlens declared, mask plain causal")
 def c24_bidirectional_reset(rng):
     it, seg = packed(rng, "causal_packed", False)
     n_tok = seg.shape[1]
@@ -396,17 +335,16 @@ def c24_bidirectional_reset(rng):
     if seg.shape[0] > 1:
         return None
     it.inputs, it.context = {"cu_seqlens": cu}, {}
-    return made(
-        rng,
-        "C24.cu_seqlens",
-        ["cross_document"],
-        "cu_seqlens declared, mask plain causal",
-        it,
-        np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
-    )
+    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
 
 
-@bug
+@bug(
+    made,
+    "C25.one_border",
+    ["document_boundary_off_by_one", "cross_document"],
+    "one border is off",
+    accept=("cross_document",),
+)
 def c25_one_border(rng):
     it, seg = packed(rng)
     if seg.max() < 2:
@@ -424,15 +362,7 @@ def c25_one_border(rng):
     m = (moved[:, :, None] == moved[:, None, :]) & (seg > 0)[:, None, :]
     if it.kind == "causal_packed":
         m &= tri(n_tok, n_tok, 0)
-    return made(
-        rng,
-        "C25.one_border",
-        ["document_boundary_off_by_one", "cross_document"],
-        "one border is off",
-        it,
-        settle(rng, m[:, None], seg > 0, 0),
-        accept=("cross_document",),
-    )
+    return it, settle(rng, m[:, None], seg > 0, 0)
 
 
 @bug

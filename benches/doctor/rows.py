@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import EOS, PAD, Case, Intent, batch, chance, intent, length, padding, pick, say, settle, tokens, tri
+from build import EOS, PAD, Intent, batch, chance, intent, length, of_intent, padding, pick, say, settle, tokens, tri
 from companions import softmax
 from healthy import fine, well
 from scenes import images
@@ -54,7 +54,7 @@ def h_redacted_row(rng):
     return fine(rng, "H.redacted_row", "keys of one batch row are hidden on purpose", it) if (before != it.keep).any() else None
 
 
-@well
+@well(fine, "H.redacted_ends", "a redacted end of a turn, where padding has the same id")
 def h_redacted_ends(rng):
     """A redacted token whose id also pads: no hole."""
     b, n_tok = batch(rng, 2), length(rng, 8, 40)
@@ -73,7 +73,7 @@ def h_redacted_ends(rng):
     ctx = {"pad_token_id": EOS, "eos_token_id": EOS, "redactions": [{"batch": row, "keys": [key]}]}
     inputs = {"input_ids": ids, "lengths": v.sum(1).astype(np.int64)}
     it = Intent(keep, care, "bidirectional", v, "right", 0, ctx, inputs)
-    return fine(rng, "H.redacted_ends", "a redacted end of a turn, where padding has the same id", it)
+    return it,
 
 
 @well
@@ -88,13 +88,13 @@ def h_redacted_probabilities(rng):
 # ---- redactions that are not kept -----------------------------------------------------------------------------------
 
 
-@bug
+@bug(made, "C46.row_not_redacted", ["multi_hop_leak"], "the redactions of a batch row have no effect")
 def c46_redaction_of_a_row_ignored(rng):
     it, before = redacted(rng)
-    return made(rng, "C46.row_not_redacted", ["multi_hop_leak"], "the redactions of a batch row have no effect", it, before)
+    return it, before
 
 
-@bug
+@bug(made, "C31.holes_beside_redaction", ["pad_equals_eos_holes"], "ids != pad where pad ends turns too")
 def c31_holes_beside_a_redaction(rng):
     """Texts that hold their end's id inside, one of these tokens redacted on purpose; the mask hides all of them."""
     b, n_tok = batch(rng, 2), length(rng, 10, 40)
@@ -115,7 +115,7 @@ def c31_holes_beside_a_redaction(rng):
     ctx = {"pad_token_id": EOS, "eos_token_id": EOS, "redactions": [{"batch": row, "keys": [key]}]}
     inputs = {"input_ids": ids, "lengths": v.sum(1).astype(np.int64)}
     it = Intent(keep, care, "bidirectional", v, "right", 0, ctx, inputs)
-    return made(rng, "C31.holes_beside_redaction", ["pad_equals_eos_holes"], "ids != pad where pad ends turns too", it, wrong)
+    return it, wrong
 
 
 @bug
@@ -128,18 +128,7 @@ def c12_redaction_ignored_by_backend(rng):
         return None
     mask, ctx = say(rng, it.keep)
     p = softmax(np.where(before, rng.normal(size=before.shape), -np.inf))
-    return Case(
-        "C12.row_not_redacted",
-        ["mask_ignored_by_backend"],
-        "probabilities are given to redacted keys of one batch row",
-        mask,
-        {**ctx, "kind": it.kind, **it.context},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        {**it.inputs, "probabilities": p.astype(np.float32)},
-        values_only=True,
-    )
+    return of_intent("C12.row_not_redacted", ["mask_ignored_by_backend"], "probabilities are given to redacted keys of one batch row", it, mask, ctx, inputs={"probabilities": p.astype(np.float32)}, values_only=True)
 
 
 # ---- only row 0 -----------------------------------------------------------------------------------------------------
@@ -198,7 +187,7 @@ def c27_prefix_over_padding(rng):
     return made(rng, name, ["padding_unmasked_by_later_op"], "padding is hidden before the prefix is opened", it, wrong)
 
 
-@bug
+@bug(made, "C27.block_over_padding", ["padding_unmasked_by_later_op"], "padding is hidden before the blocks are opened")
 def c27_block_over_padding(rng):
     it, base, same = images(rng)
     b, _, n_tok, _ = it.keep.shape
@@ -214,6 +203,4 @@ def c27_block_over_padding(rng):
     it.inputs["input_ids"] = tokens(rng, v)
     it.context |= {"pad_token_id": PAD}
     wrong = (base[None, None] & real) | same[:, None]
-    return made(
-        rng, "C27.block_over_padding", ["padding_unmasked_by_later_op"], "padding is hidden before the blocks are opened", it, wrong
-    )
+    return it, wrong

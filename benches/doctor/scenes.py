@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import (
-    EOS,
-    PAD,
-    Intent,
-    band,
-    batch,
-    chance,
-    length,
-    padding,
-    pick,
-    settle,
-    tokens,
-    tri,
-)
+from build import EOS, PAD, Intent, band, batch, chance, length, padding, pick, settle, tokens, tri
 
 
 def ring(rng):

@@ -9,11 +9,13 @@ from build import (
     PAD,
     Case,
     Intent,
+    added,
     band,
     batch,
     chance,
     intent,
     length,
+    of_intent,
     padding,
     pick,
     positions,
@@ -66,17 +68,7 @@ def t_alike_over_batch(rng):
     mask = ~np.broadcast_to(it.keep[0], (b * h, q, k))
     ctx = {"api": "torch.nn.MultiheadAttention.attn_mask", "convention": "ignore_bool", "role": "attn", "heads": h}
     it.inputs["input_ids"] = tokens(rng, np.ones((b, k), bool))
-    return Case(
-        "H.trap.alike_over_batch",
-        [],
-        "either layout of B*H is the same",
-        mask.copy(),
-        {**ctx, "kind": "causal", **it.context},
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        it.inputs,
-    )
+    return of_intent("H.trap.alike_over_batch", [], "either layout of B*H is the same", it, mask.copy(), ctx)
 
 
 @well
@@ -86,34 +78,16 @@ def t_decay(rng):
     d = np.abs(np.arange(k)[None, :] - np.arange(k)[:, None])
     bias = d * np.log(rng.uniform(0.5, 0.99)) if chance(rng, 0.5) else -np.sqrt(d) * rng.uniform(0.1, 2)
     mask = np.where(it.keep, bias, -np.inf).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float32",
-        **it.context,
-        **pick(rng, {}, {"bias": "decay"}, {"bias": "distance"}),
-    }
-    return Case("H.trap.decay", [], "a decay over distance", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs)
+    ctx = {**added(), **pick(rng, {}, {"bias": "decay"}, {"bias": "distance"})}
+    return of_intent("H.trap.decay", [], "a decay over distance", it, mask, ctx)
 
 
 @well
 def t_plus_one_bias(rng):
     it = intent(rng, "bidirectional", None, n_tok=length(rng, 4, 32))
     mask = (rng.random(it.keep.shape) < 0.5).astype(np.float32)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": "float32",
-        "bias": pick(rng, "learned", "edge", "graph"),
-        **it.context,
-    }
-    return Case(
-        "H.trap.plus_one_bias", [], "a declared bias of 0 and 1", mask, ctx, it.keep, it.care, it.keep.copy(), it.inputs
-    )
+    ctx = {**added(), "bias": pick(rng, "learned", "edge", "graph")}
+    return of_intent("H.trap.plus_one_bias", [], "a declared bias of 0 and 1", it, mask, ctx)
 
 
 @well
@@ -145,7 +119,7 @@ def t_mrope(rng):
     )
 
 
-@well
+@well(fine, "H.trap.window_longer", "the text is shorter than the window")
 def t_window_longer(rng):
     it = intent(rng, "causal", pick(rng, None, "left", "right"))
     it.kind = "sliding"
@@ -153,26 +127,26 @@ def t_window_longer(rng):
         "window": it.keep.shape[-1] + int(rng.integers(0, 50)),
         "window_means": "keys visible, self included",
     }
-    return fine(rng, "H.trap.window_longer", "the text is shorter than the window", it)
+    return (it,)
 
 
-@bug
+@bug(made, "C21.window_unsaid", ["sliding_window_off_by_one"], "w previous keys plus self")
 def t_window_unsaid(rng):
     """A width W without a word on what it counts is W keys with the query itself."""
     n_tok, b = length(rng, 8), batch(rng)
     w = int(rng.integers(2, n_tok - 2))
     right, wrong = (np.broadcast_to(band(n_tok, n_tok, 0, x), (b, 1, n_tok, n_tok)).copy() for x in (w, w + 1))
     it = Intent(right, np.ones((b, n_tok), bool), "sliding", context={"window": w})
-    return made(rng, "C21.window_unsaid", ["sliding_window_off_by_one"], "w previous keys plus self", it, wrong)
+    return it, wrong
 
 
-@well
+@well(fine, "H.trap.all_prefix", "prefill: everything is prefix")
 def t_all_prefix(rng):
     n_tok, b = length(rng, 5), batch(rng)
     it = Intent(
         np.ones((b, 1, n_tok, n_tok), bool), np.ones((b, n_tok), bool), "prefix_lm", context={"prefix_len": n_tok}
     )
-    return fine(rng, "H.trap.all_prefix", "prefill: everything is prefix", it)
+    return (it,)
 
 
 @well
@@ -233,7 +207,7 @@ def t_sink_probabilities(rng):
     )
 
 
-@well
+@well(fine, "H.trap.ring_not_wrapped", "one step inside the window")
 def t_token_in_ring(rng):
     w = int(rng.integers(3, 20))
     t = int(rng.integers(1, w))
@@ -247,7 +221,7 @@ def t_token_in_ring(rng):
         context={"window": w, "window_means": "keys visible, self included"},
         inputs={"kv_positions": pick(rng, kp, kp[None]).astype(np.int64), "position_ids": np.array([[t]], np.int64)},
     )
-    return fine(rng, "H.trap.ring_not_wrapped", "one step inside the window", it)
+    return (it,)
 
 
 @well
@@ -284,12 +258,12 @@ def t_packed_shared_causal_rope(rng):
     )
 
 
-@well
+@well(fine, "H.trap.decode_all_visible", "the newest token reads everything")
 def t_one_query_all_visible(rng):
     k, b = length(rng, 3, 64), batch(rng)
     keep = np.ones((b, 1, 1, k), bool)
     it = Intent(keep, np.ones((b, 1), bool), "causal", past=k - 1, context={"past_len": k - 1, "q_len": 1, "kv_len": k})
-    return fine(rng, "H.trap.decode_all_visible", "the newest token reads everything", it)
+    return (it,)
 
 
 @well
@@ -299,24 +273,9 @@ def t_fp16_two_padding_planes(rng):
     mask = (
         np.where(tri(*it.keep.shape[2:], 0), 0, low)[None, None] + np.where(it.valid[:, None, None, :], 0, low)
     ).astype(np.float16)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": "causal",
-        "compute_dtype": "float16",
-        **it.context,
-    }
-    return Case(
-        "H.trap.two_planes_that_fit",
-        [],
-        "two fills whose sum fits half precision",
-        mask,
-        ctx,
-        it.keep,
-        it.care,
-        mask == 0,
-        it.inputs,
+    ctx = added("float16")
+    return of_intent(
+        "H.trap.two_planes_that_fit", [], "two fills whose sum fits half precision", it, mask, ctx, mask == 0
     )
 
 
@@ -333,28 +292,11 @@ def t_visible_fill(rng):
         ("float64", -1e30),
     )
     mask = np.where(it.keep, 0, fill).astype(dt)
-    ctx = {
-        "api": "additive",
-        "convention": "additive",
-        "role": "attn",
-        "kind": it.kind,
-        "compute_dtype": dt,
-        **it.context,
-    }
-    return Case(
-        "H.trap.usual_fills",
-        [],
-        "fills that people use and that hide",
-        mask,
-        ctx,
-        it.keep,
-        it.care,
-        it.keep.copy(),
-        it.inputs,
-    )
+    ctx = added(dt)
+    return of_intent("H.trap.usual_fills", [], "fills that people use and that hide", it, mask, ctx)
 
 
-@well
+@well(fine, "H.trap.cache_padding_unsaid", "a left-padded cache, not declared")
 def t_cache_padding_unsaid(rng):
     it = intent(rng, "causal", "left", past=int(rng.integers(3, 30)), n_tok=pick(rng, 1, 1, 4))
     if not it.real.all():
@@ -362,4 +304,4 @@ def t_cache_padding_unsaid(rng):
     it.inputs = {}
     for key in ("pad_token_id", "padding_side"):
         it.context.pop(key, None)
-    return fine(rng, "H.trap.cache_padding_unsaid", "a left-padded cache, not declared", it)
+    return (it,)
