@@ -18,87 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+import outsider_values  # noqa: F401  (the order in which modules register their mistakes selects the cases of a seed)
+import outsider_beside  # noqa: F401
 from outsider_alternatives import alternatives
-from outsider_beside import (
-    sick_bias,
-    sick_completion,
-    sick_cu,
-    sick_labels,
-    sick_multihop,
-    sick_positions,
-    sick_short,
-    sick_tensors,
-)
-from outsider_healthy import (
-    ok_bias,
-    ok_clip,
-    ok_degenerate,
-    ok_eos,
-    ok_labels,
-    ok_layout,
-    ok_plane,
-    ok_rope,
-    ok_scene,
-    ok_tensors,
-    ok_unpadded_plane,
-)
-from outsider_mistakes import (
-    same_care,
-    sick_flip,
-    sick_invert,
-    sick_pair,
-    faulty_structure,
-)
-from outsider_values import (
-    sick_axis,
-    sick_double,
-    sick_empty,
-    sick_holes,
-    sick_layout,
-    sick_plane,
-    sick_rank,
-    sick_redaction,
-    sick_segcast,
-    faulty_values,
-)
-
-FAULTY = [
-    (faulty_structure, 14),
-    (sick_pair, 2),
-    (sick_flip, 2),
-    (sick_invert, 2),
-    (faulty_values, 3.5),
-    (sick_double, 1),
-    (sick_empty, 1.5),
-    (sick_plane, 3),
-    (sick_segcast, 1),
-    (sick_axis, 1),
-    (sick_rank, 1),
-    (sick_layout, 1),
-    (sick_holes, 1.2),
-    (sick_redaction, 0.7),
-    (sick_positions, 1.5),
-    (sick_cu, 0.5),
-    (sick_labels, 2),
-    (sick_completion, 0.5),
-    (sick_tensors, 2),
-    (sick_bias, 0.4),
-    (sick_multihop, 0.4),
-    (sick_short, 0.5),
-]
-WELL = [
-    (ok_scene, 16),
-    (ok_plane, 2),
-    (ok_unpadded_plane, 1),
-    (ok_clip, 1.5),
-    (ok_eos, 1.5),
-    (ok_rope, 1),
-    (ok_bias, 1),
-    (ok_layout, 1),
-    (ok_tensors, 1),
-    (ok_labels, 1),
-    (ok_degenerate, 2),
-]
+from outsider_healthy import WELL
+from outsider_mistakes import FAULTY, same_care
 
 
 def pick(rng, pool):

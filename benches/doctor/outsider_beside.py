@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from outsider_mistakes import (
-    Case,
-    draw_scene,
-    encode,
-    finish,
-    heads4,
-    rowstyle,
-)
+from outsider_mistakes import Case, FAULTY, draw_scene, encode, finish, heads4, rowstyle, weighted
 from outsider_scenes import (
     EOS,
     PAD,
     basic,
-    kind,
     pad_scene,
     sc_cached,
     sc_causal,
     sc_full,
     sc_packed,
+    simple_kind,
     state_padding,
 )
-from outsider_values import (
-    eos_scene,
-)
+from outsider_values import eos_scene
 
 
 def mask_ok(s, rng, name, classes, accept=(), **kw):
@@ -36,6 +27,7 @@ def mask_ok(s, rng, name, classes, accept=(), **kw):
     return finish(s, rng, name, gg, gg, classes, accept, value=True, **kw)
 
 
+@weighted(FAULTY, 1.5)
 def sick_positions(rng):
     r = rng.random()
     if r < 0.5:
@@ -63,6 +55,7 @@ def sick_positions(rng):
     return mask_ok(s, rng, f"padding_side/declared/{n}", ["padding_side"])
 
 
+@weighted(FAULTY, 0.5)
 def sick_cu(rng):
     s = sc_packed(rng, pad=0.0)
     if s.B != 1 or len(s.docs[0]) < 2:
@@ -80,13 +73,14 @@ def sick_cu(rng):
     return mask_ok(s, rng, "document_boundary_off_by_one/cu_seqlens", ["document_boundary_off_by_one"])
 
 
-def text_scene(rng, bi=False, **kw):
+def text_scene(rng, bi=False):
     s = basic(rng, lo=8)
     s.fam = "full" if bi else "causal"
-    pad_scene(s, side=kw.get("side"), companions="ids", low=6)
-    return kind(s, "bidirectional" if bi else "causal")
+    pad_scene(s, companions="ids", low=6)
+    return simple_kind(s)
 
 
+@weighted(FAULTY, 2)
 def sick_labels(rng):
     w = str(rng.choice(["eos", "row", "pads", "shift", "mlm", "boundary"]))
     if w == "boundary":
@@ -135,6 +129,7 @@ def sick_labels(rng):
     return mask_ok(s, rng, "MLM_masks_padding_or_special", ["MLM_masks_padding_or_special"], ["loss_mask_missing"])
 
 
+@weighted(FAULTY, 0.5)
 def sick_completion(rng):
     s = sc_causal(rng, pad=0.0)
     B, L = int(rng.integers(1, 4)), int(rng.integers(4, 10))
@@ -228,24 +223,26 @@ def tensors(rng, faulty):
     return mask_ok(s, rng, cls, [cls], acc)
 
 
+@weighted(FAULTY, 2)
 def sick_tensors(rng):
     return tensors(rng, True)
 
 
-def alibi(rng, s, H, column=False, slot=False):
+def alibi(s, H, column=False):
     sl = 2.0 ** (-8.0 * (np.arange(H) + 1) / H)
     q, k = np.arange(s.Q)[:, None] + s.past, np.arange(s.K)[None]
     d = np.abs(q - k) if not column else (s.K - 1 - k) + 0 * q
     return -(sl[:, None, None] * d[None])
 
 
+@weighted(FAULTY, 0.4)
 def sick_bias(rng):
     s = sc_full(rng, pad=0.5)
     H = int(rng.choice([2, 4, 8]))
     s.H = s.heads = H
     s.obvious.update(heads=H, bias="alibi")
     g = heads4(s, s.build())
-    a = np.where(g, alibi(rng, s, H, column=True)[None], -np.inf).astype("float32")
+    a = np.where(g, alibi(s, H, column=True)[None], -np.inf).astype("float32")
     return Case(
         s,
         "relative_bias_with_padding",
@@ -253,7 +250,6 @@ def sick_bias(rng):
         {"convention": "additive", "compute_dtype": "float32"},
         g,
         g,
-        s.care()[:, None, :, None],
         ["relative_bias_with_padding"],
         [],
         repair=False,
@@ -261,6 +257,7 @@ def sick_bias(rng):
     )
 
 
+@weighted(FAULTY, 0.4)
 def sick_multihop(rng):
     """One query may not read a key; its neighbours carry it on."""
     n, s = draw_scene(rng, "causal", pad=0.0)
@@ -275,6 +272,7 @@ def sick_multihop(rng):
     return mask_ok(s, rng, "multi_hop_leak", ["multi_hop_leak"], blind=False)
 
 
+@weighted(FAULTY, 0.5)
 def sick_short(rng):
     """The prompt's plane at a later step: fewer keys than cache and new tokens."""
     s = sc_cached(rng, pad=1.0)
@@ -295,7 +293,6 @@ def sick_short(rng):
         keys,
         g[:, None],
         e[:, None],
-        s.care()[:, None, :, None],
         ["stale_decode_mask"],
         [],
         value=True,

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from outsider_beside import (
-    alibi,
-    tensors,
-    text_scene,
-)
-from outsider_mistakes import (
-    Case,
-    draw_scene,
-    encode,
-    finish,
-    heads4,
-    rowstyle,
-)
+from outsider_beside import alibi, tensors, text_scene
+from outsider_mistakes import Case, draw_scene, encode, finish, heads4, rowstyle, weighted
 from outsider_scenes import (
-    basic,
-    kind,
-    pad_scene,
+    heads_scene,
     sc_cached,
     sc_causal,
     sc_chunked,
@@ -30,13 +17,12 @@ from outsider_scenes import (
     sc_tree,
     state_padding,
 )
-from outsider_values import (
-    eos_scene,
-    plane_case,
-    plane_scene,
-)
+from outsider_values import eos_scene, plane_case, plane_scene
+
+WELL: list = []  # pairs (function that draws a case, weight)
 
 
+@weighted(WELL, 16)
 def ok_scene(rng):
     n, s = draw_scene(rng)
     g = s.build()
@@ -49,11 +35,13 @@ def ok_scene(rng):
     return c
 
 
+@weighted(WELL, 2)
 def ok_plane(rng):
     s = plane_scene(rng)
     return plane_case(s, rng, "H:plane", s.V, [])
 
 
+@weighted(WELL, 1)
 def ok_unpadded_plane(rng):
     s = plane_scene(rng)
     s.V = np.ones_like(s.V)
@@ -62,6 +50,7 @@ def ok_unpadded_plane(rng):
     return plane_case(s, rng, "H:plane_of_ones", s.V, [])
 
 
+@weighted(WELL, 1.5)
 def ok_clip(rng):
     """Right padding under causality: no real token reads padding."""
     n, s = draw_scene(rng, str(rng.choice(["causal", "sliding"])), pad=1.0, force=True, side="right")
@@ -71,6 +60,7 @@ def ok_clip(rng):
     return finish(s, rng, f"H:clip/{n}", s.build(), m, [], [])
 
 
+@weighted(WELL, 1.5)
 def ok_eos(rng):
     s = eos_scene(rng)
     if rng.random() < 0.5:
@@ -81,6 +71,7 @@ def ok_eos(rng):
     return finish(s, rng, "H:eos/attn", gg, gg, [], [])
 
 
+@weighted(WELL, 1)
 def ok_rope(rng):
     n, s = draw_scene(rng, str(rng.choice(["causal", "full"])), pad=1.0, force=True, side="left", companions="ids")
     if rng.random() < 0.5:
@@ -93,6 +84,7 @@ def ok_rope(rng):
     return finish(s, rng, f"H:positions/{n}", gg, gg, [], [])
 
 
+@weighted(WELL, 1)
 def ok_bias(rng):
     s = sc_causal(rng, pad=0.3, side="right") if rng.random() < 0.6 else sc_full(rng, pad=0.5)
     H = int(rng.choice([2, 4, 8]))
@@ -101,7 +93,7 @@ def ok_bias(rng):
     if rng.random() < 0.7:
         s.obvious.update(heads=H, bias="alibi")
         col = s.fam == "causal" and rng.random() < 0.4
-        b = alibi(rng, s, H, column=col)[None]
+        b = alibi(s, H, column=col)[None]
         name = "alibi_column" if col else "alibi"
     else:
         s.obvious.update(heads=H, bias="t5")
@@ -117,34 +109,29 @@ def ok_bias(rng):
         {"convention": "additive", "compute_dtype": "float32"},
         g,
         g,
-        s.care()[:, None, :, None],
         [],
         [],
     )
 
 
+@weighted(WELL, 1)
 def ok_layout(rng):
-    s = basic(rng, lo=5, hi=14)
-    if s.K > 14:
+    s = heads_scene(rng, 14)
+    if s is None:
         return None
-    s.B, s.H = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    s.V = np.ones((s.B, s.K), bool)
-    s.fam = str(rng.choice(["full", "causal"]))
-    pad_scene(s, force=True)
-    kind(s, "bidirectional" if s.fam == "full" else "causal")
-    s.heads = s.H
-    s.obvious["heads"] = s.H
     g = s.padrows(s.build(), "self")
     flat = np.repeat(g, s.H, 0)
     a, keys = encode(s, rng, flat[:, None], str(rng.choice(["keep_bool", "ignore_bool", "additive"])))
     keys.pop("api", None)
-    return Case(s, "H:layout", a[:, 0], keys, heads4(s, g), heads4(s, g), s.care()[:, None, :, None], [], [])
+    return Case(s, "H:layout", a[:, 0], keys, heads4(s, g), heads4(s, g), [], [])
 
 
+@weighted(WELL, 1)
 def ok_tensors(rng):
     return tensors(rng, False)
 
 
+@weighted(WELL, 1)
 def ok_labels(rng):
     s = text_scene(rng, bi=rng.random() < 0.3)
     ids = s.inputs["input_ids"].astype("int64")
@@ -166,6 +153,7 @@ def ok_labels(rng):
     return finish(s, rng, f"H:labels/{s.fam}", gg, gg, [], [])
 
 
+@weighted(WELL, 2)
 def ok_degenerate(rng):
     """Windows, chunks, prefixes as long as the text; single queries; chains of drafts."""
     w = str(rng.choice(["window", "chunk", "chain", "decode", "prefix"]))

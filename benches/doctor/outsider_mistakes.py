@@ -12,43 +12,19 @@ from typing import Any
 import numpy as np
 
 from outsider_alternatives import alternatives
-from outsider_scenes import (
-    sc_bipacked,
-    sc_bisliding,
-    sc_blocks,
-    sc_cached,
-    sc_cached_sliding,
-    sc_causal,
-    sc_chunked,
-    sc_cross,
-    sc_full,
-    sc_packed,
-    sc_prefix,
-    sc_ring,
-    sc_sliding,
-    sc_static,
-    sc_tree,
-    with_redactions,
-)
+from outsider_scenes import SCENES, with_redactions
+
+FAULTY: list = []  # pairs (function that draws a case, weight)
 
 
-SCENES = {
-    "causal": sc_causal,
-    "full": sc_full,
-    "sliding": sc_sliding,
-    "bisliding": sc_bisliding,
-    "chunked": sc_chunked,
-    "prefix": sc_prefix,
-    "packed": sc_packed,
-    "bipacked": sc_bipacked,
-    "cached": sc_cached,
-    "cached_sliding": sc_cached_sliding,
-    "static": sc_static,
-    "ring": sc_ring,
-    "tree": sc_tree,
-    "cross": sc_cross,
-    "blocks": sc_blocks,
-}
+def weighted(pool, weight):
+    """Adds a function that draws a case to `pool`."""
+
+    def add(draw):
+        pool.append((draw, weight))
+        return draw
+
+    return add
 
 
 def encode(s, rng, keep, need=None, empties_ok=False):
@@ -84,9 +60,9 @@ def encode(s, rng, keep, need=None, empties_ok=False):
     return a, d
 
 
-def shape(s, rng, a, plane=False):
+def shape(s, rng, a):
     """Drops dimensions without information. a [B,H,Q,K]."""
-    B, H, Q, K = a.shape
+    B = len(a)
 
     def same(x, ax):
         return all(
@@ -94,9 +70,6 @@ def shape(s, rng, a, plane=False):
             for i in range(x.shape[ax])
         )
 
-    if plane:
-        p = a[:, 0, 0]
-        return p if rng.random() < 0.6 else p[:, None, None, :]
     if same(a, 1) and rng.random() < 0.85:
         a = a[:, :1]
     if B > 1 and same(a, 0) and s.redact is None and rng.random() < 0.5:
@@ -125,7 +98,6 @@ class Case:
     keys: dict  # what is declared of values and function
     intended: np.ndarray
     effective: np.ndarray
-    care: np.ndarray
     classes: list[str]  # empty: a correct mask
     accept: tuple[str, ...] | list[str] = ()  # other classes that are right answers, "*" for any
     repair: bool = True
@@ -134,6 +106,10 @@ class Case:
     open_q: bool = False
     joined: bool = False  # a row of keys, joined with a causal slot or not
     must_conv: bool = False
+
+    @property
+    def care(self) -> np.ndarray:
+        return self.s.care()[:, None, :, None]
 
 
 def heads4(s, m):
@@ -176,9 +152,10 @@ def finish(s, rng, name, good, bad, classes, accept, **kw):
     need = kw.pop("need", None)
     a, keys = encode(s, rng, X, need)
     a = shape(s, rng, a)
-    return Case(s, name, a, keys, G, X, s.care()[:, None, :, None], classes, accept, **kw)
+    return Case(s, name, a, keys, G, X, classes, accept, **kw)
 
 
+@weighted(FAULTY, 14)
 def faulty_structure(rng):
     """One structural mistake; in all rows, one row, one head, or late."""
     n, s = draw_scene(rng)
@@ -272,6 +249,7 @@ def also_right(s, cls, bad):
     return acc
 
 
+@weighted(FAULTY, 2)
 def sick_pair(rng):
     """Two mistakes at once: one in what is built, one in padding or documents."""
     n, s = draw_scene(rng, str(rng.choice(["causal", "sliding", "packed"])))
@@ -297,6 +275,7 @@ def sick_pair(rng):
     return finish(s, rng, f"pair:{first}+{second}/{n}", gg, bb, [first], acc)
 
 
+@weighted(FAULTY, 2)
 def sick_flip(rng):
     """Some cells are wrong, by no rule."""
     n, s = draw_scene(rng)
@@ -315,6 +294,7 @@ def sick_flip(rng):
     return finish(s, rng, f"flip/{n}", gg, bad, ["unexplained_difference"], acc + ["*"], repair=False, blind=False)
 
 
+@weighted(FAULTY, 2)
 def sick_invert(rng):
     n, s = draw_scene(rng, str(rng.choice(["causal", "full", "sliding", "packed", "cached", "cross", "prefix"])))
     good = s.build()
@@ -335,7 +315,6 @@ def sick_invert(rng):
         keys,
         X,
         ~X,
-        s.care()[:, None, :, None],
         ["inverted_polarity"],
         acc,
         must_conv=True,

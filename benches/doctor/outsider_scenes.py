@@ -20,7 +20,6 @@ class Scene:
         self.segs = None
         self.V = None  # [B,K] real keys
         self.heads = None
-        self.notes = []
         self.role = "attn"
         self.known_v = False  # are real tokens stated by a companion?
         self.kvpos = None
@@ -30,7 +29,6 @@ class Scene:
         self.prefix = None
         self.blocks = None
         self.parents = None
-        self.allow = {}  # term -> value, so that terms may be dropped
 
     # positions of queries by row [B,Q], of keys [B,K]
     def grid(self):
@@ -47,7 +45,6 @@ class Scene:
         off=0,
         causal=True,
         window=None,
-        wside=None,
         pad=True,
         docs=True,
         prefix="own",
@@ -153,7 +150,6 @@ def pad_scene(s, side=None, force=False, low=2, companions=None):
         ls[rng.integers(s.B)] = rng.integers(min(low, s.K - 1), s.K)
     j = np.arange(s.K)[None]
     s.V = (j < ls[:, None]) if s.side == "right" else (j >= s.K - ls[:, None])
-    s.ls = ls
     state_padding(s, companions)
 
 
@@ -174,7 +170,7 @@ def state_padding(s, how=None):
         s.inputs["attention_mask"] = s.V.astype(rng.choice(["int64", "bool"]))
 
 
-def basic(rng, square=True, lo=4, hi=24):
+def basic(rng, lo=4, hi=24):
     s = Scene(rng)
     big = rng.random() < 0.07
     n = int(rng.integers(lo, hi + 1)) if not big else int(rng.integers(30, 97))
@@ -206,6 +202,25 @@ def kind(s, word, **more):
     s.ctx["kind"] = word
     s.ctx.update(more)
     return s
+
+
+def simple_kind(s):
+    """The kind of a scene that is causal or full."""
+    return kind(s, "bidirectional" if s.fam == "full" else "causal")
+
+
+def heads_scene(rng, hi, same=False):
+    """A padded scene of several batch rows and heads, as many of the one as of the other if `same`; None if it is too long."""
+    s = basic(rng, lo=5, hi=hi)
+    if s.K > hi:
+        return None
+    s.B = int(rng.integers(2, 5))
+    s.H = s.B if same else int(rng.integers(2, 5))
+    s.V = np.ones((s.B, s.K), bool)
+    s.fam = str(rng.choice(["full", "causal"]))
+    pad_scene(s, force=True)
+    s.heads = s.obvious["heads"] = s.H
+    return simple_kind(s)
 
 
 def sc_causal(rng, pad=0.5, **kw):
@@ -308,7 +323,6 @@ def sc_packed(rng, pad=0.4, bi=False, **kw):
     for b in range(s.B):
         pos[b, : sum(s.docs[b])] = np.concatenate([np.arange(x) for x in s.docs[b]])
         pos[b, sum(s.docs[b]) :] = 0
-    s.packpos = pos
     if how < 0.2 and s.V.all() and (np.concatenate(s.docs) > 1).all():
         del s.inputs["segment_ids"]
         s.inputs["position_ids"] = pos
@@ -489,3 +503,6 @@ def with_redactions(s):
         return None
     s.obvious["redactions"] = out
     return s
+
+
+SCENES = {name[3:]: draw for name, draw in list(globals().items()) if name.startswith("sc_")}

@@ -5,25 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from outsider_alternatives import alternatives
-from outsider_mistakes import (
-    Case,
-    draw_scene,
-    encode,
-    finish,
-    heads4,
-    rowstyle,
-    same_care,
-    shape,
-)
-from outsider_scenes import (
-    EOS,
-    basic,
-    kind,
-    lengths,
-    pad_scene,
-    sc_packed,
-    with_redactions,
-)
+from outsider_mistakes import Case, FAULTY, draw_scene, encode, finish, heads4, rowstyle, same_care, shape, weighted
+from outsider_scenes import EOS, basic, heads_scene, kind, lengths, pad_scene, sc_packed, simple_kind, with_redactions
 
 
 def value_scene(rng):
@@ -35,6 +18,7 @@ def value_scene(rng):
     return n, s, gg
 
 
+@weighted(FAULTY, 3.5)
 def faulty_values(rng):
     v = value_scene(rng)
     if v is None:
@@ -79,11 +63,10 @@ def faulty_values(rng):
         mc = True
         eff = X
     a = shape(s, rng, a)
-    return Case(
-        s, f"{cls}/{kindof}/{n}", a, keys, X, eff, s.care()[:, None, :, None], [cls], acc, value=True, must_conv=mc
-    )
+    return Case(s, f"{cls}/{kindof}/{n}", a, keys, X, eff, [cls], acc, value=True, must_conv=mc)
 
 
+@weighted(FAULTY, 1)
 def sick_double(rng):
     n, s = draw_scene(rng, str(rng.choice(["causal", "sliding"])), pad=1.0, force=True)
     if s.redact is not None:
@@ -104,13 +87,13 @@ def sick_double(rng):
         {"convention": "additive", "compute_dtype": t},
         g,
         g,
-        s.care()[:, None, :, None],
         ["double_mask_overflow"],
         [],
         value=True,
     )
 
 
+@weighted(FAULTY, 1.5)
 def sick_empty(rng):
     """-inf rows: left padding with causality, or a real row without keys."""
     if rng.random() < 0.6:
@@ -128,7 +111,6 @@ def sick_empty(rng):
             {"convention": "additive", "compute_dtype": t},
             i,
             g,
-            s.care()[:, None, :, None],
             ["fully_masked_row"],
             [],
             value=True,
@@ -144,13 +126,13 @@ def sick_empty(rng):
     return finish(s, rng, f"fully_masked_row/real/{n}", gg, bad, ["fully_masked_row"], [], value=True)
 
 
-def plane_scene(rng, kindw=None):
+def plane_scene(rng):
     """A padding mask [B,K] in a slot for padding."""
     s = basic(rng)
     s.role = "key_padding"
     s.fam = str(rng.choice(["full", "causal"]))
     pad_scene(s, force=True)
-    kind(s, "bidirectional" if s.fam == "full" else "causal")
+    simple_kind(s)
     s.obvious["role"] = "key_padding"
     return s
 
@@ -168,7 +150,6 @@ def plane_case(s, rng, name, plane, classes, accept=(), need=None, **kw):
         keys,
         s.build()[:, None],
         (rest & plane[:, None, :])[:, None],
-        s.care()[:, None, :, None],
         classes,
         accept,
         joined=True,
@@ -176,6 +157,7 @@ def plane_case(s, rng, name, plane, classes, accept=(), need=None, **kw):
     )
 
 
+@weighted(FAULTY, 3)
 def sick_plane(rng):
     s = plane_scene(rng)
     V = s.V
@@ -214,6 +196,7 @@ def sick_plane(rng):
     return plane_case(s, rng, f"plane:{what}", P, [what], acc, must_conv=mc)
 
 
+@weighted(FAULTY, 1)
 def sick_segcast(rng):
     s = sc_packed(rng)
     if max(len(d) for d in s.docs) < 2:
@@ -234,7 +217,6 @@ def sick_segcast(rng):
         {"convention": "keep_01"},
         s.build()[:, None],
         eff[:, None],
-        s.care()[:, None, :, None],
         ["segment_ids_cast_to_bool"],
         [],
         value=True,
@@ -242,6 +224,7 @@ def sick_segcast(rng):
     )
 
 
+@weighted(FAULTY, 1)
 def sick_axis(rng):
     s = basic(rng)
     s.fam = "full"
@@ -260,12 +243,12 @@ def sick_axis(rng):
         keys,
         s.build()[:, None],
         bad[:, None],
-        s.care()[:, None, :, None],
         ["broadcast_wrong_axis"],
         [],
     )
 
 
+@weighted(FAULTY, 1)
 def sick_rank(rng):
     s = basic(rng, lo=4, hi=5)
     if s.K > 5:
@@ -288,20 +271,12 @@ def sick_rank(rng):
             keys,
             s.build()[:, None],
             eff[:, None],
-            s.care()[:, None, :, None],
             ["rank_ambiguity"],
             [],
         )
-    s = basic(rng, lo=5, hi=12)
-    if s.K > 12:
+    s = heads_scene(rng, 12, same=True)
+    if s is None:
         return None
-    s.B = s.H = int(rng.integers(2, 5))
-    s.V = np.ones((s.B, s.K), bool)
-    s.fam = str(rng.choice(["full", "causal"]))
-    pad_scene(s, force=True)
-    kind(s, "bidirectional" if s.fam == "full" else "causal")
-    s.heads = s.H
-    s.obvious["heads"] = s.H
     s.obvious["role"] = "attn"
     g = s.build()
     eff = np.repeat(g[None], s.B, 0)  # [B, H, Q, K]: the first dimension is read as heads
@@ -316,24 +291,17 @@ def sick_rank(rng):
         keys,
         heads4(s, g),
         eff,
-        s.care()[:, None, :, None],
         ["rank_ambiguity"],
         ["head_batch_layout"],
         must_conv=True,
     )
 
 
+@weighted(FAULTY, 1)
 def sick_layout(rng):
-    s = basic(rng, lo=5, hi=14)
-    if s.K > 14:
+    s = heads_scene(rng, 14)
+    if s is None:
         return None
-    s.B, s.H = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    s.V = np.ones((s.B, s.K), bool)
-    s.fam = str(rng.choice(["full", "causal"]))
-    pad_scene(s, force=True)
-    kind(s, "bidirectional" if s.fam == "full" else "causal")
-    s.heads = s.H
-    s.obvious["heads"] = s.H
     _, (g,) = rowstyle(s, rng, s.build())
     flat = np.concatenate([g] * s.H, 0)  # heads first
     eff = flat.reshape(s.B, s.H, s.Q, s.K)
@@ -341,9 +309,7 @@ def sick_layout(rng):
         return None
     a, keys = encode(s, rng, flat[:, None], str(rng.choice(["keep_bool", "ignore_bool", "additive"])))
     keys.pop("api", None)
-    return Case(
-        s, "head_batch_layout", a[:, 0], keys, heads4(s, g), eff, s.care()[:, None, :, None], ["head_batch_layout"], []
-    )
+    return Case(s, "head_batch_layout", a[:, 0], keys, heads4(s, g), eff, ["head_batch_layout"], [])
 
 
 def eos_scene(rng):
@@ -363,9 +329,10 @@ def eos_scene(rng):
     s.inputs["lengths"] = s.V.sum(1).astype("int64")
     s.obvious.update(pad_token_id=EOS, eos_token_id=EOS, padding_side=s.side)
     s.known_v = True
-    return kind(s, "bidirectional" if s.fam == "full" else "causal")
+    return simple_kind(s)
 
 
+@weighted(FAULTY, 1.2)
 def sick_holes(rng):
     s = eos_scene(rng)
     holes = s.inputs["input_ids"] != EOS
@@ -388,6 +355,7 @@ def sick_holes(rng):
     )
 
 
+@weighted(FAULTY, 0.7)
 def sick_redaction(rng):
     """The redaction that is declared is not in the mask."""
     n, s = draw_scene(rng, str(rng.choice(["causal", "full"])))
