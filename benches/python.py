@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""Measures the Python package: planning, the overhead of a call, and the ratio to PyTorch's own attention.
+"""Measures the Python package: the overhead of a call, of mask functions, and folded rollouts.
 
     python -m venv .venv && .venv/bin/pip install torch ./crates/noren-python
-    .venv/bin/python benches/python.py [plan] [call] [function] [fold] [ratio]
+    .venv/bin/python benches/python.py [call] [function] [fold]
 
-`plan` plans the eight masks of the interval-plan benchmark at 131,072 tokens and fails if one takes 50 ms or more. The
-ratio to `create_block_mask` is measured at 8,192 tokens, which PyTorch can plan. `call` fails if `noren.torch.sdpa` takes 30 microseconds
-more than its kernel. `function` prints what mask functions add
+`call` fails if `noren.torch.sdpa` takes 30 microseconds more than its kernel. `function` prints what mask functions add
 to a call, and fails if one that returns a text adds 200 microseconds. `fold` trains a model
 of two layers on 64 rollouts of one prompt, folded and padded, and fails if folding takes 50 ms or is less than 3 times as fast as the padded batch with SDPA; it needs
-transformers. `ratio` is the time of PyTorch's SDPA over noren's at 4,096 tokens, measured alternately.
+transformers.
 """
 
 import statistics
@@ -21,12 +19,9 @@ import noren.torch as nt
 import torch
 from noren.torch._dynamic import plan_of_call
 from noren.torch._mask_call import Inputs, MaskCall, Own
-from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import scaled_dot_product_attention
 
-LONG, BOTH = 131_072, 8_192
-PACKED = [11858, 8270, 12765, 11038, 4578, 14018, 11721, 11988, 4942, 8393, 7541, 13495, 10465]
-MOST_PLANNING, MOST_OVERHEAD, MOST_FUNCTION, MOST_FOLD, LEAST_FOLD = 50e-3, 30e-6, 200e-6, 50e-3, 3.0
+MOST_OVERHEAD, MOST_FUNCTION, MOST_FOLD, LEAST_FOLD = 30e-6, 200e-6, 50e-3, 3.0
 FOLD_ROUNDS = 3
 
 
@@ -38,53 +33,6 @@ def median(call, least=5, budget=0.5):
         call()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-def shares(n):
-    """The thirteen documents over `n` tokens."""
-    lengths = [length * n // LONG for length in PACKED]
-    return [*lengths[:-1], n - sum(lengths[:-1])]
-
-
-def masks(n):
-    """Name, mask, facts and FlexAttention's `mask_mod` (where it is no table) of the eight masks over `n` tokens."""
-    lengths = shares(n)
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    facts = {"documents": [lengths]}
-    branch = n // 128
-    deep = [max(-1, i // (8 * branch) * branch - 1 if i % branch == 0 else i - 1) for i in range(n)]
-    broad = [-1 if i == 0 else (i - 1) // 2 for i in range(n)]
-    window = n // 256
-    prefixes = nr.spans([range(at, at + min(500, length)) for at, length in zip(starts, lengths)])
-    document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
-    within = torch.arange(n) - torch.tensor(starts)[document]
-    near = window // 2
-    return [
-        ("causal", nr.causal(), None, lambda b, h, q, k: k <= q),
-        ("packed documents", nr.causal() & nr.documents(), facts, lambda b, h, q, k: (k <= q) & (document[q] == document[k])),
-        ("sliding", nr.sliding(window), None, lambda b, h, q, k: (k <= q) & (q - k < window)),
-        ("sinks and sliding", nr.sliding(window) | nr.causal() & nr.keys(range(4)), None, lambda b, h, q, k: (k <= q) & ((q - k < window) | (k < 4))),
-        ("tree, depth first", nr.tree(deep), None, None),
-        ("tree, breadth first", nr.tree(broad), None, None),
-        ("longformer", nr.window(left=near, right=near) | nr.global_(range(8)), None, lambda b, h, q, k: ((q - k).abs() <= near) | (q < 8) | (k < 8)),
-        ("packed prefix-LM", nr.documents() & (nr.causal() | prefixes), facts,
-         lambda b, h, q, k: (document[q] == document[k]) & ((k <= q) | ((within[q] < 500) & (within[k] < 500)))),
-    ]
-
-
-def plan():
-    print(f"{'mask':22}{'plan at 131072':>16}{'at 8192':>12}{'create_block_mask':>20}{'ratio':>9}")
-    slowest = 0.0
-    for (name, mask, facts, _), (_, small, known, mask_mod) in zip(masks(LONG), masks(BOTH)):
-        took = median(lambda: mask.plan(LONG, facts))
-        slowest = max(slowest, took)
-        ours = median(lambda: small.plan(BOTH, known))
-        if mask_mod is None:  # a table of who descends from whom is what FlexAttention's users index
-            cells = torch.from_numpy(small.dense(BOTH, known)[0, 0])
-            mask_mod = lambda b, h, q, k: cells[q, k]
-        theirs = median(lambda: create_block_mask(mask_mod, 1, 1, BOTH, BOTH, device="cpu"), least=1, budget=0)
-        print(f"{name:22}{took * 1e3:13.2f} ms{ours * 1e3:9.3f} ms{theirs * 1e3:17.0f} ms{theirs / ours:9.0f}")
-    return slowest < MOST_PLANNING, f"slowest plan {slowest * 1e3:.1f} ms (at most {MOST_PLANNING * 1e3:.0f})"
 
 
 def call():
@@ -170,37 +118,10 @@ def fold():
     return good, f"folding takes {planned * 1e3:.1f} ms, training is {ratio:.2f} times as fast as the padded batch with SDPA, gradients differ by {gap:.1e} of the largest"
 
 
-def ratio():
-    n, heads = 4096, 16
-    ids = torch.repeat_interleave(torch.arange(len(PACKED)), torch.tensor(shares(n)))
-    at = torch.arange(n)
-    causal = at[:, None] >= at
-    cases = [
-        ("full", None, nr.full()),
-        ("causal", "causal", nr.causal()),
-        ("sliding 256", causal & (at[:, None] - at < 256), nr.sliding(256)),
-        ("packed", causal & (ids[:, None] == ids), nr.causal() & nr.documents(shares(n))),
-    ]
-    least = float("inf")
-    for kind in (torch.float32, torch.bfloat16):
-        q, k, v = (torch.randn(1, heads, n, 64).to(kind) for _ in range(3))
-        for name, given, mask in cases:
-            options = {"is_causal": True} if given == "causal" else {"attn_mask": given}
-            theirs_once = lambda: median(lambda: scaled_dot_product_attention(q, k, v, **options), 1, 0)
-            ours_once = lambda: median(lambda: nt.attention(q, k, v, mask), 1, 0)
-            pairs = [(theirs_once(), ours_once()) for _ in range(7)]
-            dense = median(lambda: nt.sdpa(q, k, v, **options), 5, 0)
-            found = statistics.median(theirs / ours for theirs, ours in pairs[1:])
-            least = min(least, found)
-            ours = statistics.median(ours for _, ours in pairs[1:])
-            print(f"{str(kind)[6:]:9} {name:12} noren {ours * 1e3:8.2f} ms, as sdpa {dense * 1e3:8.2f} ms, SDPA / noren {found:6.2f}")
-    return True, f"smallest ratio {least:.2f}"
-
-
 def main():
     failed = False
-    for part in sys.argv[1:] or ["plan", "call", "function", "fold", "ratio"]:
-        good, words = {"plan": plan, "call": call, "function": function, "fold": fold, "ratio": ratio}[part]()
+    for part in sys.argv[1:] or ["call", "function", "fold"]:
+        good, words = {"call": call, "function": function, "fold": fold}[part]()
         print(f"{'ok' if good else 'FAILED'}: {words}\n")
         failed |= not good
     sys.exit(failed)
