@@ -167,6 +167,10 @@ def settle(rng, keep: np.ndarray, real: np.ndarray, past: int, how: str | None =
     return out
 
 
+def plain_causal(it: Intent) -> np.ndarray:
+    return np.broadcast_to(tri(*it.keep.shape[2:], 0), it.keep.shape).copy()
+
+
 def covered(rng, it: Intent, cells: np.ndarray, past: int = 0) -> np.ndarray:
     """Returns `cells` for every batch row, with the padding of `it` hidden."""
     wide = np.broadcast_to(cells, it.keep.shape).copy()
@@ -225,6 +229,15 @@ def intent(
     if past and "input_ids" in inputs and chance(rng, 0.3):
         inputs["position_ids"] = positions(valid)[:, past:]
     return Intent(keep, real, kind, valid, side, past, ctx, inputs)
+
+
+def cached(valid: np.ndarray, past: int, **context) -> Intent:
+    """An intended causal mask of the queries behind a cache of `past` keys, where `valid` keys are real."""
+    b, k = valid.shape
+    q = k - past if "q_len" not in context else context["q_len"]
+    keep = np.broadcast_to(valid[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
+    context = {"past_len": past, "q_len": q, "kv_len": k, **context}
+    return Intent(keep, np.ones((b, q), bool), "causal", past=past, context=context)
 
 
 # ---- the forms of a mask in an array -----------------------------------------------------------------------------

@@ -116,8 +116,7 @@ def c26_boundary_label(rng):
     if seg.max() < 2:
         return None
     it.inputs["input_ids"] = ids
-    mask, ctx = say(rng, it.keep)
-    return it, mask, ctx, {"labels": labels}
+    return it, *say(rng, it.keep), {"labels": labels}
 
 
 @bug
@@ -197,8 +196,11 @@ def softmax(x):
 
 def scored(rng):
     it = intent(rng, pick(rng, "causal", "bidirectional", "sliding"), "left", n_tok=length(rng, 5, 32))
-    mask, ctx = say(rng, it.keep, pick(rng, "keep_bool", "keep_01", "additive"))
-    return it, mask, ctx, rng.normal(size=it.keep.shape).astype(np.float64)
+    return (
+        it,
+        *say(rng, it.keep, pick(rng, "keep_bool", "keep_01", "additive")),
+        rng.normal(size=it.keep.shape).astype(np.float64),
+    )
 
 
 def probabilities(rng, name, cls, why, it, mask, ctx, s, p):

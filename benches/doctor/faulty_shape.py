@@ -9,9 +9,9 @@ from build import (
     PAD,
     PLANE,
     Case,
-    Intent,
     band,
     batch,
+    cached,
     chance,
     intent,
     length,
@@ -152,8 +152,7 @@ def c30_permuted(rng):
     if len({tuple(r) for r in v}) < b:
         return None
     wrong = v[np.roll(np.arange(b), 1)]
-    mask, ctx = say_plane(rng, wrong)
-    return v, mask, ctx
+    return v, *say_plane(rng, wrong)
 
 
 @bug
@@ -318,24 +317,19 @@ def c17_not_reset(rng):
 @bug
 def c18_short(rng):
     past, q = int(rng.integers(2, 24)), int(rng.integers(1, 4))
-    b = batch(rng)
-    k = past + q
-    v = padding(rng, b, k, "left")
+    v = padding(rng, batch(rng), past + q, "left")
     v[:, past:] = True
-    keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
+    it = cached(v, past, pad_token_id=PAD)
     cut = pick(rng, v[:, :past], v[:, past:])
-    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
-    eff = np.zeros_like(keep)
-    return Case(
+    return of_intent(
         "C18.short_plane",
         ["stale_decode_mask"],
         "the padding mask does not grow with the cache",
+        it,
         cut.astype(np.int64),
-        ctx,
-        keep,
-        np.ones_like(keep),
-        eff,
-        {"input_ids": tokens(rng, v)},
+        PLANE,
+        np.zeros_like(it.keep),
+        inputs={"input_ids": tokens(rng, v)},
         values_only=True,
     )
 
@@ -343,23 +337,20 @@ def c18_short(rng):
 @bug
 def c18_zero_extended(rng):
     past, q = int(rng.integers(3, 24)), int(rng.integers(1, 4))
-    b, k = batch(rng), past + q
-    v = padding(rng, b, k, "left")
+    v = padding(rng, batch(rng), past + q, "left")
     v[:, past - 1 :] = True
-    keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
+    it = cached(v, past, pad_token_id=PAD)
     w = v.copy()
     w[:, past:] = False
-    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
-    return Case(
+    return of_intent(
         "C18.zero_extended",
         ["stale_decode_mask"],
         "new tokens are appended with 0",
+        it,
         w.astype(np.int64),
-        ctx,
-        keep,
-        np.ones_like(keep),
-        keep & w[:, None, None, :],
-        {"input_ids": tokens(rng, v)},
+        PLANE,
+        it.keep & w[:, None, None, :],
+        inputs={"input_ids": tokens(rng, v)},
     )
 
 
@@ -373,27 +364,14 @@ def c18_zero_extended(rng):
 def c19_unwritten(rng):
     past, q = int(rng.integers(1, 24)), int(rng.integers(1, 4))
     cap = past + q + int(rng.integers(1, 16))
-    b = batch(rng)
-    keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
-    m = keep.copy()
+    it = cached(np.ones((batch(rng), cap), bool), past, q_len=q)
+    it.context |= pick(rng, {}, {}, {"kv_written": past + q})
+    m = it.keep.copy()
     m[..., past + q :] = True
-    it = Intent(
-        keep,
-        np.ones((b, q), bool),
-        "causal",
-        past=past,
-        context={
-            "past_len": past,
-            "q_len": q,
-            "kv_len": cap,
-            **pick(rng, {}, {"kv_len": cap}, {"kv_written": past + q}),
-        },
-    )
     return it, m
 
 
 @bug(made, "C20.slot_order", ["ring_buffer_misaligned"], "the window is taken in slot order")
 def c20_ring(rng):
     it, cap, w, q = ring(rng)
-    m = band(q, cap, cap - q, w)[None, None]
-    return it, m
+    return it, band(q, cap, cap - q, w)[None, None]

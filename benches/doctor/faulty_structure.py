@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from build import Case, band, chance, covered, intent, pick, settle, side, tri
+from build import Case, band, chance, covered, intent, pick, plain_causal, settle, side, tri
 from scenes import chunked, cross, images, is_causal, packed, tree
 from faulty import bug, made
 
@@ -20,8 +20,7 @@ def c21_off_by_one(rng):
     it.context["window_means"] = "keys visible, self included"
     if w < 1:
         return None
-    m = covered(rng, it, band(q, k, past, w), past)
-    return it, m
+    return it, covered(rng, it, band(q, k, past, w), past)
 
 
 @bug
@@ -172,8 +171,7 @@ def c43_wrong_parents(rng):
     only = np.eye(n, dtype=bool)
     p = it.inputs["parents"].reshape(-1)
     only[np.arange(n)[p >= 0], p[p >= 0]] = True
-    m = np.concatenate([np.ones((n, it.past), bool), only], 1)[None, None]
-    return it, m
+    return it, np.concatenate([np.ones((n, it.past), bool), only], 1)[None, None]
 
 
 # ---- packing ----
@@ -185,21 +183,19 @@ def c24_plain(rng):
     n_tok = seg.shape[1]
     m = np.broadcast_to(tri(n_tok, n_tok, 0) if is_causal(it) else np.ones((n_tok, n_tok), bool), it.keep.shape).copy()
     m &= (seg > 0)[:, None, None, :]
-    m = settle(rng, m, it.real, 0)
-    return it, m
+    return it, settle(rng, m, it.real, 0)
 
 
 @bug(made, "C24.positions_only", ["cross_document"], "positions reset, mask plain causal")
 def c24_positions_only(rng):
     it, seg = packed(rng, "causal_packed", False)
-    n_tok = seg.shape[1]
     pos = np.zeros_like(seg)
     for r, s in zip(pos, seg):
         for n in np.unique(s):
             r[s == n] = np.arange((s == n).sum())
     it.inputs = {"position_ids": pos}
     it.context = {}
-    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
+    return it, plain_causal(it)
 
 
 @bug

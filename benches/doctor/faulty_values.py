@@ -58,8 +58,7 @@ def shifted(rng, d: int):
     past = pick(rng, 0, 0, 0, int(rng.integers(1, 20)))
     it = intent(rng, "causal", side(rng), past=past)
     b, _, q, k = it.keep.shape
-    m = covered(rng, it, tri(q, k, past, d), past)
-    return it, m
+    return it, covered(rng, it, tri(q, k, past, d), past)
 
 
 @bug(made, "C02.tril_plus_one", ["causal_leak"], "tril(diagonal=1)")
@@ -73,8 +72,7 @@ def c02_window_without_right_bound(rng):
     it = intent(rng, "sliding", side(rng))
     k, w = it.keep.shape[-1], it.context["window"]
     m = ~(np.arange(k)[None, :] <= np.arange(k)[:, None] - w)
-    m = covered(rng, it, m)
-    return it, m
+    return it, covered(rng, it, m)
 
 
 @bug(made, "C03.tril_minus_one", ["causal_self_excluded"], "tril(diagonal=-1)")

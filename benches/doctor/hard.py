@@ -18,6 +18,7 @@ from build import (
     of_intent,
     padding,
     pick,
+    plain_causal,
     plane,
     say_plane,
     side,
@@ -94,8 +95,7 @@ def x_length_off_by_one(rng):
     b, n_tok = batch(rng), length(rng, 6)
     v = padding(rng, b, n_tok, "right")
     lens = np.minimum(v.sum(1) + 1, n_tok)
-    mask, ctx = say_plane(rng, plane(lens, n_tok, "right"))
-    return v, mask, ctx
+    return v, *say_plane(rng, plane(lens, n_tok, "right"))
 
 
 @bug(
@@ -108,8 +108,7 @@ def x_length_off_by_one(rng):
 def x_other_end(rng):
     b, n_tok = batch(rng), length(rng, 6)
     v = padding(rng, b, n_tok, pick(rng, "left", "right"))
-    mask, ctx = say_plane(rng, v[:, ::-1].copy())
-    return v, mask, ctx
+    return v, *say_plane(rng, v[:, ::-1].copy())
 
 
 @bug
@@ -142,8 +141,7 @@ def x_both_sides_inf(rng):
 def x_minus_one(rng):
     v = padding(rng, batch(rng, 2), length(rng, 6), pick(rng, "left", "right"))
     mask = pick(rng, ~v.astype(np.int64), v.astype(np.int64) * -1, ~(v.astype(np.int8)))
-    ctx = PLANE
-    return v, mask, ctx
+    return v, mask, PLANE
 
 
 @bug
@@ -209,8 +207,7 @@ def x_ring_batch(rng):
 def x_leak_and_padding(rng):
     it = intent(rng, "causal", "left")
     k = it.keep.shape[-1]
-    m = np.broadcast_to(tri(k, k, 0, 1), it.keep.shape).copy()
-    return it, m
+    return it, np.broadcast_to(tri(k, k, 0, 1), it.keep.shape).copy()
 
 
 @bug(
@@ -223,8 +220,7 @@ def x_leak_and_padding(rng):
 def x_inverted_without_padding(rng):
     it = intent(rng, "causal", "left")
     k = it.keep.shape[-1]
-    m = ~np.broadcast_to(tri(k, k, 0), it.keep.shape)
-    return it, m
+    return it, ~np.broadcast_to(tri(k, k, 0), it.keep.shape)
 
 
 @bug(
@@ -238,8 +234,7 @@ def x_window_and_padding(rng):
     it = intent(rng, "sliding", "left")
     k = it.keep.shape[-1]
     it.context["window_means"] = "keys visible, self included"
-    m = np.broadcast_to(band(k, k, 0, it.context["window"] + 1), it.keep.shape).copy()
-    return it, m
+    return it, np.broadcast_to(band(k, k, 0, it.context["window"] + 1), it.keep.shape).copy()
 
 
 @bug
@@ -301,8 +296,7 @@ def x_static_cache_left_padded(rng):
 def x_causal_kind_with_segments(rng):
     it, seg = packed(rng, "causal_packed", False)
     it.kind = "causal"
-    n_tok = seg.shape[1]
-    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
+    return it, plain_causal(it)
 
 
 @bug(
@@ -315,8 +309,7 @@ def x_causal_kind_with_segments(rng):
 def x_chunks_missing(rng):
     it, c = chunked(rng, chance(rng, 0.5))
     n_tok = it.keep.shape[-1]
-    m = covered(rng, it, tri(n_tok, n_tok, 0))
-    return it, m
+    return it, covered(rng, it, tri(n_tok, n_tok, 0))
 
 
 @bug(made, "X.rows_of_other_nodes", ["tree_mask"], "rows belong to other nodes")
@@ -326,8 +319,7 @@ def x_siblings_shuffled(rng):
     if n < 5:
         return None
     order = np.roll(np.arange(n), 1)
-    m = it.keep[..., order, :]
-    return it, m
+    return it, it.keep[..., order, :]
 
 
 @bug
@@ -353,8 +345,7 @@ def x_cross_batch(rng):
 def x_packed_leak(rng):
     it, seg = packed(rng, "causal_packed", False)
     n_tok = seg.shape[1]
-    m = ((seg[:, :, None] == seg[:, None, :]) & tri(n_tok, n_tok, 0, 1))[:, None]
-    return it, m
+    return it, ((seg[:, :, None] == seg[:, None, :]) & tri(n_tok, n_tok, 0, 1))[:, None]
 
 
 @bug(made, "X.packed_self_excluded", ["causal_self_excluded"], "tril(-1) inside documents")
@@ -375,5 +366,4 @@ def x_packed_self_excluded(rng):
 )
 def x_packed_bidirectional(rng):
     it, seg = packed(rng, "causal_packed", False)
-    m = (seg[:, :, None] == seg[:, None, :])[:, None]
-    return it, m
+    return it, (seg[:, :, None] == seg[:, None, :])[:, None]

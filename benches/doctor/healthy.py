@@ -11,6 +11,7 @@ from build import (
     Intent,
     added,
     batch,
+    cached,
     chance,
     intent,
     into,
@@ -18,6 +19,7 @@ from build import (
     of_intent,
     padding,
     pick,
+    plain_causal,
     positions,
     say,
     say_plane,
@@ -89,13 +91,12 @@ def h_pad_is_eos(rng):
 @well
 def h_right_padded_causal(rng):
     it = intent(rng, "causal", "right")
-    n_tok = it.keep.shape[-1]
     return fine(
         rng,
         "H.shared_causal",
         "right padding under causality: no real row reaches it",
         it,
-        keep=np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy(),
+        keep=plain_causal(it),
     )
 
 
@@ -194,9 +195,7 @@ def h_ring(rng):
 def h_static_cache(rng):
     past, q = int(rng.integers(0, 24)), int(rng.integers(1, 5))
     cap = past + q + int(rng.integers(1, 16))
-    b = batch(rng)
-    keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
-    it = Intent(keep, np.ones((b, q), bool), "causal", past=past, context={"past_len": past, "q_len": q, "kv_len": cap})
+    it = cached(np.ones((batch(rng), cap), bool), past, q_len=q)
     return (it,)
 
 

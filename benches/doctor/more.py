@@ -13,6 +13,7 @@ from build import (
     added,
     band,
     batch,
+    cached,
     chance,
     covered,
     intent,
@@ -20,6 +21,7 @@ from build import (
     of_intent,
     padding,
     pick,
+    plain_causal,
     plane,
     positions,
     say_plane,
@@ -88,22 +90,12 @@ def h_three_dimensions(rng):
 @well
 def h_cached_plane(rng):
     past, q, b = int(rng.integers(2, 24)), int(rng.integers(1, 5)), batch(rng)
-    k = past + q
-    v = padding(rng, b, k, "left")
+    v = padding(rng, b, past + q, "left")
     v[:, past:] = True
-    keep = np.broadcast_to(v[:, None, None, :] & tri(q, k, past), (b, 1, q, k)).copy()
-    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": k, "pad_token_id": PAD}
-    return Case(
-        "H.cached_plane",
-        [],
-        "the plane covers cache and new tokens",
-        v.astype(np.int64),
-        ctx,
-        keep,
-        np.ones_like(keep),
-        keep.copy(),
-        {"input_ids": tokens(rng, v)} if chance(rng, 0.6) else {},
-    )
+    it = cached(v, past, pad_token_id=PAD)
+    inputs = {"input_ids": tokens(rng, v)} if chance(rng, 0.6) else {}
+    why = "the plane covers cache and new tokens"
+    return of_intent("H.cached_plane", [], why, it, v.astype(np.int64), PLANE, inputs=inputs)
 
 
 @well
@@ -220,8 +212,7 @@ def c01_additive_swapped(rng):
 def c02_other_names(rng):
     it = renamed(rng, intent(rng, "causal", side(rng)))
     k = it.keep.shape[-1]
-    m = covered(rng, it, tri(k, k, 0, 1))
-    return it, m
+    return it, covered(rng, it, tri(k, k, 0, 1))
 
 
 @bug
@@ -274,20 +265,15 @@ def c10_mha_float(rng):
 def c19_plane(rng):
     past, q = int(rng.integers(2, 24)), 1
     cap = past + q + int(rng.integers(2, 16))
-    b = batch(rng)
-    keep = np.broadcast_to(tri(q, cap, past), (b, 1, q, cap)).copy()
-    mask = np.ones((b, cap), np.int64)
-    ctx = {**PLANE, "kind": "causal", "past_len": past, "q_len": q, "kv_len": cap}
-    return Case(
+    it = cached(np.ones((batch(rng), cap), bool), past, q_len=q)
+    return of_intent(
         "C19.plane",
         ["unwritten_cache_visible"],
         "a plane of ones over the whole static cache",
-        mask,
-        ctx,
-        keep,
-        np.ones_like(keep),
-        np.ones_like(keep),
-        {},
+        it,
+        np.ones((len(it.keep), cap), np.int64),
+        PLANE,
+        np.ones_like(it.keep),
         open_question="the slot's own causality hides them",
     )
 
@@ -335,7 +321,7 @@ def c24_bidirectional_reset(rng):
     if seg.shape[0] > 1:
         return None
     it.inputs, it.context = {"cu_seqlens": cu}, {}
-    return it, np.broadcast_to(tri(n_tok, n_tok, 0), it.keep.shape).copy()
+    return it, plain_causal(it)
 
 
 @bug(

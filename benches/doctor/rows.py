@@ -202,5 +202,4 @@ def c27_block_over_padding(rng):
     it.keep, it.real = settle(rng, it.keep & real, v, 0), v
     it.inputs["input_ids"] = tokens(rng, v)
     it.context |= {"pad_token_id": PAD}
-    wrong = (base[None, None] & real) | same[:, None]
-    return it, wrong
+    return it, (base[None, None] & real) | same[:, None]
