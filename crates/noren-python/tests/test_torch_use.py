@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,26 @@ def test_the_threads_of_pytorch_are_those_of_noren(monkeypatch: Any) -> None:
     finally:
         torch.set_num_threads(before)
     assert seen == [1, 1, 2, 3, 3, 2]
+
+
+def test_calls_while_another_thread_compiles() -> None:
+    q, keep = torch.randn(1, 2, 6, 8), torch.ones(6, 6, dtype=torch.bool).tril()
+    wanted, found, compiles, called = nt.attention(q, q, q, "causal"), [], threading.Event(), threading.Event()
+
+    def wait(graph: Any, inputs: Any) -> Any:
+        compiles.set()
+        called.wait(60)
+        return graph
+
+    other = threading.Thread(target=lambda: found.append(torch.compile(CALLS["attention"], backend=wait)(q)))
+    other.start()
+    try:
+        assert compiles.wait(60) and torch.compiler.is_compiling()
+        found += [nt.attention(q, q, q, keep=keep), nt.attention(q, q, q, lambda call: nr.causal()), nt.sdpa(q, q, q, keep)]
+    finally:
+        called.set()
+        other.join()
+    assert len(found) == 4 and all(torch.equal(each, wanted) for each in found)
 
 
 CORES = """

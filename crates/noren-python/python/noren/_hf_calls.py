@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ._hf_cache import given_cache, returned_cache
-from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, parameters
+from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, compiled_arguments, parameters
 from ._noren import Error, Facts, Plan
+from ._tensors import compiling
 from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
+from .torch._function import constant, uncompiled
 from .torch._mask_call import Inputs, MaskCall, Own, Part
 
 PARTS = ("encoder", "decoder", "cross")
@@ -344,6 +346,12 @@ def _check_attention(root: Any, given: Any) -> None:
 # --- hooks of models ----------------------------------------------------------------------------------------------
 
 
+def traced() -> bool:
+    """Returns true if torch.compile or torch.export traces a forward pass for which no mask was given. torch.compile compares the state
+    of the pass before each call, and compiles again if a mask was given."""
+    return compiling() and _FRAME.get() is None
+
+
 def install_hooks(model: nn.Module) -> None:
     """Adds to a model the hooks that read the arguments `noren_mask`, `noren_facts` and `noren_inputs` of its forward pass."""
     if _enter not in model._forward_pre_hooks.values():
@@ -351,15 +359,31 @@ def install_hooks(model: nn.Module) -> None:
         model.register_forward_hook(_leave, always_call=True)
 
 
-def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Begins a forward pass for which the user gave a mask. Returns the arguments of the pass without the arguments
-    `noren_mask`, `noren_facts` and `noren_inputs`."""
+def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Begins a forward pass. Returns its arguments without `noren_mask`, `noren_facts` and `noren_inputs`."""
     check_names(kwargs)
-    outer = _FRAME.get()
-    if outer is not None and not outer.contains(model):
-        outer = None  # the frame of a forward pass that Ctrl-C ended
+    _end_interrupted(model)
+    if traced():
+        settings = [kwargs.get(name) for name in ARGUMENTS] + [getattr(model, SETTING, None), DEFAULTS.get(cast(Any, model).config._attn_implementation)]
+        found = compiled_arguments(model, args, kwargs) if all(setting is None for setting in settings) else None
+        if found is not None:
+            return found
+        if not torch.compiler.is_dynamo_compiling():
+            raise Error("torch.export cannot export a noren mask, nor checks of attention_mask and position_ids for models with recurrent layers: export the model without them")
+    return _begin(model, args, kwargs)
+
+
+@constant
+def _end_interrupted(model: nn.Module) -> None:
+    """Ends a forward pass that Ctrl-C interrupted, so that its end was not noted: no pass that runs contains `model`."""
+    if (frame := _FRAME.get()) is not None and not frame.contains(model):
         _FRAME.set(None)
-    arguments = dict(zip(parameters(cast(Hashable, type(model))), args, strict=False)) | kwargs
+
+
+@uncompiled
+def _begin(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    outer = _FRAME.get()
+    arguments = dict(zip(parameters(type(model)), args, strict=False)) | kwargs
     check_attention_mask(arguments.get("attention_mask"))
     setting = _wanted(model, outer, kwargs)
     if cast(Any, model).config._attn_implementation in DEFAULTS:
@@ -402,7 +426,13 @@ def _wanted(model: nn.Module, outer: Frame | None, kwargs: Mapping[str, Any]) ->
 
 
 def _leave(model: nn.Module, _: Any, output: Any) -> None:
-    """Ends a forward pass for which the user gave a mask. Raises `Error` if the mask was not used."""
+    """Ends a forward pass. Raises `Error` if the user gave a mask that was not used."""
+    if _FRAME.get() is not None or POSITIONS.get() is not None:
+        _end(model, output)
+
+
+@uncompiled
+def _end(model: nn.Module, output: Any) -> None:
     if (known := POSITIONS.get()) is not None and known[0] is model:
         POSITIONS.set(None)
     frame = _FRAME.get()

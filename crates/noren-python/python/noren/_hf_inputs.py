@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ._noren import BoundMask, Error, Mask, Plan, Spec
 from ._paths import other_paths
+from .torch._function import constant
 
 ARGUMENTS = ("noren_mask", "noren_facts", "noren_inputs")
 SEPARATES = re.compile(r"\b(documents|spans|tree)\b")
@@ -26,6 +27,8 @@ LOWEST = -1000.0
 """A score below which a prepared mask hides a key."""
 READS_PADDING = frozenset(("recurrent_gemma",))
 """Model types whose recurrent layers read padding before a text. The tests find missing entries: they try every decoder of transformers."""
+CHECKED = ("attention_mask", "position_ids", "seq_idx", "cu_seq_lens_q")
+"""The arguments that `check_sequences` reads."""
 POSITIONS: ContextVar[tuple[nn.Module, Tensor] | None] = ContextVar("noren_positions", default=None)
 """The model whose forward pass runs, and the `position_ids` of its tokens; None if none were given."""
 _PATHS: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
@@ -72,6 +75,63 @@ def restarts(position_ids: Any, real: Any) -> Tensor | None:
     return found if bool(found.any()) else None
 
 
+def warn_of_packing(begins: Tensor) -> None:
+    """Warns that sequences of a row read each other. `begins` `[length - 1]` is an element's row of `restarts`."""
+    lengths = torch.diff(torch.cat([torch.tensor([-1]), begins.nonzero()[:, 0].cpu(), torch.tensor([begins.numel()])])).tolist()
+    warnings.warn(
+        "position_ids begin again inside a row, as in packed sequences, but in this call the sequences read each other: give "
+        f'noren_mask="documents" with noren_facts={{"documents": {lengths}}}, the lengths of the sequences (a list for each row). transformers '
+        "itself separates them only without attention_mask and with use_cache=False, and only if the model gives position_ids to its mask",
+        stacklevel=3,
+    )
+
+
+def compiled_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Returns the arguments of a forward pass that torch.compile or torch.export traces; None if the pass needs checks that are not
+    traced. The operator that returns `attention_mask` or `position_ids` checks their contents when the compiled code runs."""
+    arguments = dict(zip(parameters(type(model)), args, strict=False)) | kwargs
+    mask, positions = arguments.get("attention_mask"), arguments.get("position_ids")
+    given = [name for name in CHECKED if arguments.get(name) is not None]
+    if not (mask is None or isinstance(mask, Tensor)) or (given and _may_refuse(model, "position_ids" in given)):
+        return None
+    use_cache = arguments.get("use_cache")
+    cached = arguments.get("past_key_values") is not None or (getattr(model.config, "use_cache", False) if use_cache is None else use_cache)
+    if mask is None and not cached:
+        positions = None  # transformers separates packed sequences
+    first = positions if mask is None else mask
+    if first is not None and (mask is None or mask.dim() == 2):
+        found = checked(mask, positions)
+        args, kwargs = tuple(found if x is first else x for x in args), {name: found if x is first else x for name, x in kwargs.items()}
+    return args, {name: value for name, value in kwargs.items() if name not in ARGUMENTS}
+
+
+@torch.library.custom_op("noren::checked", mutates_args=())
+def checked(mask: Tensor | None, positions: Tensor | None) -> Tensor:
+    """Checks `attention_mask` and `position_ids`, and returns a copy of the first that is not None."""
+    check_attention_mask(mask)
+    begins = restarts(positions, mask)
+    if begins is not None:
+        warn_of_packing(begins[begins.any(1)][0])
+    first = positions if mask is None else mask
+    assert first is not None
+    return first.clone()
+
+
+@checked.register_fake
+def _(mask: Tensor | None, positions: Tensor | None) -> Tensor:
+    return torch.empty_like(positions if mask is None else mask)  # type: ignore[arg-type]
+
+
+@constant
+def _may_refuse(model: nn.Module, positions: bool) -> bool:
+    """Returns true if `check_sequences` may raise an error or warn for this model. `positions` is true if it gets `position_ids`."""
+    return (positions and not _has_positions(model)) or bool(paths_of(model))
+
+
+def _has_positions(model: nn.Module) -> bool:
+    return any("position_ids" in parameters(type(part)) for part in model.modules() if hasattr(part, "config"))
+
+
 def check_sequences(model: nn.Module, arguments: Mapping[str, Any], given: Any) -> None:
     """Raises `Error` if rows hold several sequences or padding between tokens, and the model drops `position_ids` or has layers that
     carry information from token to token without attention, such as recurrent layers: transformers does not reset these layers
@@ -79,7 +139,7 @@ def check_sequences(model: nn.Module, arguments: Mapping[str, Any], given: Any) 
     """
     mask, positions = arguments.get("attention_mask"), arguments.get("position_ids")
     several = separates(given) or restarts(positions, mask) is not None
-    if several and positions is not None and not any("position_ids" in parameters(cast(Hashable, type(part))) for part in model.modules() if hasattr(part, "config")):
+    if several and positions is not None and not _has_positions(model):
         raise Error(f"{type(model).__name__} has no position_ids, so it would count positions from the beginning of the row: give each sequence a row of its own")
     paths = paths_of(model)
     if not paths:
@@ -110,9 +170,14 @@ def _hides_earlier_keys(mask: Tensor) -> bool:
     return bool((readable.any(-2, keepdim=True) & ~readable & earlier & readable.any(-1, keepdim=True)).any())
 
 
-@lru_cache(maxsize=1024)
+@constant
 def parameters(kind: Any) -> tuple[str, ...]:
     """Returns the names of the parameters of the forward pass of a class of models."""
+    return _parameters(kind)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(kind: Any) -> tuple[str, ...]:
     return tuple(inspect.signature(kind.forward).parameters)[1:]
 
 

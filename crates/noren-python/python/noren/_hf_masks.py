@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from torch.overrides import TorchFunctionMode
 
-from ._hf_calls import Frame, current_frame
-from ._hf_inputs import POSITIONS, restarts
+from ._hf_calls import Frame, current_frame, traced
+from ._hf_inputs import POSITIONS, restarts, warn_of_packing
 from ._noren import Array, Error, Facts, Mask, Plan, Shape, causal, chunk, dense, full, keys, none, padding, queries, spans, window
 from .torch._mask_call import Own, by_row, runs
 
@@ -112,13 +111,7 @@ class Masked(BlockMask):
             query = token + 1
             before = plan.bound.select_batch([row % self.batch]).select([(query, query + 1)], [(0, first + query)])
             if before.dense().any():
-                lengths = torch.diff(torch.cat([torch.tensor([-1]), begins[row].nonzero()[:, 0], torch.tensor([self.q_len - 1])])).tolist()
-                warnings.warn(
-                    "position_ids begin again inside a row, as in packed sequences, but in this call the sequences read each other: give "
-                    f'noren_mask="documents" with noren_facts={{"documents": {lengths}}}, the lengths of the sequences (a list for each row). transformers '
-                    "itself separates them only without attention_mask and with use_cache=False, and only if the model gives position_ids to its mask",
-                    stacklevel=2,
-                )
+                warn_of_packing(begins[row])
                 return
 
 
@@ -132,11 +125,13 @@ def make_mask(
     attention_mask: Tensor | None = None,
     config: Any = None,
     **others: Any,
-) -> Masked:
+) -> Any:
     """Converts a mask function of transformers, with sizes and padding, to a `Masked`. The `AttentionMaskInterface` of
-    transformers calls this function."""
-    from transformers.masking_utils import causal_mask_function
+    transformers calls this function. In compiled code, the mask is that of SDPA: booleans, or None."""
+    from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+    if traced():
+        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function or causal_mask_function, attention_mask, config=config, **others)
     heads = getattr(config, "num_attention_heads", None)
     reader = Reader(batch_size, q_length, kv_length, int(q_offset), int(kv_offset), heads if isinstance(heads, int) else None)
     mask = reader.read(mask_function or causal_mask_function)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from ._given import number
@@ -88,6 +89,12 @@ def check_dropout(name: str, p: float) -> float:
     if not 0.0 <= p < 1.0:  # false for NaN too
         raise Error(f"{name} is {p}: give a probability from 0.0 to less than 1.0")
     return p
+
+
+def compiling() -> bool:
+    """Returns true if torch.compile or torch.export traces the calling thread. `torch.compiler.is_compiling` is also true while another
+    thread compiles."""
+    return torch.compiler.is_dynamo_compiling() or (torch.compiler.is_compiling() and detect_fake_mode() is not None)
 
 
 def check_eager(x: Tensor) -> None:

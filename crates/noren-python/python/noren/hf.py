@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from ._call import Call, Extras
-from ._hf_calls import current_frame, install_hooks, set_default, set_mask as set_mask
+from ._hf_calls import current_frame, install_hooks, set_default, set_mask as set_mask, traced
 from ._hf_masks import Masked as Masked, make_mask as make_mask
 from ._hf_support import check_arguments, refuse_when_made, unsupported as unsupported
 from ._noren import Error, Facts, Plan, Shape, full
 from ._tensors import check_dropout
 from .torch._dynamic import Given as GivenMask
-from .torch._function import lower, new_seed, run
+from .torch._function import lower, new_seed, operator, run, source_of, split_mask, uncompiled
 from .torch._mask_call import Own
 from .torch._masks import Given, planned, simple, sizes_of
 
@@ -74,6 +74,24 @@ def attention_forward(
     """
     check_arguments(module, others)
     query, key, value = lower(query, key, value)
+    if traced() and not isinstance(attention_mask, Masked) and not output_attentions:
+        causal = _is_causal(module, query, key, attention_mask, is_causal)
+        seed = new_seed() if dropout > 0 else None
+        source = source_of("causal" if causal else "full", 0, scaling, softcap, None, dropout, 0, "zero")
+        masks, biases = split_mask(attention_mask)
+        biases = biases if position_bias is None else [position_bias, *biases]
+        out, _ = operator(query, key, value, biases, None, None, s_aux, seed, masks, source)
+        return out.transpose(1, 2).contiguous(), None
+    given = (scaling, dropout, is_causal, softcap, s_aux, position_bias, position_ids, output_attentions)
+    return _attend(module, query, key, value, attention_mask, *given)
+
+
+@uncompiled
+def _attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Masked | Tensor | None, scaling: float | None, dropout: float,
+    is_causal: bool | None, softcap: float | None, s_aux: Tensor | None, position_bias: Tensor | None, position_ids: Tensor | None, output_attentions: bool,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Computes attention with a plan."""
     extras = Extras([] if position_bias is None else [position_bias], sinks=s_aux)
     frame = current_frame()
     if isinstance(attention_mask, Masked):
@@ -108,24 +126,32 @@ def _given(
 ) -> tuple[Plan, list[Tensor]]:
     """Returns (plan, biases that are added to scores) for a layer whose mask is the tensor `mask`, or which has no mask (None)."""
     sizes = sizes_of(query, key)
+    causal = _is_causal(module, query, key, mask, is_causal)
+    if mask is None:
+        return simple(causal, *sizes), []
+    check_floats(mask)
+    return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")
+
+
+def _is_causal(module: torch.nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool | None) -> bool:
+    """Returns true if a layer without a mask is causal. Raises `Error` for a tensor that is no mask of the layer."""
     if mask is None:
         causal_layer = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if not causal_layer or query.shape[2] == 1:
-            return simple(False, *sizes), []
+            return False
         if query.shape[2] != key.shape[2]:
             raise Error(
                 f"a causal layer has {query.shape[2]} queries, {key.shape[2]} keys and no mask, so the positions of the queries are unknown: give a mask"
             )
-        return simple(True, *sizes), []
+        return True
     if not isinstance(mask, Tensor) or mask.dim() != 4:
         raise Error(f"the attention mask is {type(mask).__name__}: give a tensor [batch, length] or [batch, 1 or heads, q_len, kv_len]")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise Error(f"the attention mask with 4 dimensions holds {mask.dtype}: give booleans (true = attend) or floats that are added to the scores (0 and -inf)")
-    full_shape = (sizes[0], sizes[1], sizes[3], sizes[4])
+    full_shape = (*query.shape[:3], key.shape[2])
     if any(n not in (1, size) for n, size in zip(mask.shape, full_shape, strict=True)):
         raise Error(f"the attention mask has shape {tuple(mask.shape)}, which does not broadcast to {list(full_shape)}")
-    check_floats(mask)
-    return planned(full(), [Given("attention_mask", mask)], sizes, lowest="zero")
+    return False
 
 
 def check_floats(mask: Tensor) -> None:

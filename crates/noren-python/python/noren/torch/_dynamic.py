@@ -20,6 +20,7 @@ from .._attention import parsed
 from .._doctor import Recognised
 from .._masking import broadcast, refuse_array
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
+from .._tensors import compiling
 from ._mask_call import Inputs, MaskCall, Own, Part
 
 MOST_CELLS = 1 << 30
@@ -158,7 +159,7 @@ PLANS = Plans()
 def plan_of_call(given: Given, call: MaskCall) -> Plan:
     """Returns the plan of a call: the intersection of the layer's own mask and `given`, the user's mask or the result of the user's mask
     function."""
-    if torch.compiler.is_compiling():
+    if compiling():
         raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
     own = call._own
     if callable(given):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import FLOATS, check_strided
+from .._tensors import FLOATS, check_strided, compiling
 
 
 def check_values(name: str, x: Any) -> None:
@@ -37,7 +37,7 @@ def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
         return mask
     if mask.is_floating_point() or mask.is_complex():
         raise TypeError(f"{name} holds {mask.dtype}: give booleans, or 1 ({meaning}) and 0 as integers")
-    if not torch.compiler.is_compiling():
+    if not compiling():
         whole = mask.long()  # PyTorch has few operations for unsigned integers
         wrong = whole[(whole != 0) & (whole != 1)]
         if wrong.numel():
@@ -48,5 +48,5 @@ def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
 def check_data(name: str, x: Any) -> None:
     """Raises an error unless `x` is a dense tensor with data. A tensor on the device `meta` has a shape but no data."""
     check_strided(name, x)
-    if x.device.type == "meta" and not torch.compiler.is_compiling():
+    if x.device.type == "meta" and not compiling():
         raise Error(f"{name} is on the device meta, which holds no numbers: give a tensor on another device")

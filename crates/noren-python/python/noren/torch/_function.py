@@ -7,11 +7,11 @@ the operator `noren::attention`, which PyTorch does not trace. The mask is passe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal
+from functools import lru_cache, wraps
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -22,13 +22,14 @@ from .._masking import four, given_arrays
 from .._call import Call, Extras
 from .._given import listed, number, short
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
-from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, lend
+from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
 from ._masks import Given, ignored, Lowest, planned, sizes_of
 
 torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
+F = TypeVar("F", bound=Callable[..., Any])
 SCORES = (
     "`{}` has score modifiers: give the modifiers as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
 )
@@ -215,6 +216,17 @@ def constant(function: Any) -> Any:
     return function
 
 
+def uncompiled(function: F) -> F:
+    """Marks a function that torch.compile does not trace. `torch.compiler.disable` does the same, but it imports the compiler."""
+    outside = cast(Any, torch)._disable_dynamo(function)
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        return (outside if torch.compiler.is_dynamo_compiling() else function)(*args)
+
+    return cast(F, call)
+
+
 @constant
 def source_of(
     mask: Mask | Plan | str, offset: Any, scale: Any, softcap: Any, alibi: Any, dropout: Any, extra: int = 0, lowest: Lowest = "refuse"
@@ -355,6 +367,14 @@ def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return bias.masked_fill(ignored(bias), 0.0)
 
 
+def split_mask(mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns (masks, biases) for the operator, which gives a mask no gradients."""
+    if mask is None or not mask.requires_grad:
+        return ([] if mask is None else [mask]), []
+    hidden = ignored(mask)
+    return [~hidden], [mask.masked_fill(hidden, 0.0)]
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -399,8 +419,8 @@ def attention(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
     check_shapes(q, k, v)
-    compiling = torch.compiler.is_compiling()
-    base, scores = scored(None if compiling else mask, (1, *q.shape)[-3], arrays, softcap=softcap, bias=given_bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
+    traced = compiling()
+    base, scores = scored(None if traced else mask, (1, *q.shape)[-3], arrays, softcap=softcap, bias=given_bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
     biases, relative, soft, sinks, softcap = (scores[name] for name in ("bias", "relative", "soft", "sinks", "softcap"))
     others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
     for what, array in [*others, ("relative", relative), ("soft", soft), ("sinks", sinks)]:
@@ -412,7 +432,7 @@ def attention(
     if (nothing := empty(q, k, v)) is not None:
         return nothing if return_lse else nothing[0]
     given = given_arrays(keep=keep, drop=drop, additive=additive)
-    if compiling:
+    if traced:
         if function is not None:
             raise Error("a mask function is not supported under torch.compile: call nt.attention outside of the compiled function")
         if given or mask is None:

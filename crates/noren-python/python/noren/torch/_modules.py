@@ -18,7 +18,7 @@ from .._call import Call, Extras
 from .._double import products
 from .._given import flag
 from .._noren import Error, Facts, Mask, Plan, Spec, full
-from .._tensors import check_dropout, check_mask
+from .._tensors import check_dropout, check_mask, compiling
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
 from ._function import SCORES, cells_operator, empty, lower, new_seed, source_of, operator, run
 from ._mask_call import MaskCall, Own, Part
@@ -207,7 +207,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         if (nothing := empty(q, k, v)) is not None:
             return nothing[0], q.new_zeros((*q.shape[:-1], k.shape[-2])) if need_weights else None
-        if torch.compiler.is_compiling():
+        if compiling():
             if masks.hook is not None:
                 raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
             tensors, bias = [], []

@@ -10,9 +10,9 @@ from .. import _noren
 from .._call import Call, Extras
 from .._given import flag, number
 from .._noren import Error
-from .._tensors import check_dropout, check_floats, check_mask
-from ._function import lower, new_seed, source_of, operator, run
-from ._masks import Given, ignored, planned, simple, sizes_of
+from .._tensors import check_dropout, check_floats, check_mask, compiling
+from ._function import lower, new_seed, operator, run, source_of, split_mask
+from ._masks import Given, planned, simple, sizes_of
 
 _NONE = Extras([])
 
@@ -56,11 +56,9 @@ def sdpa(
         query, key, value = (_four(x) for x in (query, key, value))
     masks = [] if attn_mask is None else [_fit(attn_mask, query, key, lead)]
     seed = new_seed() if dropout_p > 0.0 else None
-    if torch.compiler.is_compiling():
+    if compiling():
         source = source_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
-        bias = [mask for mask in masks if mask.requires_grad]
-        keep = [~ignored(mask) if mask.requires_grad else mask for mask in masks]
-        bias = [mask.masked_fill(~kept, 0.0) for mask, kept in zip(masks, keep, strict=True) if mask.requires_grad]
+        keep, bias = split_mask(masks[0] if masks else None)
         out, _ = operator(query, key, value, bias, None, None, None, seed, keep, source)
     else:
         sizes = sizes_of(query, key)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._given import short
 from .._noren import Error
-from .._tensors import check_dropout, check_strided
+from .._tensors import check_dropout, check_strided, compiling
 from ._function import lower
 from ._varlen_compile import source_of, operator
 from ._varlen_core import (
@@ -185,7 +185,7 @@ def _attend(
                 raise RuntimeError(f"{name} is for inference, and has no gradients: call the function in torch.no_grad(), or leave out {name}")
     if slopes is not None:
         check_strided("alibi_slopes", slopes)
-    if torch.compiler.is_compiling():
+    if compiling():
         if facts is not None:
             raise Error("under torch.compile, facts= is not supported: put the facts into the mask, such as documents([3, 4]), or call outside of the compiled function")
         if paged:
