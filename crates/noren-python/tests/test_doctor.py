@@ -164,6 +164,16 @@ def test_an_inexact_result_keeps_the_cells_when_it_is_bound() -> None:
         assert (read.dense()[:, 0] == keep).all()
 
 
+@pytest.mark.parametrize("lengths", [[6, 3, 4], [5, 5, 2]])
+def test_padding_of_rows_and_columns(lengths: list[int]) -> None:
+    added = np.where(np.arange(6) < np.array(lengths)[:, None], 0.0, -np.inf).astype(np.float32)
+    array = added[:, None, :, None] + added[:, None, None, :]
+    assert nr.from_additive(array).mask == nr.padding(lengths=lengths, on="both")
+    said = str(nr.check(array))
+    assert f"padding(lengths={lengths}, on=both)" in said
+    assert f"{18 - sum(lengths)} row(s) of queries that look like padding can read no key" in said and "left padding" not in said
+
+
 def test_three_dimensions_are_batch_rows() -> None:
     keep = np.stack([nr.sliding(3).dense(9)[0, 0], nr.causal().dense(9)[0, 0]])
     found = nr.recognise(keep, "keep")
