@@ -99,6 +99,24 @@ def bits(tensor: Any) -> Any:
     return tensor.contiguous().view(torch.int32)
 
 
+@pytest.mark.parametrize("name", ["Llama", "BERT"])
+def test_compiled_models_compute_with_the_policy(name: str) -> None:
+    """A compiled model computes the policy's masks, also after calls without a policy."""
+    torch._dynamo.reset()
+    noren.hf.register()
+    model, given = copy.deepcopy(made(name, "noren")), encoded()
+    run = torch.compile(model, backend="eager")
+    more = {} if name == "BERT" else {"use_cache": False}
+    with torch.no_grad():
+        plain = run(**given.inputs, **more).logits
+        with masked(model, given):
+            wanted, found = model(**given.inputs, **more).logits, run(**given.inputs, **more).logits
+        real = given.inputs["attention_mask"].bool()
+        torch.testing.assert_close(found[real], wanted[real], rtol=1e-5, atol=1e-5)
+        assert (plain - wanted)[real].abs().max() > 1e-3
+        torch.testing.assert_close(run(**given.inputs, **more).logits[real], plain[real], rtol=1e-5, atol=1e-5)
+
+
 # --- swapped secrets ----------------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def _register() -> None:
 
     hf.register(NAME)
     AttentionInterface.register(NAME, cast(Any, torch.compiler).disable(_attend))
-    AttentionMaskInterface.register(NAME, _make_mask)
+    AttentionMaskInterface.register(NAME, cast(Any, torch.compiler).disable(_make_mask))
 
 
 def model_of(model: Any) -> Any:
