@@ -99,23 +99,6 @@ def test_second_derivatives_and_partial_sums_are_refused() -> None:
             grad.sum().backward()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_flex_attention_is_an_engine() -> None:
-    shape = nr.Shape.square(48, batch=2, heads=4, kv_heads=2)
-    plan = (nr.causal() & nr.documents()).plan(shape, nr.Facts(documents=[30, 18]))
-    q, k, v = drawn(2, 4, 48, 16), drawn(2, 2, 48, 16, seed=1), drawn(2, 2, 48, 16, seed=2)
-    more = {"softcap": 3.0, "bias": drawn(1, 4, 48, 48, seed=3), "alibi": [0.5, 0.25, 0.1, 0.0], "soft": drawn(48, 48, seed=4).sigmoid()}
-    for some in ({}, {"scale": 0.3, "relative": drawn(4, 7, seed=5)}, more):
-        ours = nt.attention(q, k, v, plan, return_lse=True, **some)
-        for a, b in zip(nt.attention(q, k, v, plan, return_lse=True, engine="flex", **some), ours, strict=True):
-            close(a, b)
-    for wrong, words in (({"dropout": 0.1}, "no dropout"), ({"sinks": torch.zeros(4)}, "no sinks")):
-        with pytest.raises(nr.Error, match=words):
-            nt.attention(q, k, v, plan, engine="flex", **wrong)
-    with pytest.raises(nr.Error, match="engine is 'sdpa'"):
-        nt.attention(q, k, v, plan, engine="sdpa")
-
-
 # --- launches -----------------------------------------------------------------------------------------------------
 
 
@@ -250,47 +233,6 @@ def test_tf32_is_used_only_when_asked_for(launches: Launches) -> None:
         with torch.no_grad(), device_kernels():
             nt.attention(x, x, x, nr.causal())
     assert [call[3]["PRECISION"] for call in launches.calls] == ["ieee", "tf32", "ieee"]
-
-
-# --- configurations -----------------------------------------------------------------------------------------------
-
-
-def test_a_table_of_configurations_is_read_and_checked(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "table.json"
-    chosen = _launch.Config((64, 32), 4, 2)
-    _launch.write_table(path, {("sm_80", "forward", 2, 64): chosen}, "a device")
-    monkeypatch.setenv(_launch.VARIABLE, str(path))
-    x = torch.zeros(1, dtype=torch.bfloat16)
-    assert _launch.config("forward", x, 40) == chosen
-    assert _launch.config("forward", x, 65) == _launch.TABLE["sm_80", "forward", 2, 128]
-    for text in ("{", '{"configurations": [{"pass": "forward"}]}'):
-        other = tmp_path / f"{len(text)}.json"
-        other.write_text(text)
-        monkeypatch.setenv(_launch.VARIABLE, str(other))
-        with pytest.raises(nr.Error, match="is not a table of configurations"):
-            _launch.config("forward", x, 64)
-
-
-def test_tuning_leaves_out_what_does_not_fit() -> None:
-    from noren.gpu import tune
-
-    choices = list(tune.candidates("forward"))
-    assert len(set(choices)) == len(choices)
-    refused: list[Any] = []
-
-    def time(chosen: Any) -> float:
-        if chosen.block[0] == 128:
-            refused.append(chosen)
-            raise RuntimeError("out of resource: shared memory")
-        return abs(chosen.block[1] - 64) + chosen.stages
-
-    assert tune.fastest(choices, time) == (_launch.Config((64, 64), 4, 1), 1) and refused
-    with pytest.raises(nr.Error, match="no configuration runs"):
-        tune.fastest([c for c in choices if c.block[0] == 128], time)
-    x, key = torch.zeros(1, dtype=torch.bfloat16), ("sm_80", "forward", 2, 64)
-    with _launch.replaced(key, choices[0]):
-        assert _launch.config("forward", x, 64) == choices[0]
-    assert _launch.config("forward", x, 64) == _launch.TABLE[key]
 
 
 # --- Hugging Face -------------------------------------------------------------------------------------------------

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
-
-from .._noren import Error
 
 
 @dataclass(frozen=True)
@@ -105,10 +98,6 @@ TABLE: Table = {
 """Configurations of kernels that were chosen without measuring on a GPU: the largest blocks that Triton compiles without spilled
 registers."""
 
-VARIABLE = "NOREN_GPU_TABLE"
-"""The name of the environment variable for a table of kernel configurations: the path of a file that `noren.gpu.tune` writes.
-These configurations replace the built-in ones."""
-
 CHUNK = 512
 """The number of keys of a chunk in decoding."""
 
@@ -128,55 +117,7 @@ def config(name: str, x: torch.Tensor, dim: int) -> Config:
     """Returns the configuration of the pass `name` for tensors with the type and the device of `x`. `dim` is the largest head
     dimension of the call."""
     key = (target(x.device), name, x.element_size(), next(width for width in DIMS if dim <= width))
-    return _REPLACED.get(key) or _table(os.environ.get(VARIABLE))[key]
-
-
-_REPLACED: Table = {}
-
-
-@contextmanager
-def replaced(key: tuple[str, str, int, int], chosen: Config) -> Iterator[None]:
-    """Within this context, the configuration `chosen` is used in place of that of `key` (an entry of a `Table`)."""
-    _REPLACED[key] = chosen
-    try:
-        yield
-    finally:
-        del _REPLACED[key]
-
-
-@lru_cache(maxsize=8)
-def _table(path: str | None) -> Table:
-    return TABLE if path is None else TABLE | read_table(Path(path))
-
-
-def write_table(path: Path, table: Table, device: str) -> None:
-    """Writes configurations as JSON, one row for each kind of device, pass, size of numbers and head dimension. `device` is the
-    name of the measured device."""
-    rows = [
-        {"target": key[0], "pass": key[1], "bytes": key[2], "dim": key[3], "block": list(c.block), "warps": c.warps, "stages": c.stages}
-        for key, c in table.items()
-    ]
-    path.write_text(json.dumps({"device": device, "configurations": rows}, indent=1) + "\n")
-
-
-def read_table(path: Path) -> Table:
-    """Reads configurations that `write_table` wrote. Raises `Error` for another file."""
-    try:
-        rows = json.loads(path.read_text())["configurations"]
-        table = {
-            (str(row["target"]), str(row["pass"]), int(row["bytes"]), int(row["dim"])): Config(
-                (int(row["block"][0]), int(row["block"][1])), int(row["warps"]), int(row["stages"])
-            )
-            for row in rows
-        }
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise Error(
-            f"{VARIABLE} names {path}, which is not a table of configurations ({error!r}): write one with python -m noren.gpu.tune"
-        ) from None
-    for key, found in table.items():
-        if key not in TABLE or any(size not in (16, 32, 64, 128, 256) for size in found.block):
-            raise Error(f"{path} has the configuration {found} for {key}, which is invalid: give one of the targets {TARGETS}, one of the passes {PASSES}, and blocks from 16 to 256")
-    return table
+    return TABLE[key]
 
 
 def launch(kernel: Any, programs: int, arguments: dict[str, Any], constants: dict[str, Any], chosen: Config) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from .. import _call, _double, _noren
 from .._attention import Masking, _sizes, _table, by_distance, check_shapes, parsed, plan_of, plan_with_arrays, scored
 from .._masking import four, given_arrays
 from .._call import Call, Extras
-from .._given import listed, number, short
+from .._given import listed, number
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
@@ -396,7 +396,6 @@ def attention(
     query_offset: int | Sequence[int] | None = None,
     arrays: Mapping[str, Tensor] | None = None,
     return_lse: bool = False,
-    engine: Literal["auto", "noren", "flex"] = "auto",
 ) -> Any:
     """Returns masked attention with gradients of q, k, v, biases, soft weights and sinks.
 
@@ -406,13 +405,7 @@ def attention(
     attention probabilities are dropped on every device. The log-sum-exps have no gradient, and a second derivative raises RuntimeError.
 
     `mask` may also be a function that makes the mask of the call from its tensors and inputs (`MaskCall`, `mask_inputs`).
-
-    `engine` selects the kernels: "noren" [default, "auto"], or "flex" for PyTorch's FlexAttention with the exact `BlockMask` and
-    score functions of this call, for comparison. FlexAttention has no sinks and no dropout, and gives none of noren's
-    guarantees (equal bits, hidden NaN).
     """
-    if not isinstance(engine, str) or engine not in ("auto", "noren", "flex"):
-        raise Error(f"engine is {short(engine)}: give \"auto\", \"noren\" or \"flex\"")
     scale = number("scale", scale)
     function = check_given("mask", mask) if callable(mask) else None
     given_bias = bias if bias is None or isinstance(bias, Tensor) else listed("bias", bias, of="tensors")
@@ -437,8 +430,6 @@ def attention(
             raise Error("a mask function is not supported under torch.compile: call nt.attention outside of the compiled function")
         if given or mask is None:
             raise Error("under torch.compile, keep=, drop= and additive= are not supported: give the tensor to nt.sdpa, or a mask or plan")
-        if engine == "flex":
-            raise Error('engine="flex" compiles FlexAttention itself: call nt.attention with this engine outside of torch.compile')
         if facts is not None or isinstance(mask, Spec):
             raise Error(
                 "under torch.compile, facts= and score modifiers in the mask are not supported: give a mask or its text, or a plan "
@@ -457,10 +448,5 @@ def attention(
             biases = [*biases, additive_bias(additive, q, k)]
         call = Call(plan, scale, softcap, slopes, dropout)
         extras = Extras(biases, relative, soft, sinks, seed)
-        if engine == "flex":
-            from ._flex import flex
-
-            out, lse = flex(call, q, k, v, extras, return_lse)
-        else:
-            out, lse = run(call, q, k, v, extras, return_lse)
+        out, lse = run(call, q, k, v, extras, return_lse)
     return (out, lse) if return_lse else out
