@@ -74,7 +74,7 @@ def test_nothing(assert_cache_equals_full):
     found.stdout.fnmatch_lines(["*first in `model.layers.1.self_attn` (LlamaAttention)*"])
     found.stdout.fnmatch_lines(["*one document reads another*"])
     found.stdout.fnmatch_lines(["no check applies to this model:"])
-    assert len(list(tmp_path.glob("*.html"))) == 3
+    assert len(list(tmp_path.glob("*.json"))) == 3
 
 
 def test_the_plugin_does_not_import_torch() -> None:

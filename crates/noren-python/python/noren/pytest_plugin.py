@@ -26,7 +26,7 @@ Assertion = Callable[..., "Report"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("noren", "masks of models")
-    group.addoption("--noren-reports", metavar="DIR", help="the folder in which the report of each audit is saved as an HTML page")
+    group.addoption("--noren-reports", metavar="DIR", help="the folder in which the report of each audit is saved as JSON")
 
 
 @pytest.fixture
@@ -133,5 +133,5 @@ def _keep(request: pytest.FixtureRequest, report: Report) -> None:
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
-    turn = sum(1 for _ in Path(folder).glob(f"{name}-*.html")) + 1
-    report.save(Path(folder) / f"{name}-{turn}.html")
+    turn = sum(1 for _ in Path(folder).glob(f"{name}-*.json")) + 1
+    report.save(Path(folder) / f"{name}-{turn}.json")

@@ -1,20 +1,21 @@
-"""The report of an audit: as text, as JSON and as an HTML page."""
+"""The report of an audit: as text and as JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._noren import __version__
-from .html import page
-from .strip import strip
 from .trial import Outcome, Verdict
 
 if TYPE_CHECKING:
     from .checks import Test
 
+COLUMNS = 72
+"""The maximum width of a drawing of positions, in characters."""
 _ORDER = (Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.NOT_APPLICABLE)
 _MARKS = {Verdict.PASS: "pass", Verdict.FAIL: "FAIL", Verdict.INCONCLUSIVE: "?", Verdict.NOT_APPLICABLE: "-"}
 
@@ -151,26 +152,24 @@ class Report:
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent)
 
-    def to_html(self) -> str:
-        """Returns the report as a self-contained HTML page, light or dark as the browser requests."""
-        return page(self.to_dict())
-
     def save(self, path: str | Path) -> None:
-        """Writes the report to a file: as HTML if the path ends in `.html`, as JSON for `.json`, otherwise as text."""
+        """Writes the report to a file: as JSON if the path ends in `.json`, otherwise as text."""
         path = Path(path)
-        made = {".html": self.to_html, ".json": self.to_json}.get(path.suffix, self.__str__)
-        path.write_text(made() + "\n", encoding="utf-8")
-
-    def raise_if_failed(self) -> None:
-        """Raises `AssertionError` with the text of the report if the report is not `ok`."""
-        if not self.ok:
-            raise AssertionError(str(self))
+        path.write_text((self.to_json() if path.suffix == ".json" else str(self)) + "\n", encoding="utf-8")
 
 
 def _apart(outcome: Outcome) -> float:
     """Returns the difference between the outputs of the two passes of a trial, measured in the model's dtype. Returns 0.0 if
     the passes must differ, or if the difference was not measured both in the model's dtype and in float64."""
     return outcome.own.difference if outcome.own is not None and outcome.double is not None and not outcome.must_move else 0.0
+
+
+def strip(positions: Sequence[int], length: int) -> str:
+    """Draws `positions` (from 0) in a sequence of `length` tokens as one line of text. If `length` is above `COLUMNS`, each
+    character represents several positions."""
+    columns = min(length, COLUMNS)
+    hit = {position * columns // length for position in positions}
+    return "".join("■" if i in hit else "·" for i in range(columns))
 
 
 def _details(check: Check) -> list[str]:
