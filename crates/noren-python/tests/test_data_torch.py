@@ -174,7 +174,6 @@ def test_losses_of_1000_batches() -> None:
         target = torch.tensor(labels)
         assert nt.count_label_tokens(target, **given).item() == tokens
         tolerance = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}[dtype]
-        np.testing.assert_allclose(nt.token_losses(logits, target, label_smoothing=smoothing, **given).numpy(), losses, rtol=2e-5 if dtype != torch.float64 else 1e-12, atol=2e-5)
         divisor = tokens if rng.random() < 0.5 else int(rng.integers(max(tokens, 1), 40))
         x = logits.clone().requires_grad_()
         loss = nt.token_loss(x, target, tokens=None if divisor == tokens else (divisor if seed % 2 else torch.tensor(divisor)), label_smoothing=smoothing, **given)
@@ -394,7 +393,6 @@ LOSS = dict(logits=torch.ones(2, 3, 4), labels=torch.ones(2, 3, dtype=torch.long
 CALLS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     **{f"{name}_pool": (pool, dict(hidden=torch.ones(2, 3, 4), attention_mask=KEEP), ["empty"]) for name, pool in POOLS.items()},
     "token_loss": (nt.token_loss, LOSS, "loss_mask tokens shift ignore_index label_smoothing".split()),
-    "token_losses": (nt.token_losses, LOSS, "loss_mask shift ignore_index label_smoothing".split()),
     "count_label_tokens": (nt.count_label_tokens, dict(labels=LOSS["labels"]), "loss_mask shift ignore_index".split()),
     "TokenMeanLoss": (lambda logits, labels, loss_mask=None, parameters=(), **k: (lambda total: (total.add(logits, labels, loss_mask), total.finish(parameters)))(nt.TokenMeanLoss(**k)), LOSS, "loss_mask parameters shift ignore_index label_smoothing".split()),
 }  # fmt: skip

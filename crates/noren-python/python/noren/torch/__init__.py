@@ -24,7 +24,6 @@ from ._losses import (
     TokenMeanLoss as TokenMeanLoss,
     count_label_tokens as count_label_tokens,
     token_loss as token_loss,
-    token_losses as token_losses,
 )
 from ._mask_call import MaskCall as MaskCall
 from ._modules import MultiheadAttention as MultiheadAttention, convert as convert, set_mask as set_mask
@@ -35,8 +34,4 @@ from ._pooling import (
     mean_pool as mean_pool,
 )
 from ._sdpa import sdpa as sdpa
-from ._varlen import (
-    flash_attn_varlen_func as flash_attn_varlen_func,
-    varlen_attn as varlen_attn,
-    varlen_attn_out as varlen_attn_out,
-)
+from ._varlen import flash_attn_varlen_func as flash_attn_varlen_func, varlen_attn as varlen_attn

@@ -24,24 +24,6 @@ def count_label_tokens(labels: Tensor, loss_mask: Tensor | None = None, *, shift
     return _counted(labels, loss_mask, shift, ignore_index)[1].sum()
 
 
-def token_losses(
-    logits: Tensor,
-    labels: Tensor,
-    loss_mask: Tensor | None = None,
-    *,
-    shift: bool = True,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Returns the cross entropy at each position, `[batch, length]` in float32 or float64; 0 at positions that predict no label.
-
-    The arguments are those of `token_loss`. The value at position `t` is the loss of the logits at position `t`.
-    """
-    where, losses = _labelled(logits, labels, loss_mask, *_options(shift, ignore_index, label_smoothing))
-    out = torch.zeros(labels.numel(), dtype=losses.dtype, device=losses.device)
-    return out.index_copy(0, where, losses).view(labels.shape)
-
-
 def token_loss(
     logits: Tensor,
     labels: Tensor,

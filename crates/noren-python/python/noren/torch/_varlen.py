@@ -87,20 +87,6 @@ def varlen_attn(
     return (out, lse) if return_aux is not None and return_aux.lse else out
 
 
-def varlen_attn_out(
-    out: Tensor, query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None, max_q: int, max_k: int, **options: Any
-) -> Any:
-    """Replaces `torch.nn.attention.varlen.varlen_attn_out`: `varlen_attn` with the output written to `out`, without gradients."""
-    if needs_gradient(query, key, value):
-        raise RuntimeError("varlen_attn_out has no gradients: call varlen_attn, or call varlen_attn_out in torch.no_grad()")
-    found = varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, **options)
-    result = found[0] if isinstance(found, tuple) else found
-    if out.shape != result.shape or out.dtype != result.dtype:
-        raise Error(f"out is {out.dtype} {tuple(out.shape)}, but the output is {result.dtype} {tuple(result.shape)}: give a tensor of this type and shape")
-    out.copy_(result)
-    return (out, found[1]) if isinstance(found, tuple) else out
-
-
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
