@@ -9,23 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ._given import check_strided, short
+from ._given import check_strided, refuse_kind, short
 from ._noren import Error
 
 Array = Any
 """A NumPy array, a PyTorch tensor on the CPU, or another array with `__dlpack__`."""
-
-
-def _refuse_kind(name: str, kind: str, fix: str) -> None:
-    """Raises a TypeError for the array `name` of a score modifier, because it does not hold floats. `kind` is the type of the
-    array's numbers, and `fix` is code that converts them to floats. For booleans, the message explains how to give a mask.
-    """
-    if kind == "bool":
-        raise TypeError(
-            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
-            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
-        )
-    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply scores: give floats ({fix})")
 
 
 class NumPy:
@@ -78,7 +66,7 @@ class NumPy:
         except Exception:  # objects of the caller raise errors of several types
             given = np.empty(0, object)
         if given.dtype.kind in "bc" or (given.dtype.kind in "iu" and hasattr(array, "dtype")):
-            _refuse_kind(name, given.dtype.name, f"{name}.astype(np.float32)")
+            refuse_kind(name, given.dtype.name, f"{name}.astype(np.float32)")
         if given.dtype.kind not in "fiuV" and given.dtype.name != "bfloat16" or given.size == 0:
             raise TypeError(f"{name} is {short(array)}: give an array of floats")
         return given.astype(np.float32, copy=False)

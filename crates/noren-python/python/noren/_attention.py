@@ -129,8 +129,7 @@ def scored(mask: Any, heads: int, arrays: Mapping[str, Array] | None, **given: A
 
     The array of a modifier is the one in `arrays` with its name, or else the argument of its kind in `given`.
     """
-    check_names("arrays", arrays)
-    left = dict(arrays or {})
+    left = check_names("arrays", arrays)
     bias = given["bias"]
     out = {**given, "bias": list(bias) if isinstance(bias, (list, tuple)) else [] if bias is None else [bias]}
     out["softcap"] = number("softcap", out["softcap"])

@@ -8,7 +8,8 @@ from typing import Any
 from . import _noren
 from ._doctor import Recognised
 from ._given import short
-from ._noren import BoundMask, Error, Facts, Mask, Plan, Score, Shape, Spec
+from ._masking import resolved
+from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 
 
 def code(
@@ -52,7 +53,8 @@ def code(
 
     Raises `ExportError` with the reason if the target cannot express the mask, and `Error` for another target.
     """
-    return _noren.code(*_bound(mask, shape, facts), _target(target))[0]
+    found, scores = resolved(mask, shape, facts)
+    return _noren.code(found.bound if isinstance(found, Plan) else found, scores, _target(target))[0]
 
 
 def _target(target: object) -> str:
@@ -62,29 +64,3 @@ def _target(target: object) -> str:
         return target
     known = ", ".join(name for name, _ in _noren.code_targets())
     raise Error(f"{short(target)} is not a target of code: give one of {known}")
-
-
-def _bound(
-    mask: Mask | Spec | BoundMask | Plan | Recognised | str,
-    shape: Shape | int | None,
-    facts: Facts | Mapping[str, Any] | None,
-) -> tuple[BoundMask, list[Score]]:
-    """Returns (bound mask, score modifiers) of a mask in any of the accepted forms."""
-    spec = Spec(mask) if isinstance(mask, str) else mask
-    scores: list[Score] = []
-    if isinstance(spec, Spec):
-        scores = spec.scores
-        spec = spec.mask
-    if isinstance(spec, Mask):
-        if shape is None:
-            raise Error(f"the mask `{spec}` has no sizes: give shape=, which is a length or Shape(q_len, kv_len, batch=, heads=)")
-        return spec.bind(shape, facts), scores
-    if not isinstance(spec, BoundMask | Plan | Recognised):
-        raise TypeError(f"{type(spec).__name__} is not a mask: give a Mask, its text, a Spec, a BoundMask or a Plan")
-    if shape is not None or facts is not None:
-        raise Error(f"{type(spec).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape and facts")
-    if isinstance(spec, Recognised):
-        spec = spec.bind()
-    if isinstance(spec, Plan):
-        spec = spec.bound
-    return spec, scores

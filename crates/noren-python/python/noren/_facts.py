@@ -14,10 +14,9 @@ def read(facts: Mapping[str, Any]) -> tuple[str, dict[str, Array]]:
     """Returns (facts as JSON, arrays by name). Raises TypeError or `Error` for a value that cannot be a fact."""
     if not isinstance(facts, Mapping):
         raise TypeError(f"facts are {short(facts)}: give Facts(lengths=...), a dict of facts, or None")
-    check_names("arrays", facts.get("arrays"))
     arrays: dict[str, Array] = {}
     rest: dict[str, Any] = {}
-    for name, array in (facts.get("arrays") or {}).items():
+    for name, array in check_names("arrays", facts.get("arrays")).items():
         if isinstance(array, Array):
             arrays[name] = array
         elif isinstance(array, Mapping):

@@ -110,10 +110,11 @@ def numbers(name: str, given: Any, of: str = "numbers") -> list[float] | None:
     return [value for value in found if value is not None]
 
 
-def check_names(name: str, given: Any) -> None:
-    """Raises TypeError unless `given` is None or a dict from names to values."""
+def check_names(name: str, given: Any) -> dict[str, Any]:
+    """Returns a dict from names to values; empty for None. Raises TypeError for other types."""
     if given is not None and not (isinstance(given, Mapping) and all(isinstance(key, str) for key in given)):
         raise TypeError(f"{name} is {short(given)}: give a dict with names as keys")
+    return dict(given or {})
 
 
 def check_strided(name: str, array: Any) -> None:
@@ -125,6 +126,18 @@ def check_strided(name: str, array: Any) -> None:
         raise Error(f"{name} is a sparse tensor: give {name}.to_dense()")
     if getattr(getattr(array, "device", None), "type", None) == "meta":
         raise Error(f"{name} is a tensor on the device meta, which holds no numbers: give a tensor on another device")
+
+
+def refuse_kind(name: str, kind: str, fix: str) -> None:
+    """Raises a TypeError for the array `name` of a score modifier, because it does not hold floats. `kind` is the type of the
+    array's numbers, and `fix` is code that converts them to floats. For booleans, the message explains how to give a mask.
+    """
+    if kind == "bool":
+        raise TypeError(
+            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
+            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'
+        )
+    raise TypeError(f"{name} holds {kind}, but its numbers are added to scores or multiply scores: give floats ({fix})")
 
 
 def is_sparse(array: Any) -> bool:

@@ -15,11 +15,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ._given import check_names
 from ._hf_cache import given_cache, returned_cache
-from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_names, check_sequences, compiled_arguments, parameters
+from ._hf_inputs import ARGUMENTS, POSITIONS, check_attention_mask, check_sequences, compiled_arguments, parameters, refuse_unknown
 from ._noren import Error, Facts, Plan
 from ._tensors import compiling
-from .torch._dynamic import Given, Handle, check_given, check_tokens, plan_of_call, token_readers
+from .torch._dynamic import Given, Handle, check_given, check_tokens, given_facts, plan_of_call, token_readers
 from .torch._function import constant, uncompiled
 from .torch._mask_call import Inputs, MaskCall, Own, Part
 
@@ -285,8 +286,7 @@ def set_mask(
 
 
 def _setting(root: Any, what: str, mask: Any, facts: Any, inputs: Any) -> Setting:
-    known = facts if facts is None or isinstance(facts, Facts) else Facts(**_named("facts", facts))
-    others = {} if inputs is None else _named("inputs", inputs)
+    known, others = given_facts(facts), check_names("inputs", inputs)
     if not isinstance(mask, Mapping):
         given: Any = check_given(what, mask)
         _check_root(root, what, given)
@@ -294,12 +294,6 @@ def _setting(root: Any, what: str, mask: Any, facts: Any, inputs: Any) -> Settin
         given = {_key(root, what, key): check_given(f"{what}[{key!r}]", value) for key, value in mask.items()}
     _check_attention(root, given)
     return Setting(root, given, known, others)
-
-
-def _named(name: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise TypeError(f"{name} is {type(given).__name__}: give a dict with names as keys")
-    return given
 
 
 def _check_root(root: Any, what: str, given: Given) -> None:
@@ -361,7 +355,7 @@ def install_hooks(model: nn.Module) -> None:
 
 def _enter(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Begins a forward pass. Returns its arguments without `noren_mask`, `noren_facts` and `noren_inputs`."""
-    check_names(kwargs)
+    refuse_unknown(kwargs)
     _end_interrupted(model)
     if traced():
         settings = [kwargs.get(name) for name in ARGUMENTS] + [getattr(model, SETTING, None), DEFAULTS.get(cast(Any, model).config._attn_implementation)]

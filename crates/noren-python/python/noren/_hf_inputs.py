@@ -34,7 +34,7 @@ POSITIONS: ContextVar[tuple[nn.Module, Tensor] | None] = ContextVar("noren_posit
 _PATHS: WeakKeyDictionary[nn.Module, list[str]] = WeakKeyDictionary()
 
 
-def check_names(names: Iterable[str]) -> None:
+def refuse_unknown(names: Iterable[str]) -> None:
     """Raises TypeError for an argument that begins with `noren_` and is none of `ARGUMENTS`."""
     for name in names:
         if name.startswith("noren_") and name not in ARGUMENTS:

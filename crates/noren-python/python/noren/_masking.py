@@ -9,7 +9,7 @@ from . import _noren
 from ._arrays import library
 from ._doctor import Recognised
 from ._given import check_names, check_strided, is_sparse, short, sparse
-from ._noren import HIDES, BoundMask, Error, Facts, Mask, Plan, Shape
+from ._noren import HIDES, BoundMask, Error, Facts, Mask, Plan, Score, Shape, Spec
 from ._views import dense
 
 Sizes = tuple[int, int, int, int, int]
@@ -99,8 +99,7 @@ def with_arrays(mask: Mask, given: Mapping[str, Any], sizes: Sizes, facts: Facts
     if facts is not None and not isinstance(facts, Mapping):
         raise TypeError(f"`facts` is {short(facts)}: give a dict of facts, or None")
     known: dict[str, Any] = dict(facts or {})
-    check_names("facts['arrays']", known.get("arrays"))
-    arrays: dict[str, Any] = dict(known.get("arrays") or {})
+    arrays = check_names("facts['arrays']", known.get("arrays"))
     added = []
     for name, array in given.items():
         key = f"{name}="
@@ -172,6 +171,25 @@ def broadcast(given: BoundMask | Recognised | Plan, sizes: Sizes) -> Plan:
     if again is None or (own.batch < batch and again.varies[0]) or (own.heads < heads and again.varies[1]):
         again = _noren.dense("mask").bind(shape, Facts(arrays={"mask": _noren.Array.keep(dense(bound))}))
     return again.plan()
+
+
+def resolved(
+    mask: Mask | Spec | BoundMask | Plan | Recognised | str, shape: Shape | int | None, facts: Facts | Mapping[str, Any] | None
+) -> tuple[BoundMask | Plan, list[Score]]:
+    """Returns (bound mask or plan, score modifiers) of a mask in any of its forms; the first three need `shape`, and may need `facts`."""
+    given: Any = Spec(mask) if isinstance(mask, str) else mask
+    scores: list[Score] = []
+    if isinstance(given, Spec):
+        given, scores = given.mask, given.scores
+    if isinstance(given, Mask):
+        if shape is None:
+            raise Error(f"the mask `{given}` has no sizes: give shape=, which is a length or Shape(q_len, kv_len, batch=, heads=)")
+        return given.bind(shape, facts), scores
+    if not isinstance(given, BoundMask | Plan | Recognised):
+        raise TypeError(f"{type(given).__name__} is not a mask: give a Mask, its text, a Spec, a BoundMask or a Plan")
+    if shape is not None or facts is not None:
+        raise Error(f"{type(given).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape and facts")
+    return given.bind() if isinstance(given, Recognised) else given, scores
 
 
 def refuse_array(mask: Any) -> TypeError:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._guards import detect_fake_mode
 from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
-from ._given import number
+from ._given import number, refuse_kind
 from ._noren import Error
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -48,13 +48,8 @@ def check_added(name: str, x: Tensor) -> None:
     """Raises an error unless `x` is a dense tensor of floats, as arrays of score modifiers must be. `name` is the name of the
     argument in the message."""
     check_dense(name, x)
-    if x.dtype == torch.bool:
-        raise TypeError(
-            f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
-            f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}, or as attn_mask of nt.sdpa'
-        )
     if not x.is_floating_point():
-        raise TypeError(f"{name} holds {x.dtype}, but its numbers are added to scores or multiply scores: give floats ({name}.float())")
+        refuse_kind(name, str(x.dtype).removeprefix("torch."), f"{name}.float()")
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:

@@ -17,11 +17,13 @@ from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
 
 from ._attention import attention
-from ._noren import Array, Error, Facts, Mask, causal, dense, full, padding, window
+from ._noren import Array, Error, Facts, Mask, Shape, causal, dense, full, padding, window
 from ._onnx_checks import INPUTS, attributes, inputs_of, shapes
 
 OPSETS = (23, 24, 25)
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
+
+
 @dataclass
 class Attention:
     """The operator Attention: its fields are the attributes of the node, with their names in the ONNX standard."""
@@ -47,7 +49,7 @@ class Attention:
         does not allow.
         """
         inputs = inputs_of(inputs)
-        q, k, v = (self._four(inputs[name], heads) for name, heads in self._heads())
+        q, k, v = (self._four(inputs[name], heads) for name, heads in zip("QKV", (self.q_num_heads, self.kv_num_heads, self.kv_num_heads), strict=True))
         present_k, present_v = k, v
         shapes(q, k, v, inputs)
         past = 0
@@ -61,7 +63,7 @@ class Attention:
         offset = past if nonpad is None else [int(n) - q_len for n in nonpad.reshape(-1)]
         probabilities = outputs > 3 and self.qk_matmul_output_mode == 3
         # The standard allows negative offsets: queries before the first key.
-        shape = _shape((q.shape[0], q.shape[1], q_len, kv_len), offset)
+        shape = Shape(q_len, kv_len, query_offset=offset, batch=q.shape[0], heads=q.shape[1])
         result = attention(
             q, present_k, present_v, mask.bind(shape, facts), bias=bias, scale=self.scale,
             softcap=self.softcap or None, return_weights=probabilities,
@@ -78,9 +80,6 @@ class Attention:
                 keep = mask.dense(shape, facts)
             found.append(self._scores(q, present_k, bias, keep).astype(q.dtype))
         return found[:outputs]
-
-    def _heads(self) -> list[tuple[str, int | None]]:
-        return [("Q", self.q_num_heads), ("K", self.kv_num_heads), ("V", self.kv_num_heads)]
 
     def _four(self, x: NDArray[Any], heads: int | None) -> NDArray[Any]:
         """Returns an input with four dimensions, `[batch, heads, length, width]`; the last dimension of an input with 3
@@ -131,13 +130,6 @@ class Attention:
             scores = np.where(keep, scores + (0 if bias is None else bias), -np.inf)
         found: NDArray[Any] = scores
         return found
-
-
-def _shape(sizes: tuple[int, int, int, int], offset: Any) -> Any:
-    from ._noren import Shape
-
-    batch, heads, q_len, kv_len = sizes
-    return Shape(q_len, kv_len, query_offset=offset, batch=batch, heads=heads)
 
 
 def _padded(mask: NDArray[Any], kv_len: int, value: Any) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .. import _noren
 from .._arrays import Array
 from .._doctor import Recognised, recognise
+from .._masking import resolved
 from .._views import dense
 from .._given import short
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
@@ -147,31 +148,16 @@ def read(
     """Returns the `Source` of a mask to be exported. `target` is the name of the format in errors. `scores` lists the kinds of
     score modifiers that the format supports; raises `ExportError` for a score modifier of another kind.
     """
-    found: tuple[Score, ...] = ()
-    spec = Spec(mask) if isinstance(mask, str) else mask
-    if isinstance(spec, Spec):
-        mask, found = spec.mask, tuple(spec.scores)
+    made, found = resolved(mask, shape, facts)
     kinds = [score.kind for score in found]
     for score in found:
         if kinds.count(score.kind) > 1 and score.kind not in ("bias", "relative"):
-            raise Error(f"`{spec}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give the modifier once")
+            raise Error(f"`{mask}` has the score modifier `{score.kind}` {kinds.count(score.kind)} times: give the modifier once")
         if score.kind not in scores:
             raise ExportError(
                 f"{target} cannot express the score modifier `{score}`: export spec.mask without the modifier; pass the modifier separately, if the target format has an argument for it"
             )
-    if isinstance(mask, Mask):
-        if shape is None:
-            raise Error(f"the mask `{mask}` has no sizes: give shape=, which is a length or Shape(q_len, kv_len, batch=, heads=)")
-        return Source(mask.bind(shape, facts).plan(reorder="never"), target, found)
-    if shape is not None or facts is not None:
-        raise Error(f"{type(mask).__name__} already has a shape and facts: leave out shape= and facts=, or give a mask without a shape and facts")
-    if isinstance(mask, Recognised):
-        mask = mask.bind()
-    if isinstance(mask, BoundMask):
-        mask = mask.plan(reorder="never")
-    if not isinstance(mask, Plan):
-        raise TypeError(f"{type(mask).__name__} is not a mask: give a Mask, its text, a BoundMask or a Plan")
-    return Source(mask, target, found)
+    return Source(made if isinstance(made, Plan) else made.plan(reorder="never"), target, tuple(found))
 
 
 def block_sizes(shape: Shape, block: Any) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from .. import _noren
 from .._attention import parsed
 from .._doctor import Recognised
+from .._given import check_names
 from .._masking import broadcast, refuse_array
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from .._tensors import compiling
@@ -254,6 +255,10 @@ def _check_size(shape: Shape) -> None:
 _INPUTS: ContextVar[Inputs] = ContextVar("noren_mask_inputs", default=Inputs())
 
 
+def given_facts(facts: Facts | Mapping[str, Any] | None) -> Facts | None:
+    return facts if facts is None or isinstance(facts, Facts) else Facts(**check_names("facts", facts))
+
+
 def current_inputs() -> Inputs:
     """Returns the inputs that the enclosing `with mask_inputs(...)` block gives to mask functions; empty inputs outside of such a block."""
     return _INPUTS.get()
@@ -270,8 +275,7 @@ def mask_inputs(
     and "decoder". `key_tokens` are the token ids of the keys, if keys and queries are different tokens. `facts` are data for the masks,
     such as document lengths. Mask functions find all other arguments in `MaskCall.inputs`, by name.
     """
-    known = None if facts is None else facts if isinstance(facts, Facts) else Facts(**_mapping("facts", facts))
-    token = _INPUTS.set(Inputs(known, inputs, *token_readers(tokens, key_tokens)))
+    token = _INPUTS.set(Inputs(given_facts(facts), inputs, *token_readers(tokens, key_tokens)))
     try:
         yield
     finally:
@@ -305,12 +309,6 @@ def check_tokens(name: str, tokens: Any, batch: int, length: int) -> Tensor:
     if tuple(tokens.shape) != (batch, length):
         raise Error(f"{name} has shape {list(tokens.shape)}, but the call needs [batch, length] = {[batch, length]}")
     return tokens
-
-
-def _mapping(name: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise TypeError(f"{name} is {_described(given)}: give a dict with names as keys, or nr.Facts(...)")
-    return given
 
 
 # --- modules ------------------------------------------------------------------------------------------------------
