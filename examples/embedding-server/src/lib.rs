@@ -13,12 +13,8 @@
 //! |---|---|
 //! | [`queue`] | requests that wait, with a limit of tokens; the thread that computes them |
 //! | [`http`] | the routes, their limits and their errors |
-//! | [`client`] | requests to the server over a socket, for the tests and the measurement |
-//! | [`measure`] | latencies of many parallel clients, with packed and with padded batches |
 //!
 //! The server is meant to run behind a proxy that ends TLS and limits slow clients.
 
-pub mod client;
 pub mod http;
-pub mod measure;
 pub mod queue;

@@ -3,8 +3,7 @@
 use clap::Parser;
 use noren_candle::embed::Embedder;
 use noren_embedding_server::http::{listen, routes};
-use noren_embedding_server::measure::{self, Load};
-use noren_embedding_server::queue::{Batching, Limits, Queue};
+use noren_embedding_server::queue::{Limits, Queue};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,29 +23,17 @@ struct Arguments {
     /// Maximum number of tokens of waiting requests; a request above this limit gets the status 503
     #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..))]
     waiting_tokens: u32,
-    /// Instead of serving, send requests from N parallel clients to servers with packed and with padded batches, and
-    /// print their latencies
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    measure: Option<u16>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     let embedder = Arc::new(Embedder::load(&arguments.model)?);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
-        match arguments.measure {
-            Some(clients) => compare(&embedder, &arguments, clients.into()).await,
-            None => serve(embedder, &arguments).await,
-        }
-    })
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(embedder, &arguments))
 }
 
 async fn serve(embedder: Arc<Embedder>, arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let limits = Limits {
-        batch_tokens: arguments.batch_tokens as usize,
-        waiting_tokens: arguments.waiting_tokens as usize,
-        batching: Batching::Packed,
-    };
+    let limits =
+        Limits { batch_tokens: arguments.batch_tokens as usize, waiting_tokens: arguments.waiting_tokens as usize };
     let (queue, thread) = Queue::start(Arc::clone(&embedder), limits);
     let listener = listen(arguments.address)?;
     println!("listening on http://{}: POST /embed, GET /health; Ctrl-C ends the server", listener.local_addr()?);
@@ -57,33 +44,5 @@ async fn serve(embedder: Arc<Embedder>, arguments: &Arguments) -> Result<(), Box
     axum::serve(listener, routes(embedder, queue.clone())).with_graceful_shutdown(stop).await?;
     queue.close();
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-    Ok(())
-}
-
-async fn compare(
-    embedder: &Arc<Embedder>,
-    arguments: &Arguments,
-    clients: usize,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let load = Load { clients, requests: 4, words: 400 };
-    let tokens = arguments.batch_tokens as usize;
-    println!("{clients} parallel clients, 4 requests each, texts of 3 to 400 words, passes of at most {tokens} tokens");
-    println!("{:<8} {:>9} {:>9} {:>12}", "batches", "p50 ms", "p99 ms", "requests/s");
-    // Alternated, so that a change of the machine's speed affects both; the first round warms up.
-    for round in 0..4 {
-        for batching in [Batching::Packed, Batching::Padded] {
-            let latencies = measure::run(embedder, batching, tokens, load).await?;
-            let ms = |part| latencies.percentile(part).as_secs_f64() * 1e3;
-            let rate = latencies.sorted.len() as f64 / latencies.total.as_secs_f64();
-            if round > 0 {
-                println!(
-                    "{:<8} {:>9.0} {:>9.0} {rate:>12.1}",
-                    format!("{batching:?}").to_lowercase(),
-                    ms(0.5),
-                    ms(0.99)
-                );
-            }
-        }
-    }
     Ok(())
 }

@@ -1,33 +1,19 @@
 //! [`Queue`]: requests that wait for the model, and the thread that computes them in batches.
 
-use noren::Side;
 use noren_candle::embed::Embedder;
-use noren_candle::model::Batch;
-use rayon::prelude::*;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// The form of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Batching {
-    /// The texts are stored one after another in one row, and no text reads another text.
-    Packed,
-    /// Each text has its own row, filled with padding tokens up to the length of the longest text.
-    Padded,
-}
-
 /// The limits of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum number of tokens of a batch, padding included. A single request may have more.
+    /// The maximum number of tokens of a batch. A single request may have more.
     pub batch_tokens: usize,
     /// The maximum number of tokens of all requests that wait. A request above this limit is refused.
     pub waiting_tokens: usize,
-    /// The form of the batches.
-    pub batching: Batching,
 }
 
 /// The vectors of a request, one for each of its texts, or the reason why there are none.
@@ -131,11 +117,10 @@ impl State {
     /// Removes the oldest requests from the queue, as many as fit in one batch, and returns them. Requests whose clients
     /// have closed the connection are removed too, but not returned.
     fn take(&mut self, limits: &Limits) -> Vec<Job> {
-        let (mut jobs, mut used): (Vec<Job>, _) = (Vec::new(), Used::default());
+        let (mut jobs, mut used): (Vec<Job>, _) = (Vec::new(), 0);
         while let Some(job) = self.jobs.front() {
             let abandoned = job.reply.is_closed();
-            let more = used.with(job, limits.batching);
-            if !abandoned && !jobs.is_empty() && more.tokens > limits.batch_tokens {
+            if !abandoned && !jobs.is_empty() && used + job.tokens > limits.batch_tokens {
                 break;
             }
             self.counts.waiting_tokens -= job.tokens;
@@ -143,35 +128,12 @@ impl State {
             if abandoned {
                 self.counts.abandoned += 1;
             } else {
-                used = more;
+                used += job.tokens;
                 jobs.push(job);
             }
         }
         self.counts.batches += u64::from(!jobs.is_empty());
         jobs
-    }
-}
-
-/// The size of a batch that is being collected.
-#[derive(Clone, Copy, Default)]
-struct Used {
-    /// The number of texts.
-    texts: usize,
-    /// The number of tokens of the longest text.
-    longest: usize,
-    /// The number of tokens, padding included.
-    tokens: usize,
-}
-
-impl Used {
-    fn with(self, job: &Job, batching: Batching) -> Self {
-        let texts = self.texts + job.texts.len();
-        let longest = job.texts.iter().map(Vec::len).max().unwrap_or(0).max(self.longest);
-        let tokens = match batching {
-            Batching::Packed => self.tokens + job.tokens,
-            Batching::Padded => texts * longest,
-        };
-        Used { texts, longest, tokens }
     }
 }
 
@@ -248,16 +210,14 @@ impl Drop for CloseAtEnd<'_> {
 /// Computes the vectors of requests, and sends them. If the batch fails, each request is computed alone, so that one
 /// faulty request fails only for its own client.
 fn answer(embedder: &Embedder, shared: &Shared, jobs: Vec<Job>) {
-    let texts: Vec<&Vec<u32>> = jobs.iter().flat_map(|job| &job.texts).collect();
+    let texts: Vec<Vec<u32>> = jobs.iter().flat_map(|job| job.texts.clone()).collect();
     let results: Vec<Vectors> = match compute(embedder, &texts, &shared.limits) {
         Ok(vectors) => {
             let mut vectors = vectors.into_iter();
             jobs.iter().map(|job| Ok(vectors.by_ref().take(job.texts.len()).collect())).collect()
         }
         Err(problem) if jobs.len() == 1 => vec![Err(problem)],
-        Err(_) => {
-            jobs.iter().map(|job| compute(embedder, &job.texts.iter().collect::<Vec<_>>(), &shared.limits)).collect()
-        }
+        Err(_) => jobs.iter().map(|job| compute(embedder, &job.texts, &shared.limits)).collect(),
     };
     shared.state().counts.computed += jobs.len() as u64;
     for (job, result) in jobs.into_iter().zip(results) {
@@ -266,31 +226,7 @@ fn answer(embedder: &Embedder, shared: &Shared, jobs: Vec<Job>) {
 }
 
 /// Returns the vector of each text, given as token ids. The texts are divided into one batch for each thread.
-fn compute(embedder: &Embedder, texts: &[&Vec<u32>], limits: &Limits) -> Vectors {
+fn compute(embedder: &Embedder, texts: &[Vec<u32>], limits: &Limits) -> Vectors {
     let budget = limits.batch_tokens.div_ceil(rayon::current_num_threads());
-    if limits.batching == Batching::Packed {
-        let texts: Vec<Vec<u32>> = texts.iter().map(|text| (*text).clone()).collect();
-        return embedder.embed(&texts, budget).map_err(|e| e.to_string());
-    }
-    let mut order: Vec<usize> = (0..texts.len()).collect();
-    order.sort_by_key(|i| std::cmp::Reverse(texts[*i].len()));
-    let mut batches: Vec<Vec<usize>> = Vec::new();
-    for i in order {
-        match batches.last_mut() {
-            Some(batch) if texts[batch[0]].len() * (batch.len() + 1) <= budget => batch.push(i),
-            _ => batches.push(vec![i]),
-        }
-    }
-    let computed: Result<Vec<_>, _> = batches
-        .par_iter()
-        .map(|batch| {
-            let rows: Vec<Vec<u32>> = batch.iter().map(|i| texts[*i].clone()).collect();
-            embedder.embed_batch(&Batch::padded(&rows, 0, Side::Right)?)
-        })
-        .collect();
-    let mut vectors = vec![Vec::new(); texts.len()];
-    for (i, vector) in batches.into_iter().flatten().zip(computed.map_err(|e| e.to_string())?.into_iter().flatten()) {
-        vectors[i] = vector;
-    }
-    Ok(vectors)
+    embedder.embed(texts, budget).map_err(|e| e.to_string())
 }

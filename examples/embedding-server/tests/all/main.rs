@@ -1,17 +1,17 @@
 //! Tests of the server over sockets of the loopback address, with a small model whose weights are those of `testdata`.
 
+mod client;
 mod model;
 
+use client::{Response, text};
 use noren_candle::embed::Embedder;
-use noren_embedding_server::client::{self, Response};
 use noren_embedding_server::http::{Answer, MOST_BYTES, MOST_TEXTS, listen, routes};
-use noren_embedding_server::measure::{self, Load, text};
-use noren_embedding_server::queue::{Batching, Counts, Limits, Queue};
+use noren_embedding_server::queue::{Counts, Limits, Queue};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::{JoinHandle, JoinSet};
 
-const LIMITS: Limits = Limits { batch_tokens: 2048, waiting_tokens: 1 << 20, batching: Batching::Packed };
+const LIMITS: Limits = Limits { batch_tokens: 2048, waiting_tokens: 1 << 20 };
 
 struct Server {
     embedder: Arc<Embedder>,
@@ -94,7 +94,7 @@ fn three_hundred_parallel_clients_get_the_vectors_of_single_runs() {
 #[test]
 fn overload_is_answered_by_503_and_never_exceeds_the_limit() {
     block_on(async {
-        let limits = Limits { batch_tokens: 64, waiting_tokens: 1000, ..LIMITS };
+        let limits = Limits { batch_tokens: 64, waiting_tokens: 1000 };
         let server = start(limits).await;
         let address = server.address;
         let mut clients = JoinSet::new();
@@ -198,17 +198,4 @@ fn a_faulty_request_does_not_fail_the_requests_of_its_batch() {
     assert!(results[1].as_ref().unwrap_err().contains("1000000"), "{:?}", results[1]);
     assert_eq!(bits(&results[2].as_ref().unwrap()[0]), expected);
     queue.close();
-}
-
-#[test]
-fn the_measurement_reports_every_request_of_both_batchings() {
-    block_on(async {
-        let load = Load { clients: 20, requests: 2, words: 40 };
-        for batching in [Batching::Packed, Batching::Padded] {
-            let latencies = measure::run(&model::embedder(), batching, 512, load).await.unwrap();
-            assert_eq!(latencies.sorted.len(), 40);
-            assert!(latencies.percentile(0.5) <= latencies.percentile(0.99));
-            assert!(latencies.percentile(1.0) <= latencies.total);
-        }
-    });
 }
