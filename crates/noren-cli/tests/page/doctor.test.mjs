@@ -2,12 +2,14 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { npy, bools, floats, integers, safetensors } from "../../../noren-explorer/page/js/doctor-files.js";
+import { npy, bools, floats, integers, safetensors } from "./doctor-files.mjs";
 import { doctorCommand } from "../../../noren-explorer/page/js/command.js";
 import { EXAMPLES } from "../../../noren-explorer/page/js/doctor-examples.js";
 import { violations } from "./axe.mjs";
-import { explorer, settled } from "./explorer.mjs";
+import { CONTENTS } from "./doctor-contents.mjs";
+import { explorer, root, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -113,6 +115,8 @@ test("every example has its mistake", async () => {
     aligned: "causal_alignment", overflow: "double_mask_overflow",
   };
   assert.deepEqual(Object.keys(expected), EXAMPLES.map((example) => example.id));
+  assert.deepEqual(Object.keys(CONTENTS), EXAMPLES.map((example) => example.name));
+  for (const [name, content] of Object.entries(CONTENTS)) assert.deepEqual(readFileSync(join(root, "crates/noren-explorer/page/examples", name)), Buffer.from(content()), name);
   const page = await open();
   for (const [example, name] of Object.entries(expected)) {
     await page.locator(`[data-example="${example}"]`).click();

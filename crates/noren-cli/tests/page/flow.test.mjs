@@ -255,8 +255,18 @@ test("a batch row of an earlier mask is not requested", async () => {
   await page.finish();
 });
 
+test("a certificate that the server refuses is reported", async () => {
+  const page = await open({ layers: ["causal"], depth: 2, policy: "deny: token(0) -> token(9)" });
+  await verdict(page, "The policy is broken");
+  await page.route("**/flow/certificate", (route) => route.fulfill({ status: 200, headers: { "X-Noren-Status": "400" }, body: '{"error": {"message": "no certificate"}}' }));
+  await page.getByRole("button", { name: "Download certificate" }).click();
+  await page.locator(".toast.error", { hasText: "no certificate" }).waitFor();
+  await page.finish();
+});
+
 test("every example stack works", async () => {
   const page = await open({ layers: ["causal"], depth: 2 });
+  await page.locator(".flow-presets button").first().waitFor();
   for (const button of await page.locator(".flow-presets button").all()) {
     await button.click();
     await page.waitForFunction(() => !document.querySelector(".flow-stage").hasAttribute("aria-busy"));

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { drawn, explorer, painted, root, settled } from "./explorer.mjs";
 
-const { bools, npy } = await import(join(root, "crates/noren-explorer/page/js/doctor-files.js"));
+const { bools, npy } = await import("./doctor-files.mjs");
 
 let site;
 before(async () => (site = await explorer()));

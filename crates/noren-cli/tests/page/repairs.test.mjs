@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { explorer, rests, root, say, settled } from "./explorer.mjs";
 
 const { CAUSES } = await import(join(root, "crates/noren-explorer/page/js/causes.js"));
-const { bools, npy } = await import(join(root, "crates/noren-explorer/page/js/doctor-files.js"));
+const { bools, npy } = await import("./doctor-files.mjs");
 
 let site;
 before(async () => (site = await explorer()));

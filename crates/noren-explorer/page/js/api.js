@@ -1,5 +1,7 @@
 // The server's API: one function for each endpoint.
 
+import { saveAs } from "./dom.js";
+
 /**
  * An error of the server. `start` and `end` are positions in the mask's text, and `layer` is the index of the faulty mask. `cause` is a key
  * of `CAUSES` in `causes.js`, and `subject` is the label, fact or elementary mask that the error is about. `sizes` is `[batch rows, heads,
@@ -112,12 +114,18 @@ export const presets = once("presets");
 export const model = once("model");
 export const doctorClasses = once("doctor/classes");
 
-/** Requests the lessons, which are a file of the page. */
-export async function lessons() {
-  const response = await fetch("lessons.json").catch(() => null);
-  if (!response?.ok) throw new ApiError(0, { message: "The lessons cannot be loaded.", hint: "Is the server still running?" });
-  return response.json();
+/** Returns the response of a file of the page. `what` names the file in an error. */
+async function fileOf(path, what) {
+  const response = await fetch(path).catch(() => null);
+  if (!response?.ok) throw new ApiError(0, { message: `${what} cannot be loaded.`, hint: "Is the server still running?" });
+  return response;
 }
+
+export const lessons = async () => (await fileOf("lessons.json", "The lessons")).json();
+/** The example stacks of the flow view: `patch` is the change of the page's state that shows a stack. */
+export const stacks = async () => (await fileOf("flow.json", "The examples")).json();
+/** The bytes of an example of the doctor view. */
+export const example = async (name) => new Uint8Array(await (await fileOf(`examples/${name}`, "The example")).arrayBuffer());
 
 /**
  * Sends a scene (mask, shape, facts, layer) to the server, which binds the mask. Returns the id, the sizes, the assumed
@@ -218,11 +226,7 @@ export const exportedBlob = async (id, options) => (await exported(id, options))
 /** Saves the body of a response in a file with the name that the server gives. */
 async function save(response) {
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await response.blob());
-  link.download = named?.[1] ?? "noren";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  saveAs(await response.blob(), named?.[1] ?? "noren");
 }
 
 /** Downloads a mask in a file. If the server no longer has the mask, sends the mask with its shape and facts first. Throws ApiError. */

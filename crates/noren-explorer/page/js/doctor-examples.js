@@ -1,21 +1,7 @@
-// Examples of faulty masks. Each is made here as the file that a wrong line of code would have written.
-
-import { bools, floats, integers, npy, safetensors } from "./doctor-files.js";
-
-/** Returns the values `keep(q, k)` of all `q_len * kv_len` cells as one list, query by query. */
-const cells = (q_len, kv_len, keep) => Array.from({ length: q_len * kv_len }, (_, at) => keep(Math.floor(at / kv_len), at % kv_len));
-
-const square = (len, keep) => bools([len, len], cells(len, len, keep));
-
-/** Returns a list with the document number of each token. `lengths` are the lengths of the documents; the first document has number 1. */
-const segments = (lengths) => lengths.flatMap((length, index) => Array(length).fill(index + 1));
-
-const PACKED = [7, 5, 8];
-const OF = segments(PACKED);
-const REAL = [9, 6];
+// Examples of faulty masks. Each is a file of the folder `examples`, as a wrong line of code would have written it.
 
 /**
- * The example files of the view that diagnoses masks in files. `bytes()` returns the content of a file, `code` is the
+ * The example files of the view that diagnoses masks in files. `code` is the
  * line of Python that made the faulty mask, and `context` and `meant` are the declarations.
  */
 export const EXAMPLES = [
@@ -26,7 +12,6 @@ export const EXAMPLES = [
     code: "torch.tril(torch.ones(16, 16), diagonal=1).bool()",
     name: "mask.npy",
     context: { kind: "causal", convention: "keep_bool" },
-    bytes: () => npy(square(16, (q, k) => k <= q + 1)),
   },
   {
     id: "inverted",
@@ -35,11 +20,6 @@ export const EXAMPLES = [
     code: "mask = input_ids == pad_token_id",
     name: "batch.safetensors",
     context: { kind: "bidirectional", convention: "keep_bool", pad_token_id: 0 },
-    bytes: () =>
-      safetensors({
-        mask: bools([2, 1, 1, 12], REAL.flatMap((real) => Array.from({ length: 12 }, (_, k) => k >= real))),
-        input_ids: integers([2, 12], REAL.flatMap((real) => Array.from({ length: 12 }, (_, k) => (k < real ? 5 + k : 0)))),
-      }),
   },
   {
     id: "documents",
@@ -48,11 +28,6 @@ export const EXAMPLES = [
     code: "is_causal=True",
     name: "packed.safetensors",
     context: { kind: "causal_packed", convention: "keep_bool" },
-    bytes: () =>
-      safetensors({
-        mask: square(20, (q, k) => k <= q),
-        segment_ids: integers([1, 20], OF),
-      }),
   },
   {
     id: "window",
@@ -61,7 +36,6 @@ export const EXAMPLES = [
     code: "(i - j >= 0) & (i - j <= window)",
     name: "window.npy",
     context: { kind: "sliding", convention: "keep_bool", window: 6, window_means: "keys visible, self included" },
-    bytes: () => npy(square(24, (q, k) => k <= q && q - k <= 6)),
   },
   {
     id: "aligned",
@@ -70,7 +44,6 @@ export const EXAMPLES = [
     code: "torch.tril(torch.ones(q_len, kv_len)).bool()",
     name: "decode.npy",
     context: { kind: "causal", convention: "keep_bool", past_len: 12 },
-    bytes: () => npy(bools([4, 16], cells(4, 16, (q, k) => k <= q))),
   },
   {
     id: "overflow",
@@ -79,10 +52,5 @@ export const EXAMPLES = [
     code: "causal_mask + padding_mask",
     name: "sum.npy",
     context: { kind: "causal", convention: "additive", compute_dtype: "float16" },
-    bytes: () => {
-      const lowest = -65504;
-      const value = (q, k) => (k > q ? lowest : 0) + (k < 3 ? lowest : 0);
-      return npy(floats([1, 1, 12, 12], cells(12, 12, value)));
-    },
   },
 ];

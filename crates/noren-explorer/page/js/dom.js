@@ -52,6 +52,13 @@ export function fill(node, ...children) {
 /** Removes all content of a node. */
 export const clear = (node) => fill(node);
 
+/** Saves a blob as a file. */
+export function saveAs(blob, name) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 let ids = 0;
 /** Returns a new id, which is unique in the page and begins with `prefix`. */
 export const uid = (prefix = "n") => `${prefix}-${(ids += 1)}`;

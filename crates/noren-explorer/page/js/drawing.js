@@ -39,3 +39,11 @@ export class Drawing {
     cancelAnimationFrame(this.#frame);
   }
 }
+
+/** Returns `text` without the end that is wider than `wide` pixels. */
+export function clip(context, text, wide) {
+  if (context.measureText(text).width <= wide) return text;
+  let end = text.length;
+  while (end > 1 && context.measureText(text.slice(0, end) + "…").width > wide) end -= 1;
+  return text.slice(0, end) + "…";
+}

@@ -76,10 +76,9 @@ function tree(node, chosen) {
 }
 
 /**
- * Shows the explanation of `cell` in a panel. `answer` is the answer of the server; `names` are the texts of the query's and the key's
- * tokens, or undefined.
+ * Shows the explanation of `cell` in a panel. `answer` is the answer of the server.
  */
-export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }) {
+export function paintExplanation(panel, { cell, answer, pinned, onUnpin }) {
   const { allowed, root } = answer;
   fill(
     panel,
@@ -94,10 +93,8 @@ export function paintExplanation(panel, { cell, answer, pinned, onUnpin, names }
       { class: "why-cell" },
       "query ",
       el("b", {}, number(cell.q)),
-      names?.q && ` “${names.q}”`,
       " → key ",
       el("b", {}, number(cell.k)),
-      names?.k && ` “${names.k}”`,
       answer.query_position !== cell.q &&
         el("span", { class: "soft" }, `, the query at position ${number(answer.query_position)}`),
       answer.key_position !== cell.k && el("span", { class: "soft" }, `, the key at position ${number(answer.key_position)}`),

@@ -127,8 +127,11 @@ export class LayersPanel {
   }
 }
 
-/** Returns a panel with example stacks (the masks of several layers) and with the stacks of real models. `onPick(patch)` is called with the change of the page's state that shows the chosen stack. */
-export function presetsPanel(presets, onPick) {
+/**
+ * Returns a panel with example stacks (the masks of several layers) and with the stacks of real models, which `show(examples, others)` adds.
+ * `onPick(patch)` is called with the change of the page's state that shows the chosen stack.
+ */
+export function presetsPanel(onPick) {
   const says = el("p", { class: "soft", "aria-live": "polite" },
     "Information passes through several layers. Begin with an example, or write your own masks.");
   const list = el("div", { class: "flow-presets" });
@@ -136,8 +139,8 @@ export function presetsPanel(presets, onPick) {
     says.textContent = preset.says;
     onPick(preset.patch);
   };
-  fill(list, presets.map((preset) => button(preset.name, () => pick(preset), { title: preset.says })));
-  const more = (others) => {
+  const show = (examples, others) => {
+    fill(list, examples.map((preset) => button(preset.name, () => pick(preset), { title: preset.says })));
     const choice = el("select", {
       "aria-label": "Masks of all layers of a real model",
       onchange: () => {
@@ -148,5 +151,5 @@ export function presetsPanel(presets, onPick) {
     }, el("option", {}, "Masks of all layers of a real model …"), others.map(({ name }) => el("option", {}, name)));
     if (others.length) list.append(choice);
   };
-  return { root: el("div", { class: "flow-begin" }, list, says), more };
+  return { root: el("div", { class: "flow-begin" }, list, says), show };
 }

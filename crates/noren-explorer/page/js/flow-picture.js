@@ -3,8 +3,9 @@
 // Level 0 is the inputs, level `depth` the outputs; layer l is between the levels l and l + 1. Few tokens are dots, with a curve for each
 // allowed cell; many tokens are bands of ranges, which can be zoomed.
 
-import { Drawing } from "./drawing.js";
+import { clip, Drawing } from "./drawing.js";
 import { count, has, shared } from "./flow-sets.js";
+import { pointers } from "./gestures.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
 /**
@@ -360,55 +361,22 @@ export class FlowPicture extends Drawing {
   // --- pointer ----------------------------------------------------------------------------------------------------------------
 
   listen() {
-    const { canvas } = this;
-    const pointers = new Map();
-    let drag = null;
-    const place = (event) => {
-      const box = canvas.getBoundingClientRect();
-      return { x: event.clientX - box.left, y: event.clientY - box.top };
+    const seen = () => this.answer && this.area;
+    const pan = (dx) => {
+      const span = this.view.last - this.view.first;
+      this.look(this.view.first - (dx / this.area.width) * span, span);
     };
-    canvas.addEventListener("pointerdown", (event) => {
-      pointers.set(event.pointerId, place(event));
-      canvas.setPointerCapture(event.pointerId);
-      drag = { ...place(event), view: { ...this.view }, moved: false, spread: spread(pointers) };
+    const camera = { zoom: (factor, x) => seen() && this.zoom(1 / factor, x), pan: (dx) => seen() && pan(dx) };
+    pointers(this.canvas, camera, {
+      hover: (place) => this.hover(place?.token ?? null, place?.level ?? null),
+      moved: () => {},
+      pick: ({ token }) => token !== null && this.onToken(token),
+      cell: (x, y) => (seen() ? { token: this.tokenAt(x), level: this.levelAt(y) } : null),
+      grab: () => null,
+      // A picture of few tokens leaves the wheel to the page.
+      wheels: ({ ctrlKey }) => seen() && (this.answer.tokens > 16 || ctrlKey),
     });
-    canvas.addEventListener("pointermove", (event) => {
-      if (!this.answer || !this.area) return;
-      const at = place(event);
-      if (!pointers.has(event.pointerId)) return this.hover(this.tokenAt(at.x), this.levelAt(at.y));
-      pointers.set(event.pointerId, at);
-      if (pointers.size === 2 && drag.spread) {
-        drag.moved = true;
-        this.view = { ...drag.view };
-        return this.zoom(drag.spread / spread(pointers), at.x);
-      }
-      if (Math.abs(at.x - drag.x) > 4) drag.moved = true;
-      if (!drag.moved) return;
-      const span = drag.view.last - drag.view.first;
-      this.look(drag.view.first - ((at.x - drag.x) / this.area.width) * span, span);
-    });
-    const released = (event) => {
-      pointers.delete(event.pointerId);
-      if (!drag || !this.answer) return;
-      const token = this.tokenAt(place(event).x);
-      if (!drag.moved && event.type === "pointerup" && token !== null) this.onToken(token);
-      drag = null;
-    };
-    canvas.addEventListener("pointerup", released);
-    canvas.addEventListener("pointercancel", released);
-    canvas.addEventListener("pointerleave", () => this.hover(null, null));
-    canvas.addEventListener("dblclick", () => this.fit());
-    canvas.addEventListener(
-      "wheel",
-      (event) => {
-        if (!this.answer || !this.area) return;
-        // If the picture cannot zoom, the wheel scrolls the page.
-        if (this.answer.tokens <= 16 && !event.ctrlKey) return;
-        event.preventDefault();
-        this.zoom(Math.exp(event.deltaY * 0.0016), place(event).x);
-      },
-      { passive: false },
-    );
+    this.canvas.addEventListener("dblclick", () => this.fit());
   }
 
   hover(token, level) {
@@ -478,20 +446,8 @@ export function waypoints({ source, steps }, depth) {
   return points;
 }
 
-function spread(pointers) {
-  const [a, b] = [...pointers.values()];
-  return a && b ? Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1) : 0;
-}
-
 /** Returns the smallest number that is 1, 2 or 5 times a power of ten and at least `least`. */
 function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((n) => n * power).find((step) => step >= least) ?? 1;
-}
-
-function clip(context, text, wide) {
-  if (context.measureText(text).width <= wide) return text;
-  let end = text.length;
-  while (end > 1 && context.measureText(text.slice(0, end) + "…").width > wide) end -= 1;
-  return text.slice(0, end) + "…";
 }

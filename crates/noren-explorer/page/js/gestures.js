@@ -45,9 +45,9 @@ export class Glide {
  * Connects mouse, pen and fingers on `element` with a camera: dragging moves the camera, wheel and pinch zoom. `moved()` is called after
  * each change of the camera, `hover(cell or null)` when the pointer moves, and `pick(cell)` on a click. `cell(x, y)` returns the cell under
  * a pixel, or null. `grab(x, y)` is called when a pointer goes down at a pixel. It returns null, or a function that moves the camera while
- * this pointer is dragged, such as on the small map.
+ * this pointer is dragged, such as on the small map. `wheels(event)` returns whether the wheel moves the camera, and not the page.
  */
-export function pointers(element, camera, { hover, moved, pick, cell, grab }) {
+export function pointers(element, camera, { hover, moved, pick, cell, grab, wheels = () => true }) {
   const down = new Map(); // pointer -> {x, y}
   let held = null; // moves the camera by the small map
   let start = null; // the position at which the only pointer went down, while it may still be a click
@@ -113,6 +113,7 @@ export function pointers(element, camera, { hover, moved, pick, cell, grab }) {
   element.addEventListener(
     "wheel",
     (event) => {
+      if (!wheels(event)) return;
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
       const { x, y } = at(event);

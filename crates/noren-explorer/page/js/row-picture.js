@@ -74,13 +74,3 @@ export function rowPicture(row, { query, keys, mask, step }) {
     end,
   );
 }
-
-/** Saves an SVG element in a file. */
-export function savePicture(picture, name) {
-  const source = new XMLSerializer().serializeToString(picture);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([source], { type: "image/svg+xml" }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}

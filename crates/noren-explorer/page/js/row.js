@@ -2,9 +2,9 @@
 
 import { aborted, errorWords } from "./api.js";
 import { button } from "./dialog.js";
-import { el, fill, uid } from "./dom.js";
+import { el, fill, saveAs, uid } from "./dom.js";
 import { segments } from "./fields.js";
-import { rowPicture, savePicture } from "./row-picture.js";
+import { rowPicture } from "./row-picture.js";
 import { MOST_KEYS, readNumbers } from "./row-source.js";
 import { decimals, MINUS_INFINITY, rowInWords, shownWord, STEPS, vector } from "./row-words.js";
 
@@ -237,7 +237,9 @@ export class RowPanel {
 
   #save() {
     const picture = this.figure.querySelector("svg");
-    if (picture) savePicture(picture, `attention-query-${this.#source.q}.svg`);
+    if (!picture) return;
+    const source = new XMLSerializer().serializeToString(picture);
+    saveAs(new Blob([source], { type: "image/svg+xml" }), `attention-query-${this.#source.q}.svg`);
   }
 
   close() {

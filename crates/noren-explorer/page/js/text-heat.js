@@ -1,6 +1,6 @@
 // A map of attention on a canvas: queries downwards, keys across.
 
-import { Drawing } from "./drawing.js";
+import { clip, Drawing } from "./drawing.js";
 
 const FONT = 12;
 /** The maximum width of a word's label, in pixels, if the map is at least 420 pixels wide. */
@@ -164,10 +164,3 @@ export function drawSmall(canvas, { attention, allowed }, inks) {
 
 const rgb = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 const mixed = (from, to, share) => rgb(from.map((value, at) => Math.round(value + (to[at] - value) * share)));
-
-function clip(context, text, wide) {
-  if (context.measureText(text).width <= wide) return text;
-  let end = text.length;
-  while (end > 1 && context.measureText(text.slice(0, end) + "…").width > wide) end -= 1;
-  return text.slice(0, end) + "…";
-}

@@ -1,6 +1,7 @@
 // The theme: light, dark, or the system's; the choice is stored.
 
 import { el, fill, svg } from "./dom.js";
+import { recall, remember } from "./storage.js";
 
 const KEY = "noren-theme";
 const ORDER = ["system", "light", "dark"];
@@ -26,21 +27,13 @@ export function onTheme(fn) {
 const tell = () => listeners.forEach((fn) => fn());
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
 
-function stored() {
-  try {
-    const value = localStorage.getItem(KEY);
-    return ORDER.includes(value) ? value : "system";
-  } catch {
-    return "system"; // storage may be forbidden; the choice then lasts only for this page
-  }
-}
-
 function apply(theme) {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
 }
 
-let theme = stored();
+const kept = recall(KEY);
+let theme = ORDER.includes(kept) ? kept : "system";
 apply(theme);
 
 /** Returns the button that changes to the next theme. */
@@ -57,11 +50,7 @@ export function themeSwitch() {
   };
   button.addEventListener("click", () => {
     theme = ORDER[(ORDER.indexOf(theme) + 1) % ORDER.length];
-    try {
-      localStorage.setItem(KEY, theme);
-    } catch {
-      // see `stored`
-    }
+    remember(KEY, theme);
     apply(theme);
     paint();
     tell();

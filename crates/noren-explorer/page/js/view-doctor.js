@@ -174,6 +174,18 @@ class DoctorView extends AskingView {
     this.fail({ message });
   }
 
+  /** Loads the file of an example and diagnoses it, if the example is still chosen. */
+  async open({ id: example, name }) {
+    try {
+      const bytes = await this.ctx.api.example(name);
+      if (this.set.example !== example) return;
+      this.file = { name, bytes, example };
+      this.update(this.ctx.state.get());
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
   tryExample({ id: example, context }) {
     this.ctx.state.set({ doctor: { example, context } });
   }
@@ -213,7 +225,7 @@ class DoctorView extends AskingView {
     const { example, context, meant, file } = this.set;
     const chosen = EXAMPLES.find((one) => one.id === example);
     if (!chosen) this.file = kept.get(file) ?? null;
-    else if (this.file?.example !== example) this.file = { name: chosen.name, bytes: chosen.bytes(), example };
+    else if (this.file?.example !== example) return this.open(chosen);
     for (const button of this.examples.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", button.dataset.example === example ? "true" : "false");
     }

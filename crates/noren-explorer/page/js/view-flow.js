@@ -1,16 +1,17 @@
 // The flow view: stacked layers, the tokens that reach a token and that it reaches, and whether a policy holds.
 
+import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
 import { commandFold, flowCommand } from "./command.js";
 import { button, iconButton } from "./dialog.js";
-import { debounce, el, fill, number, plural } from "./dom.js";
+import { debounce, el, fill, number, plural, saveAs } from "./dom.js";
 import { Facts } from "./facts.js";
 import { segments } from "./fields.js";
 import { LayersPanel, presetsPanel } from "./flow-layers.js";
 import { FlowPicture } from "./flow-picture.js";
 import { PolicyPanel } from "./flow-policy.js";
 import { changing, counts, has, holds, inWords } from "./flow-sets.js";
-import { PRESETS, request, settings } from "./flow-settings.js";
+import { request, settings } from "./flow-settings.js";
 import { paintError, repairable } from "./repairs.js";
 import { colour, onTheme } from "./theme.js";
 
@@ -53,7 +54,7 @@ class FlowView extends AskingView {
       onViolation: (index) => this.choose(index),
       onCertificate: () => this.certify(),
     });
-    this.begin = presetsPanel(PRESETS, (patch) => ctx.state.set({ at: [0, 0], ...patch }));
+    this.begin = presetsPanel((patch) => ctx.state.set({ at: [0, 0], ...patch }));
     this.ask = debounce(() => this.send(), 40);
     this.build();
     this.offTheme = onTheme(() => this.repaint());
@@ -227,9 +228,9 @@ class FlowView extends AskingView {
   }
 
   async offerModels() {
-    const all = await this.ctx.api.presets().catch(() => []);
+    const [examples, all] = await Promise.all([this.ctx.api.stacks(), this.ctx.api.presets()].map((list) => list.catch(() => [])));
     const stacks = all.filter((preset) => preset.layers?.length);
-    this.begin.more(stacks.map(({ name, says, scene, layers, depth }) => ({
+    this.begin.show(examples, stacks.map(({ name, says, scene, layers, depth }) => ({
       name,
       says: `${name}: ${says}`,
       patch: { shape: scene.shape ?? {}, facts: scene.facts ?? {}, flow: { layers, depth: depth ?? layers.length } },
@@ -378,11 +379,7 @@ class FlowView extends AskingView {
   }
 
   save() {
-    this.picture.canvas.toBlob((blob) => {
-      const link = el("a", { href: URL.createObjectURL(blob), download: "flow.png" });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    });
+    this.picture.canvas.toBlob((blob) => saveAs(blob, "flow.png"));
   }
 
   close() {

@@ -1,5 +1,6 @@
 // The text view: the attention of a model over a text, private text, hidden text, and the proof.
 
+import { errorWords } from "./api.js";
 import { AskingView } from "./asking-view.js";
 import { MaskCanvas } from "./canvas.js";
 import { commandFold, textCommand } from "./command.js";

@@ -1,4 +1,4 @@
-// Files of arrays, made in the page: npy for one array, safetensors for a mask with other arrays.
+// Files of arrays for tests of the page: npy for one array, safetensors for a mask with other arrays.
 
 /**
  * Returns an array of truth values as an object for `npy` and `safetensors`: `shape`, and `values` in row-major order
