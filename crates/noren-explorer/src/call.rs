@@ -1,67 +1,41 @@
-//! [`Call`]: the requests that a worker answers, with their parameters.
+//! [`Call`]: what a worker answers.
 
+use crate::problem::{Problem, Result};
+use crate::query::{Query, number};
+use noren::Dtype;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// The head dimensions for which costs are predicted.
+const HEAD_DIMS: [usize; 5] = [32, 64, 96, 128, 256];
 
 /// A batch row and a head, as indices from 0.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
-    #[serde(default)]
     pub(crate) batch: usize,
-    #[serde(default)]
     pub(crate) head: usize,
 }
 
-/// A request of the server to a worker, with its small parameters. The large parameters, such as a scene or a file, are
-/// in the body of the message.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Call {
-    /// Reads a scene, which is a mask with its shape and facts, and stores the mask under `id`. The body of the message
-    /// is the scene.
-    Read {
-        id: String,
-    },
-    Tile {
-        id: String,
-        tile: TileRequest,
-    },
-    Explain {
-        id: String,
-        cell: CellRequest,
-    },
+/// The functions of a worker, in `answer`. Large input, such as a scene or a file, is in the body of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Reads a scene, which is a mask with its shape and facts, and stores the mask.
+    Read,
+    Tile,
+    Explain,
     /// Computes the attention of one query step by step. The body of the message is a `RowRequest`.
-    Row {
-        id: String,
-    },
-    Difference {
-        id: String,
-        other: String,
-    },
-    /// Writes a mask as code for the library `to`.
-    Code {
-        id: String,
-        to: String,
-    },
-    Cost {
-        id: String,
-        speeds: Speeds,
-    },
-    /// Predicts the cost of a mask at several lengths. The body of the message is a scene: a mask with its shape and
-    /// facts, and optionally a list of lengths.
-    Curve {
-        speeds: Speeds,
-    },
-    Export {
-        id: String,
-        export: ExportRequest,
-    },
+    Row,
+    Difference,
+    /// Writes a mask as code for a library.
+    Code,
+    Cost,
+    /// Predicts the cost of a mask at several lengths. The body of the message is a scene.
+    Curve,
+    Export,
     /// Reads pasted arrays as facts. The body of the message is the text.
     Facts,
     /// Starts at a cell and searches the next border between allowed and denied cells.
-    Border {
-        id: String,
-        cell: CellRequest,
-        search: BorderSearch,
-    },
+    Border,
     /// Computes a flow: which tokens can influence which tokens over several layers. The body of the message is a stack
     /// of layers with a policy.
     Flow,
@@ -69,83 +43,58 @@ pub(crate) enum Call {
     FlowCertificate,
     /// Runs a text through the model. The body of the message is the text with its settings.
     Text,
-    /// Issues a certificate that no hidden token of a text influences another token. The body of the message is the body
-    /// of `Text`.
+    /// Issues a certificate for the masks of a text. The body of the message is the body of `Text`.
     TextCertificate,
     Model,
     /// Diagnoses the mask in a file. The body of the message is the file.
-    Doctor {
-        request: DoctorRequest,
-    },
+    Doctor,
     Classes,
     Language,
     Presets,
-    /// Measures the speed of this machine for the head dimension and the data type in `numbers`.
-    Calibrate {
-        numbers: Numbers,
-    },
+    /// Measures the speed of attention on this machine.
+    Calibrate,
 }
 
-/// The direction of a search for a border between allowed and denied cells.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct BorderSearch {
-    /// True for a search along the column, over queries; false for a search along the row, over keys.
-    pub(crate) queries: bool,
-    /// True for a search towards smaller positions.
-    pub(crate) back: bool,
+/// A request of the server to a worker, with its small parameters.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) question: Question,
+    /// The values of the variable parts of the path, in order; the first is the identity of a mask.
+    pub(crate) places: Vec<String>,
+    pub(crate) query: Query,
+    /// The measured speed, for predictions of costs.
+    pub(crate) speeds: Option<Speeds>,
 }
 
-/// A request for a tile of a mask's picture. At level L, each pixel of the tile shows 2^L queries and 2^L keys. `row`
-/// and `col` are the indices of the tile among the tiles of this level, along the queries and along the keys.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct TileRequest {
-    pub(crate) level: u32,
-    pub(crate) row: u64,
-    pub(crate) col: u64,
-    pub(crate) pair: Pair,
-    /// True if the byte of each pixel also states how the plan computes the cells of the pixel: in full spans (ranges
-    /// in which all cells are allowed), in mixed spans (some cells are allowed), or not at all.
-    pub(crate) plan: bool,
-    /// The identity of a second mask to compare with; `None` if the tile shows only one mask.
-    pub(crate) other: Option<String>,
-}
+impl Call {
+    /// Returns the identity of the mask.
+    pub(crate) fn id(&self) -> &str {
+        self.places.first().map_or("", String::as_str)
+    }
 
-/// The request to explain why a cell is allowed or denied. `q` is the index of the query and `k` the index of the key,
-/// both counted from 0.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CellRequest {
-    pub(crate) pair: Pair,
-    pub(crate) q: usize,
-    pub(crate) k: usize,
-    /// The identity of a second mask to compare with; `None` if only one mask is explained.
-    pub(crate) other: Option<String>,
-}
+    /// Returns a variable part of the path as a number.
+    pub(crate) fn place<T: FromStr>(&self, at: usize, name: &str) -> Result<T> {
+        number(name, self.places.get(at).map_or("", String::as_str))
+    }
 
-/// The request to download a mask in the format `form`, such as `svg`. The other fields are for pictures: `plan` is
-/// true to draw the tiles of the plan, `other` is the identity of a second mask to compare with, and `rows` and `keys`
-/// are the ranges of queries and keys to draw, such as `0..32`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ExportRequest {
-    pub(crate) form: String,
-    /// The pair of batch row and head to draw; `None` draws one picture for each pattern (group of batch rows and heads
-    /// with equal cells).
-    pub(crate) pair: Option<Pair>,
-    pub(crate) plan: bool,
-    pub(crate) other: Option<String>,
-    pub(crate) rows: Option<String>,
-    pub(crate) keys: Option<String>,
-}
+    /// Returns the parameters `batch` (batch row) and `head`. A missing parameter is 0.
+    pub(crate) fn pair(&self) -> Result<Pair> {
+        let index = |name: &str| -> Result<usize> { Ok(self.query.number(name)?.unwrap_or(0)) };
+        Ok(Pair { batch: index("batch")?, head: index("head")? })
+    }
 
-/// The request to diagnose the mask in a file: the name of the file, and the declared properties of the mask.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct DoctorRequest {
-    pub(crate) name: String,
-    /// The declared properties of the mask, as a JSON object; `None` if nothing is declared.
-    pub(crate) context: Option<String>,
-    /// The expression of the complete intended mask; `None` if the intended mask is not given.
-    pub(crate) meant: Option<String>,
-    /// Whether the answer is the repaired array as an npy file instead of the report.
-    pub(crate) repair: bool,
+    /// Returns the parameters `q` (query) and `k` (key).
+    pub(crate) fn cell(&self) -> Result<(usize, usize)> {
+        match (self.query.number("q")?, self.query.number("k")?) {
+            (Some(q), Some(k)) => Ok((q, k)),
+            _ => Err(Problem::new("the cell is missing: give the parameters q and k, both counted from 0")),
+        }
+    }
+
+    /// Returns a parameter that must be given. `missing` is the error message.
+    pub(crate) fn need(&self, name: &str, missing: &str) -> Result<String> {
+        self.query.text(name).ok_or_else(|| Problem::new(missing))
+    }
 }
 
 /// The measured speed of attention on this machine, in seconds per cell. `full` is the time for a cell of a full span
@@ -168,4 +117,18 @@ pub(crate) struct Numbers {
     pub(crate) head_dim: usize,
     /// The name of a [`noren::Dtype`].
     pub(crate) dtype: String,
+}
+
+impl Numbers {
+    /// Reads the parameters `head_dim` and `dtype`.
+    pub(crate) fn of(query: &Query) -> Result<Numbers> {
+        let head_dim = query.number("head_dim")?.unwrap_or(64);
+        if !HEAD_DIMS.contains(&head_dim) {
+            let listed = HEAD_DIMS.map(|dim| dim.to_string()).join(", ");
+            return Err(Problem::new(format!("head_dim={head_dim}: expected {listed}")));
+        }
+        let dtype = query.text("dtype").unwrap_or_else(|| Dtype::F32.to_string());
+        dtype.parse::<Dtype>().map_err(|_| Problem::new(format!("dtype={dtype}: expected f32, bf16 or f16")))?;
+        Ok(Numbers { head_dim, dtype })
+    }
 }

@@ -107,6 +107,6 @@ mod tests {
         }
         // A link on another site may open the page, but no other path.
         assert!(ask("GET", "/", &[host, ("sec-fetch-site", "cross-site")]));
-        assert!(!ask("GET", "/api/about", &[host, ("sec-fetch-site", "cross-site")]));
+        assert!(!ask("GET", "/api/presets", &[host, ("sec-fetch-site", "cross-site")]));
     }
 }

@@ -73,18 +73,6 @@ impl Pool {
         Pool { arguments, store, idle: Mutex::new(Vec::new()), slots: Budget::new(size), waiting: AtomicUsize::new(0) }
     }
 
-    /// Runs `call` on a worker within the time `limit`. Stops waiting for a free worker if `gone()` returns true, which
-    /// means that the client has disconnected.
-    pub(crate) fn call(
-        &self,
-        call: Call,
-        body: Vec<u8>,
-        limit: Duration,
-        gone: &dyn Fn() -> bool,
-    ) -> Result<Frame<Reply>> {
-        self.turn(gone)?.call(call, body, limit)
-    }
-
     /// Waits until a worker is free, and reserves this worker for one call. Returns an error if too many calls wait, or
     /// if no worker is free within `PATIENCE`. Also returns an error if `gone()` returns true, which means that the
     /// client has disconnected.

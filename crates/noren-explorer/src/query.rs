@@ -1,10 +1,11 @@
 //! Parsing of query strings, and of the variable parts of paths.
 
 use crate::problem::{Problem, Result};
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// The parameters of a query string as (name, value).
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {

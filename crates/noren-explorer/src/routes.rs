@@ -1,25 +1,15 @@
-//! The paths of the server with their handlers. Most handlers send a call to a worker process. `page/js/api.js` describes
-//! the requests.
+//! The paths of the server and the calls to worker processes that they are. `page/js/api.js` describes the requests.
 
 use crate::budget::Share;
-use crate::call::{BorderSearch, Call, CellRequest, DoctorRequest, ExportRequest, Numbers, Pair, TileRequest};
+use crate::call::{Call, Question};
 use crate::http::{Body, Head, Response};
 use crate::message::{JSON, Reply};
 use crate::page;
-use crate::pool::Pool;
 use crate::problem::{Problem, Result};
-use crate::query::{Query, decode, number};
-use crate::scene;
+use crate::query::{Query, decode};
 use crate::server::Server;
-use crate::store::identity;
 use crate::wire::Frame;
-use crate::worker::MOST_MEMORY;
-use noren::Dtype;
-use serde_json::json as object;
 use std::time::Duration;
-
-/// The head dimensions for which costs are predicted.
-const HEAD_DIMS: [usize; 5] = [32, 64, 96, 128, 256];
 
 /// The maximum size of a request's body, in bytes.
 const MOST_BODY: usize = 8 << 20;
@@ -28,58 +18,43 @@ const MOST_FILE: usize = 64 << 20;
 /// The maximum size of a downloaded array, in bytes.
 const MOST_EXPORT: usize = 256 << 20;
 
-/// The maximum time to compute one tile of a mask's picture.
-const TILE: Duration = Duration::from_secs(5);
-/// The maximum time of a request, except for requests that have their own limit.
-const QUESTION: Duration = Duration::from_secs(15);
-/// The maximum time of a request to the model or to the doctor.
-const LONG: Duration = Duration::from_secs(60);
-
-/// A request whose path matches a route.
-struct Request<'a, 'b> {
-    /// The values of the variable parts of the path, which the route has in braces, in order: for `{id}`, the identity
-    /// of a mask.
-    places: Vec<String>,
-    head: &'a Head,
-    body: &'a mut Body<'b>,
-}
-
-type Handler = fn(&Server, Request<'_, '_>) -> Result<Response>;
-
-/// Path, method and handler of each route.
-const ROUTES: &[(&str, &str, Handler)] = &[
-    ("/api/masks", "post", read),
-    ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", tile),
-    ("/api/masks/{id}/explain", "get", explain),
-    ("/api/masks/{id}/row", "post", row),
-    ("/api/masks/{id}/difference", "get", difference),
-    ("/api/masks/{id}/code", "get", code),
-    ("/api/masks/{id}/cost", "get", cost),
-    ("/api/masks/{id}/export", "get", export),
-    ("/api/masks/{id}/border", "get", border),
-    ("/api/facts", "post", facts),
-    ("/api/curve", "post", curve),
-    ("/api/flow", "post", flow),
-    ("/api/flow/certificate", "post", flow_certificate),
-    ("/api/model", "get", model),
-    ("/api/text", "post", text),
-    ("/api/text/certificate", "post", text_certificate),
-    ("/api/doctor", "post", doctor),
-    ("/api/doctor/classes", "get", |server, request| question(server, request.body, Call::Classes)),
-    ("/api/language", "get", |server, request| question(server, request.body, Call::Language)),
-    ("/api/presets", "get", |server, request| question(server, request.body, Call::Presets)),
-    ("/api/about", "get", about),
+/// Path, method, question and the known parameters of each route. Requests with the method `post` have a body.
+const ROUTES: &[(&str, &str, Question, &[&str])] = &[
+    ("/api/masks", "post", Question::Read, &[]),
+    ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", Question::Tile, &["batch", "head", "plan", "other"]),
+    ("/api/masks/{id}/explain", "get", Question::Explain, &["batch", "head", "q", "k", "other"]),
+    ("/api/masks/{id}/row", "post", Question::Row, &[]),
+    ("/api/masks/{id}/difference", "get", Question::Difference, &["other"]),
+    ("/api/masks/{id}/code", "get", Question::Code, &["to"]),
+    ("/api/masks/{id}/cost", "get", Question::Cost, NUMBERS),
+    ("/api/masks/{id}/export", "get", Question::Export, &["as", "batch", "head", "plan", "other", "rows", "keys"]),
+    ("/api/masks/{id}/border", "get", Question::Border, &["batch", "head", "q", "k", "along", "back"]),
+    ("/api/facts", "post", Question::Facts, &[]),
+    ("/api/curve", "post", Question::Curve, NUMBERS),
+    ("/api/flow", "post", Question::Flow, &[]),
+    ("/api/flow/certificate", "post", Question::FlowCertificate, &[]),
+    ("/api/model", "get", Question::Model, &[]),
+    ("/api/text", "post", Question::Text, &[]),
+    ("/api/text/certificate", "post", Question::TextCertificate, &[]),
+    ("/api/doctor", "post", Question::Doctor, &["name", "context", "meant", "repair"]),
+    ("/api/doctor/classes", "get", Question::Classes, &[]),
+    ("/api/language", "get", Question::Language, &[]),
+    ("/api/presets", "get", Question::Presets, &[]),
 ];
+
+const NUMBERS: &[&str] = &["head_dim", "dtype"];
 
 /// Answers a request to the API or for a file of the page.
 pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Response {
     let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
     let mut allowed = Vec::new();
-    for (pattern, way, handler) in ROUTES {
+    for (pattern, way, question, known) in ROUTES {
         let Some(places) = places(pattern, &head.path) else { continue };
         if way.eq_ignore_ascii_case(method) {
-            let answer = places.and_then(|places| handler(server, Request { places, head, body }));
-            return answer.unwrap_or_else(|problem| refusal(&problem));
+            let call = places.and_then(|places| {
+                Ok(Call { question: *question, places, query: Query::read(&head.query, known)?, speeds: None })
+            });
+            return call.and_then(|call| ask(server, call, body, *way == "post")).unwrap_or_else(|p| refusal(&p));
         }
         allowed.push(if *way == "get" { "GET, HEAD" } else { "POST" });
     }
@@ -117,237 +92,55 @@ fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     Some(pairs().filter(|(part, _)| is_place(part)).map(|(_, given)| text(given)).collect())
 }
 
-impl Request<'_, '_> {
-    /// Reads the query string. Returns an error if it has a name that is not in `known`.
-    fn query(&self, known: &[&str]) -> Result<Query> {
-        Query::read(&self.head.query, known)
+/// Returns the maximum time of a question.
+fn limit(question: Question) -> Duration {
+    Duration::from_secs(match question {
+        Question::Tile => 5,
+        Question::Text | Question::TextCertificate | Question::Model | Question::Doctor => 60,
+        _ => 15,
+    })
+}
+
+/// Returns the maximum size of an answer, in bytes, if it can be larger than the request.
+fn most_answer(call: &Call) -> Result<Option<usize>> {
+    Ok(match call.question {
+        Question::Export if call.query.text("as").as_deref() == Some("npy") => Some(MOST_EXPORT),
+        Question::Export | Question::FlowCertificate | Question::TextCertificate => Some(MOST_BODY),
+        // A repaired array can be larger than the compressed file of the given array.
+        Question::Doctor if call.query.flag("repair")? => Some(MOST_EXPORT),
+        _ => None,
+    })
+}
+
+/// Sends a call to a worker, and returns the worker's answer.
+fn ask(server: &Server, mut call: Call, body: &mut Body<'_>, has_body: bool) -> Result<Response> {
+    let question = call.question;
+    let most_answer = most_answer(&call)?;
+    let most = if question == Question::Doctor { MOST_FILE } else { MOST_BODY };
+    let (bytes, asked) = has_body.then(|| server.body(body, most)).transpose()?.unzip();
+    let bytes = bytes.unwrap_or_default();
+    if matches!(question, Question::Cost | Question::Curve) {
+        call.speeds = Some(server.speeds(&call.query)?);
     }
-
-    /// Returns the identity of the mask: the first variable part of the path, `places[0]`.
-    fn id(&self) -> String {
-        self.places.first().cloned().unwrap_or_default()
-    }
-}
-
-/// Returns the parameters `batch` (batch row) and `head` of a query string. A missing parameter is 0.
-fn pair(query: &Query) -> Result<Pair> {
-    Ok(Pair { batch: query.number("batch")?.unwrap_or(0), head: query.number("head")?.unwrap_or(0) })
-}
-
-fn read(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    let id = identity(&body);
-    let answer = server.masks.call(Call::Read { id }, body.clone(), QUESTION, &|| request.body.gone())?;
-    if answer.head.status == 200 {
-        server.store.insert(body);
-    }
-    Ok(respond(answer, Some(share)))
-}
-
-fn tile(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let query = request.query(&["batch", "head", "plan", "other"])?;
-    let [id, level, row, col] = &request.places[..] else {
-        return Err(Problem::new("the path of a tile needs an id, a level, a row and a column"));
+    let pool = match question {
+        Question::Text | Question::TextCertificate | Question::Model => &server.model,
+        _ => &server.masks,
     };
-    let tile = TileRequest {
-        level: number("level", level)?,
-        row: number("row", row)?,
-        col: number("col", col)?,
-        pair: pair(&query)?,
-        plan: query.flag("plan")?,
-        other: query.text("other"),
-    };
-    let answer = server.masks.call(Call::Tile { id: id.clone(), tile }, Vec::new(), TILE, &|| request.body.gone())?;
-    // The identity depends only on the definition of the mask, so a tile changes only if the program changes.
-    let cache = if answer.head.status == 200 { "private, max-age=300" } else { "no-store" };
-    Ok(respond_cached(answer, None, cache))
-}
-
-fn explain(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query(&["batch", "head", "q", "k", "other"])?);
-    let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
-        return Err(Problem::new("the cell is missing: give the parameters q and k, both counted from 0"));
-    };
-    let cell = CellRequest { pair: pair(&query)?, q, k, other: query.text("other") };
-    question(server, request.body, Call::Explain { id, cell })
-}
-
-fn border(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query(&["batch", "head", "q", "k", "along", "back"])?);
-    let (Some(q), Some(k)) = (query.number("q")?, query.number("k")?) else {
-        return Err(Problem::new("the cell is missing: give the parameters q and k, both counted from 0"));
-    };
-    let queries = match query.text("along").as_deref() {
-        None | Some("keys") => false,
-        Some("queries") => true,
-        Some(other) => return Err(Problem::new(format!("along={other}: expected keys or queries"))),
-    };
-    let cell = CellRequest { pair: pair(&query)?, q, k, other: None };
-    let search = BorderSearch { queries, back: query.flag("back")? };
-    question(server, request.body, Call::Border { id, cell, search })
-}
-
-fn facts(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    Ok(respond(server.masks.call(Call::Facts, body, QUESTION, &|| request.body.gone())?, Some(share)))
-}
-
-fn row(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    let answer = server.masks.call(Call::Row { id: request.id() }, body, QUESTION, &|| request.body.gone())?;
-    Ok(respond(answer, Some(share)))
-}
-
-fn difference(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query(&["other"])?);
-    let Some(other) = query.text("other") else {
-        return Err(Problem::new("the second mask is missing: give the parameter `other`"));
-    };
-    question(server, request.body, Call::Difference { id, other })
-}
-
-fn code(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query(&["to"])?);
-    let Some(to) = query.text("to") else {
-        return Err(Problem::new("the library is missing: give for example to=flex"));
-    };
-    question(server, request.body, Call::Code { id, to })
-}
-
-fn cost(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let speeds = server.speeds(&numbers(&request.query(NUMBERS)?)?)?;
-    question(server, request.body, Call::Cost { id: request.id(), speeds })
-}
-
-/// The parameters of requests for costs.
-const NUMBERS: &[&str] = &["head_dim", "dtype"];
-
-/// Returns the head dimension and the data type of a request for a cost.
-fn numbers(query: &Query) -> Result<Numbers> {
-    let head_dim = query.number("head_dim")?.unwrap_or(64);
-    if !HEAD_DIMS.contains(&head_dim) {
-        let listed = HEAD_DIMS.map(|dim| dim.to_string()).join(", ");
-        return Err(Problem::new(format!("head_dim={head_dim}: expected {listed}")));
-    }
-    let dtype = query.text("dtype").unwrap_or_else(|| Dtype::F32.to_string());
-    dtype.parse::<Dtype>().map_err(|_| Problem::new(format!("dtype={dtype}: expected f32, bf16 or f16")))?;
-    Ok(Numbers { head_dim, dtype })
-}
-
-fn curve(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let numbers = numbers(&request.query(NUMBERS)?)?;
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    let speeds = server.speeds(&numbers)?;
-    let answer = server.masks.call(Call::Curve { speeds }, body, QUESTION, &|| request.body.gone())?;
-    Ok(respond(answer, Some(share)))
-}
-
-fn export(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (id, query) = (request.id(), request.query(&["as", "batch", "head", "plan", "other", "rows", "keys"])?);
-    let one = query.text("batch").is_some() || query.text("head").is_some();
-    let export = ExportRequest {
-        form: query
-            .text("as")
-            .ok_or_else(|| Problem::new("the format of the download is missing: give for example as=svg"))?,
-        pair: one.then(|| pair(&query)).transpose()?,
-        plan: query.flag("plan")?,
-        other: query.text("other"),
-        rows: query.text("rows"),
-        keys: query.text("keys"),
-    };
-    let most = if export.form == "npy" { MOST_EXPORT } else { MOST_BODY };
-    let turn = server.masks.turn(&|| request.body.gone())?;
-    // Reserves the memory of an answer only when a worker is free: requests that wait hold no memory.
-    let share = server.memory(most)?;
-    let answer = turn.call(Call::Export { id, export }, Vec::new(), QUESTION)?;
-    Ok(respond(answer, Some(share)))
-}
-
-fn flow(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    Ok(respond(server.masks.call(Call::Flow, body, QUESTION, &|| request.body.gone())?, Some(share)))
-}
-
-fn flow_certificate(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    certificate(server, &server.masks, Call::FlowCertificate, QUESTION, request.body)
-}
-
-fn text_certificate(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    certificate(server, &server.model, Call::TextCertificate, LONG, request.body)
-}
-
-/// Sends a call for a certificate to a worker of `pool`, and returns the worker's answer. `limit` is the maximum time of
-/// the call.
-fn certificate(server: &Server, pool: &Pool, call: Call, limit: Duration, body: &mut Body<'_>) -> Result<Response> {
-    let (bytes, asked) = server.body(body, MOST_BODY)?;
     let turn = pool.turn(&|| body.gone())?;
     // Reserves the memory of an answer only when a worker is free: requests that wait hold no memory for it.
-    let share = server.memory(MOST_BODY)?;
-    let answer = turn.call(call, bytes, limit)?;
-    drop(asked);
-    Ok(respond(answer, Some(share)))
+    let reserved = most_answer.map(|most| server.memory(most)).transpose()?;
+    let definition = (question == Question::Read).then(|| bytes.clone());
+    let answer = turn.call(call, bytes, limit(question))?;
+    let good = answer.head.status == 200;
+    definition.filter(|_| good).into_iter().for_each(|definition| server.store.insert(definition));
+    // The identity depends only on the definition of the mask, so a tile changes only if the program changes.
+    let cache = if good && question == Question::Tile { "private, max-age=300" } else { "no-store" };
+    Ok(respond(answer, reserved.or(asked), cache))
 }
 
-fn model(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    Ok(respond(server.model.call(Call::Model, Vec::new(), LONG, &|| request.body.gone())?, None))
-}
-
-fn text(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let (body, share) = server.body(request.body, MOST_BODY)?;
-    Ok(respond(server.model.call(Call::Text, body, LONG, &|| request.body.gone())?, Some(share)))
-}
-
-fn doctor(server: &Server, request: Request<'_, '_>) -> Result<Response> {
-    let query = request.query(&["name", "context", "meant", "repair"])?;
-    let about = DoctorRequest {
-        name: query.text("name").unwrap_or_else(|| "the file".into()),
-        context: query.text("context"),
-        meant: query.text("meant"),
-        repair: query.flag("repair")?,
-    };
-    let (body, share) = server.body(request.body, MOST_FILE)?;
-    let turn = server.masks.turn(&|| request.body.gone())?;
-    // A repaired array can be larger than the compressed file of the given array.
-    let share = if about.repair { server.memory(MOST_EXPORT)? } else { share };
-    let answer = turn.call(Call::Doctor { request: about }, body, LONG)?;
-    Ok(respond(answer, Some(share)))
-}
-
-/// Sends a call without a body to a worker for masks, and returns the worker's answer. The parameter `body` is only
-/// used to check whether the client is still connected.
-fn question(server: &Server, body: &Body<'_>, call: Call) -> Result<Response> {
-    Ok(respond(server.masks.call(call, Vec::new(), QUESTION, &|| body.gone())?, None))
-}
-
-fn about(server: &Server, _: Request<'_, '_>) -> Result<Response> {
-    let value = object!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "workers": server.workers,
-        "limits": {
-            "expression_bytes": scene::MOST_TEXT,
-            "expression_depth": 256,
-            "len": scene::MOST_LEN,
-            "pairs": scene::MOST_PAIRS,
-            "body_bytes": MOST_BODY,
-            "file_bytes": MOST_FILE,
-            "tile_seconds": TILE.as_secs(),
-            "seconds": QUESTION.as_secs(),
-            "text_seconds": LONG.as_secs(),
-            "worker_bytes": MOST_MEMORY,
-        },
-    });
-    Ok(Response::new(200, JSON, value.to_string()))
-}
-
-/// Returns a worker's answer as a response that is not cached. `share` is the memory that is reserved for the request's
+/// Returns a worker's answer as a response. `share` is the memory that is reserved for the request's
 /// body or for the answer, and released after the response is sent.
-fn respond(answer: Frame<Reply>, share: Option<Share>) -> Response {
-    respond_cached(answer, share, "no-store")
-}
-
-/// Returns a worker's answer as a response. `share` is the memory that is reserved for the request's body or for the
-/// answer, and `cache` the value of the header `cache-control`.
-fn respond_cached(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
+fn respond(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
     let Reply { status, content_type, file_name, .. } = answer.head;
     let body = answer.blobs.into_iter().next().unwrap_or_default();
     let response = Response { share, ..Response::new(status, &content_type, body) }.header("cache-control", cache);

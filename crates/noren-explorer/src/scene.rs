@@ -29,10 +29,6 @@ pub(crate) struct Scene {
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) layer: Option<u64>,
-    /// The numbers of tokens for which a request for a cost curve computes the cost; `None` selects default numbers.
-    /// Other requests ignore this field.
-    #[serde(default)]
-    pub(crate) lengths: Option<Vec<usize>>,
 }
 
 /// The sizes of a mask in a request, all optional: `len`, or `q` and `kv`, or `past` and `new`. Missing sizes follow

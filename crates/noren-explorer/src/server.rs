@@ -1,10 +1,11 @@
 //! [`Server`]: the state that all requests share: workers, definitions of masks, and memory for bodies and answers.
 
 use crate::budget::{Budget, Share};
-use crate::call::{Call, Numbers, Speeds};
+use crate::call::{Call, Numbers, Question, Speeds};
 use crate::http::{BODY, Body, BodyError};
 use crate::pool::Pool;
 use crate::problem::{Problem, Result};
+use crate::query::Query;
 use crate::store::Store;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,6 @@ pub(crate) struct Server {
     pub(crate) model: Pool,
     pub(crate) store: Arc<Store>,
     /// The maximum number of worker processes for masks.
-    pub(crate) workers: usize,
     /// The budget of the memory for bodies and answers. One unit of the budget is 1 MiB.
     memory: Arc<Budget>,
     speeds: Mutex<Vec<Speeds>>,
@@ -39,7 +39,6 @@ impl Server {
             masks: Pool::new(masks.to_vec(), workers, store.clone()),
             model: Pool::new(model.to_vec(), 1, store.clone()),
             store,
-            workers,
             memory: Budget::new(MOST_HELD),
             speeds: Mutex::default(),
         }
@@ -79,12 +78,14 @@ impl Server {
 
     /// Returns the speed of attention on this machine for the head dimension and the data type in `numbers`. The speed
     /// is measured at the first call with these numbers.
-    pub(crate) fn speeds(&self, numbers: &Numbers) -> Result<Speeds> {
+    pub(crate) fn speeds(&self, query: &Query) -> Result<Speeds> {
+        let numbers = Numbers::of(query)?;
         let mut speeds = self.speeds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(speeds) = speeds.iter().find(|speeds| speeds.numbers == *numbers) {
+        if let Some(speeds) = speeds.iter().find(|speeds| speeds.numbers == numbers) {
             return Ok(speeds.clone());
         }
-        let answer = self.model.call(Call::Calibrate { numbers: numbers.clone() }, Vec::new(), MEASURE, &|| false)?;
+        let call = Call { question: Question::Calibrate, places: Vec::new(), query: query.clone(), speeds: None };
+        let answer = self.model.turn(&|| false)?.call(call, Vec::new(), MEASURE)?;
         if answer.head.status != 200 {
             return Err(Problem::status(500, "the speed of this machine cannot be measured"));
         }

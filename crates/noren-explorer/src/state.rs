@@ -1,5 +1,6 @@
 //! [`State`]: the masks and the model that a worker keeps between calls.
 
+use crate::call::Call;
 use crate::message::{JSON, Reply};
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
@@ -47,6 +48,12 @@ impl State {
             self.known.push_front(found);
         }
         Ok(self.known[0].1.clone())
+    }
+
+    /// Returns the mask of a call, and the mask that the parameter `other` names.
+    pub(crate) fn masks(&mut self, call: &Call) -> std::result::Result<(Rc<Known>, Option<Rc<Known>>), Stop> {
+        let known = self.mask(call.id())?;
+        Ok((known, call.query.text("other").map(|id| self.mask(&id)).transpose()?))
     }
 
     /// Returns the mask with the identity `id`. If the worker does not have this mask, reads the mask from `definition`

@@ -67,7 +67,7 @@ fn answer(state: &mut State, frame: Frame<Request>) -> Frame<Reply> {
             return refusal(&problem);
         }
     }
-    match answer::answer(state, frame.head.call, &body) {
+    match answer::answer(state, &frame.head.call, &body) {
         Ok(frame) => frame,
         Err(Stop::Needs(id)) => Frame { head: Reply { needs: Some(id), ..Reply::default() }, blobs: vec![Vec::new()] },
         Err(Stop::Problem(problem)) => refusal(&problem),

@@ -123,7 +123,7 @@ fn the_page_and_what_it_may_do() {
         assert_eq!((same.header("etag"), same.header("cache-control")), (Some(&tag[..]), Some("no-cache")), "{known}");
     }
     assert_eq!(explorer.ask("GET", "/", "If-None-Match: \"other\"\r\n", b"").status, 200);
-    for answer in [explorer.get("/"), explorer.get("/api/about"), explorer.get("/nothing")] {
+    for answer in [explorer.get("/"), explorer.get("/api/presets"), explorer.get("/nothing")] {
         let date = answer.header("date").expect("a date");
         assert!(date.len() == 29 && date.ends_with(" gmt"), "{date}");
     }
@@ -402,9 +402,10 @@ fn masks_have_code_for_every_library_or_a_reason() {
     let shape = noren_mask::Shape::square(8).heads(2);
     let facts = noren_mask::Facts::new().documents(vec![5, 3]);
     let spec = mask.parse().expect("a mask");
+    let language = explorer.get("/api/language").json();
+    assert_eq!(language["targets"].as_array().map(Vec::len), Some(noren_code::Target::ALL.len()));
     for target in noren_code::Target::ALL {
         let answer = explorer.get(&format!("/api/masks/{id}/code?to={target}")).json();
-        assert_eq!(answer["targets"].as_array().map(Vec::len), Some(noren_code::Target::ALL.len()));
         match noren_code::code(&spec, &shape, &facts, target) {
             Ok(code) => assert_eq!((&answer["code"], &answer["inputs"]), (&json!(code.text), &json!(code.inputs))),
             Err(error) => assert_eq!((&answer["code"], &answer["reason"]), (&json!(null), &json!(error.to_string()))),
@@ -438,8 +439,6 @@ fn masks_are_taken_away_in_every_form() {
         "{page}"
     );
     assert_eq!(get("expression"), b"causal & padding + softcap(30)\n");
-    assert_eq!(String::from_utf8_lossy(&get("rust")), include_str!("../../../../testdata/explorer/mask.rs"));
-    assert_eq!(String::from_utf8_lossy(&get("python")), include_str!("../../../../testdata/explorer/mask.py"));
     assert_eq!(String::from_utf8_lossy(&get("notebook")), include_str!("../../../../testdata/explorer/cell.py"));
     let markdown = String::from_utf8(get("markdown")).expect("text");
     assert!(markdown.starts_with("```text\ncausal & padding\n"), "{markdown}");
@@ -452,16 +451,6 @@ fn masks_are_taken_away_in_every_form() {
     assert_eq!(cells[cells.len() - 25..], second_row);
     let answer = explorer.get(&format!("/api/masks/{id}/export?as=gif"));
     assert!(answer.status == 400 && answer.error().contains("expected svg"), "{}", answer.error());
-}
-
-/// The Rust code that the explorer offers for copying.
-#[path = "../../../../testdata/explorer/mask.rs"]
-#[allow(dead_code, unreachable_pub)] // the code is a separate program
-mod taken_away;
-
-#[test]
-fn the_snippet_in_rust_runs() {
-    taken_away::main().expect("a sound program");
 }
 
 #[test]
@@ -650,7 +639,7 @@ fn malformed_questions_have_clear_answers() {
     assert_eq!(explorer.get("/api/nothing").status, 404);
     assert_eq!(explorer.ask("POST", "/api/nothing", "", b"").status, 404);
     for (method, path, allowed) in
-        [("DELETE", "/api/masks", "post"), ("POST", "/api/about", "get, head"), ("PUT", "/js/main.js", "get, head")]
+        [("DELETE", "/api/masks", "post"), ("POST", "/api/presets", "get, head"), ("PUT", "/js/main.js", "get, head")]
     {
         let answer = explorer.ask(method, path, "", b"");
         assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)), "{method} {path}");

@@ -39,10 +39,7 @@ test("the panel has the code that the command prints, for every library", async 
   assert.match(await codeOf(page, "flex"), /document_id\[q_idx\] == document_id\[kv_idx\]/);
   const choice = page.getByLabel("Library");
   const targets = await choice.locator("option").evaluateAll((options) => options.map(({ value }) => value));
-  const { targets: known } = await page.evaluate(async () => {
-    const { id } = await (await fetch("api/masks", { method: "POST", body: JSON.stringify({ mask: "causal", shape: { len: 4 } }) })).json();
-    return (await fetch(`api/masks/${id}/code?to=flex`)).json();
-  });
+  const { targets: known } = await page.evaluate(async () => (await fetch("api/language")).json());
   assert.deepEqual(targets, known.map(({ name }) => name));
   for (const target of targets) {
     await choice.selectOption(target);

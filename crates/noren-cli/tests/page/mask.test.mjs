@@ -205,8 +205,6 @@ test("every export can be downloaded", async () => {
     Text: /causal/,
     "Save as web page": /^<!doctype html>/,
     Expression: /causal & sliding\(3\)/,
-    Rust: /fn main/,
-    Python: /import noren/,
     JSON: /"mask"/,
     "NumPy array": /NUMPY/,
   };

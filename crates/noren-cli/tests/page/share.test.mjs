@@ -284,7 +284,7 @@ test("saved pages of 4,096 tokens are small, open from disk, and give the reason
       const codes = await saved.locator("details").evaluateAll((all) => all.map((one) => [one.querySelector("summary").textContent, one.querySelector("code")?.textContent ?? null]));
       const wanted = await page.evaluate(async (of) => {
         const answer = async (to) => (await fetch(`api/masks/${of}/code?to=${to}`)).json();
-        const { targets } = await answer("flex");
+        const { targets } = await (await fetch("api/language")).json();
         const all = [];
         for (const { name, title } of targets) all.push([title, (await answer(name)).code]);
         return all.filter(([, code]) => code !== null).map(([title, code]) => [title, code.length > 8192 ? null : code.trimEnd()]);

@@ -108,7 +108,6 @@ const once = (path) => {
   };
 };
 
-export const about = once("about");
 export const language = once("language");
 export const presets = once("presets");
 export const model = once("model");
@@ -185,9 +184,8 @@ export const code = (id, to, { signal } = {}) => json([id], `masks/${id}/code${q
 /** Requests the predicted cost of attention with a mask, and the cost of attention that computes all cells. */
 export const cost = (id, { head_dim, dtype, signal } = {}) => json([id], `masks/${id}/cost${query({ head_dim, dtype })}`, { signal });
 
-/** Requests the predicted costs of a mask for several numbers of tokens, given by `lengths`. */
-export const curve = (scene, { lengths, head_dim, dtype, signal } = {}) =>
-  post(`curve${query({ head_dim, dtype })}`, lengths ? { ...scene, lengths } : scene, { signal });
+/** Requests the predicted costs of a mask for several numbers of tokens. */
+export const curve = (scene, { head_dim, dtype, signal } = {}) => post(`curve${query({ head_dim, dtype })}`, scene, { signal });
 
 /** Requests a flow: which tokens influence which tokens over all layers, and whether the policy holds. */
 export const flow = (request, options) => post("flow", request, options);

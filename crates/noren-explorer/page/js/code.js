@@ -5,20 +5,6 @@ import { copyButton } from "./dialog.js";
 import { el, fill } from "./dom.js";
 import { recall, remember } from "./storage.js";
 
-// The libraries, in the order of `noren code`; the server's answer has their titles too.
-const TARGETS = {
-  python: "noren in Python",
-  rust: "noren in Rust",
-  sdpa: "PyTorch scaled_dot_product_attention",
-  mha: "PyTorch nn.MultiheadAttention",
-  encoder: "PyTorch nn.TransformerEncoder",
-  flex: "PyTorch FlexAttention",
-  hf: "Hugging Face transformers",
-  jax: "JAX",
-  keras: "Keras",
-  numpy: "NumPy",
-  onnx: "ONNX",
-};
 const KEY = "noren code";
 
 /**
@@ -37,9 +23,9 @@ export class CodePanel {
     this.choice = el(
       "select",
       { "aria-label": "Library", onchange: () => this.#choose() },
-      Object.entries(TARGETS).map(([name, title]) => el("option", { value: name }, title)),
+      ctx.language.targets.map(({ name, title }) => el("option", { value: name }, title)),
     );
-    this.choice.value = kept in TARGETS ? kept : "flex";
+    this.choice.value = ctx.language.targets.some(({ name }) => name === kept) ? kept : "flex";
     this.text = el("code", {});
     this.code = el("pre", { class: "code-text", tabindex: "0", "aria-label": "Code" }, this.text);
     this.note = el("p", { class: "soft", role: "status" });

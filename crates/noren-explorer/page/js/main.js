@@ -32,7 +32,7 @@ const ctx = {
   api,
   state,
   toast,
-  language: { atoms: [], scores: [], operators: [] },
+  language: { atoms: [], scores: [], operators: [], targets: [] },
   /** Opens the view with the name `view`, and changes the state to the values in `patch`; other keys of the state stay. */
   go: (view, patch = {}) => state.set({ ...patch, view }),
 };

@@ -12,8 +12,6 @@ const EXPORTS = [
   ["txt", "Text", "a picture of characters, as in the terminal"],
   ["html", "Save as web page", "one file with the reason of each cell and the code, to send to others"],
   ["expression", "Expression", "the mask's text"],
-  ["rust", "Rust", "a program"],
-  ["python", "Python", "a program"],
   ["json", "JSON", "the mask with its shape and facts"],
   ["npy", "NumPy array", "every cell"],
 ];

@@ -2,7 +2,7 @@
 //! number of tokens.
 
 use super::number::number;
-use crate::call::{Numbers, Speeds};
+use crate::call::{Call, Numbers, Speeds};
 use crate::problem::{Problem, Result};
 use crate::scene::{MOST_LEN, Scene, facts, parse, resolve};
 use crate::state::{Answer, State, json};
@@ -18,8 +18,8 @@ const BLOCK_Q: u32 = 96;
 /// has the exact number of allowed cells. Above this maximum, the answer has a lower and an upper bound instead. For
 /// each point of a cost curve, the maximum is 1/64 of this number.
 const MOST_COUNTED: u128 = 1 << 31;
-/// The maximum number of lengths in a request for a cost curve.
-const MOST_LENGTHS: usize = 24;
+/// The powers of two of the lengths at which the cost of a mask is predicted.
+const LENGTHS: std::ops::RangeInclusive<usize> = 5..=20;
 /// The maximum time for a cost curve. After this time, the costs of the remaining lengths are left out.
 const LONGEST: Duration = Duration::from_secs(4);
 /// The number of tokens of the masks with which this machine's speed is measured.
@@ -147,9 +147,13 @@ fn predicted(plan: &Plan, cells: Cells, speeds: &Speeds) -> Value {
     })
 }
 
+fn speeds(call: &Call) -> Result<&Speeds> {
+    call.speeds.as_ref().ok_or_else(|| Problem::status(500, "the speed of this machine is not in the call"))
+}
+
 /// Returns the predicted cost of the mask `id` on this machine.
-pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
-    let known = state.mask(id)?;
+pub(crate) fn cost(state: &mut State, call: &Call) -> Answer {
+    let (known, speeds) = (state.mask(call.id())?, speeds(call)?);
     let plan = known.plan();
     let cells = Cells::of(plan);
     let mut value = predicted(plan, cells, speeds);
@@ -174,10 +178,10 @@ pub(crate) fn cost(state: &mut State, id: &str, speeds: &Speeds) -> Answer {
 
 /// Returns the predicted cost of a mask at several lengths. `body` is a JSON object with a mask, its shape and facts,
 /// and optionally a list of lengths.
-pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
+pub(crate) fn curve(call: &Call, body: &[u8]) -> Answer {
+    let speeds = speeds(call)?;
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
-    let lengths = lengths(scene.lengths.as_deref())?;
     let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
     let asked = scene.shape.request()?;
     let (own, _) = resolve(&asked, &known)?;
@@ -194,7 +198,7 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
         );
     }
     let begun = Instant::now();
-    for len in lengths {
+    for len in LENGTHS.map(|power| 1usize << power) {
         if begun.elapsed() > LONGEST {
             notes.push(format!("lengths of {len} and more tokens are left out, because planning would take too long"));
             break;
@@ -232,24 +236,6 @@ pub(crate) fn curve(body: &[u8], speeds: &Speeds) -> Answer {
         }
     }
     json(&object!({ "points": points, "notes": notes, "machine": speeds.machine, "head_dim": speeds.numbers.head_dim }))
-}
-
-/// Returns the requested numbers of tokens `asked` in increasing order, without repetitions. `None` selects the powers
-/// of two from 32 to 2^20.
-fn lengths(asked: Option<&[usize]>) -> Result<Vec<usize>> {
-    let Some(asked) = asked else { return Ok((5..=20).map(|power| 1 << power).collect()) };
-    if asked.len() > MOST_LENGTHS || asked.iter().any(|len| *len == 0 || *len > MOST_LEN) {
-        let message = format!(
-            "the request has {} lengths: give up to {MOST_LENGTHS} lengths, each from 1 to {MOST_LEN}",
-            asked.len()
-        );
-        return Err(Problem::new(message));
-    }
-    // The budget of time ends a curve at a length, so shorter lengths come first.
-    let mut lengths = asked.to_vec();
-    lengths.sort_unstable();
-    lengths.dedup();
-    Ok(lengths)
 }
 
 /// Converts facts for `own` tokens to facts for `len` tokens: repeats or cuts documents, and scales the lengths of

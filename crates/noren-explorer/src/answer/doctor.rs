@@ -1,8 +1,8 @@
 //! The answers for the doctor view: the diagnosis of a mask in a file, and the catalogue of mistakes.
 
-use crate::call::DoctorRequest;
 use crate::message::{JSON, Reply};
 use crate::problem::{Problem, Result};
+use crate::query::Query;
 use crate::scene::{Known, cells_definition};
 use crate::state::{Answer, json};
 use crate::wire::Frame;
@@ -17,14 +17,15 @@ use std::io::Cursor;
 const MOST_REPAIR: usize = 128 << 20;
 
 /// Diagnoses the mask of a file. The other arrays of the file, such as token ids, describe the batch of the mask.
-pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
-    let arrays = read_from(Cursor::new(file), file.len() as u64, &request.name)?;
+pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
+    let name = query.text("name").unwrap_or_else(|| "the file".into());
+    let arrays = read_from(Cursor::new(file), file.len() as u64, &name)?;
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
-    let context = request.context.as_deref().map_or(Ok(Context::default()), Context::from_json)?;
+    let context = query.text("context").as_deref().map_or(Ok(Context::default()), Context::from_json)?;
     if names.len() != 1 && !names.iter().any(|name| name == "mask") {
         let problem = Problem::new(format!(
             "{}: none of the arrays in this file has the name `mask`; the file has {}",
-            request.name,
+            name,
             listed(&names)
         ));
         return Err(problem
@@ -32,14 +33,14 @@ pub(crate) fn doctor(request: &DoctorRequest, file: &[u8]) -> Answer {
             .into());
     }
     let mut input = Input::of_arrays(arrays).context(context);
-    if let Some(text) = &request.meant {
+    if let Some(text) = query.text("meant") {
         let sizes = input
             .sizes(None)?
             .ok_or_else(|| Problem::new("the file has no mask to compare with the intended mask `meant`"))?;
-        input = input.meant(&meant(text, sizes)?.bound);
+        input = input.meant(&meant(&text, sizes)?.bound);
     }
     let report = input.diagnose()?;
-    if request.repair {
+    if query.flag("repair")? {
         return repaired(&report);
     }
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));

@@ -4,6 +4,7 @@
 use crate::message::{JSON, Reply};
 use crate::state::{Answer, json};
 use crate::wire::Frame;
+use noren_code::Target;
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
 use noren_picture::Draw;
@@ -26,6 +27,7 @@ pub(crate) fn language() -> Answer {
     json(&object!({
         "atoms": language::atoms().iter().map(entry).collect::<Vec<_>>(),
         "scores": language::scores(),
+        "targets": Target::ALL.map(|target| object!({ "name": target.name(), "title": target.title() })),
         "operators": [
             { "sign": "&", "says": "both" },
             { "sign": "|", "says": "either" },

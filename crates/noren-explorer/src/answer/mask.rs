@@ -2,11 +2,12 @@
 //! difference of two masks.
 
 use super::number::number;
-use crate::call::{BorderSearch, CellRequest, Pair, TileRequest};
+use crate::call::{Call, Pair};
 use crate::message::Reply;
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
 use crate::state::{Answer, State, json};
+use crate::store::identity;
 use crate::wire::Frame;
 use noren_mask::atoms::Documents;
 use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
@@ -30,9 +31,10 @@ const MOST_LEVEL: u32 = 22;
 
 /// Reads the scene `body`, which is a mask with its shape and its facts (data that the mask needs, such as document
 /// lengths). Stores the bound mask under the identity `id`, and returns its summary.
-pub(crate) fn read(state: &mut State, id: &str, body: &[u8]) -> Answer {
-    let known = state.define(id, body)?;
-    json(&summary(id, &known))
+pub(crate) fn read(state: &mut State, body: &[u8]) -> Answer {
+    let id = identity(body);
+    let known = state.define(&id, body)?;
+    json(&summary(&id, &known))
 }
 
 /// The pairs of batch row and head whose cells are equal, so that one picture shows all of them. `count` is the number
@@ -158,10 +160,9 @@ fn ends(span: &Value) -> Option<[u64; 2]> {
 }
 
 /// Returns a tile of a mask's picture, with one byte for each pixel.
-pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer {
-    let known = state.mask(id)?;
-    let other = request.other.as_deref().map(|id| state.mask(id)).transpose()?;
-    let bytes = draw(&known, other.as_deref(), request)?;
+pub(crate) fn tile(state: &mut State, call: &Call) -> Answer {
+    let (known, other) = state.masks(call)?;
+    let bytes = draw(&known, other.as_deref(), call)?;
     Ok(Frame { head: Reply::of("application/octet-stream"), blobs: vec![bytes] })
 }
 
@@ -174,17 +175,18 @@ pub(crate) fn tile(state: &mut State, id: &str, request: &TileRequest) -> Answer
 /// - bit 4, with a second mask: 1 if the first mask allows a cell of the pixel that the second mask denies
 /// - bit 5, with a second mask: 1 if the second mask allows a cell of the pixel that the first mask denies
 /// - bits 6 and 7, with a second mask: the value of bits 0 and 1 for the second mask
-fn draw(known: &Known, other: Option<&Known>, request: &TileRequest) -> Result<Vec<u8>> {
-    let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), request.pair);
-    let rows = borders("row", request.row, request.level, shape.q_len())?;
-    let cols = borders("column", request.col, request.level, shape.kv_len())?;
+fn draw(known: &Known, other: Option<&Known>, call: &Call) -> Result<Vec<u8>> {
+    let (bound, shape, Pair { batch, head }) = (&known.bound, known.bound.shape(), call.pair()?);
+    let level = call.place(1, "level")?;
+    let rows = borders("row", call.place(2, "row")?, level, shape.q_len())?;
+    let cols = borders("column", call.place(3, "col")?, level, shape.kv_len())?;
     let mut out = Vec::new();
     for number in [rows.len() as u32 - 1, cols.len() as u32 - 1, rows[0], cols[0]] {
         out.extend(number.to_le_bytes());
     }
     let grid = bound.grid_between(batch, head, rows.clone(), cols.clone())?;
     let mut cells: Vec<u8> = grid.covers().iter().map(|cover| code(*cover)).collect();
-    if request.plan {
+    if call.query.flag("plan")? {
         let plan = known.plan_in_place();
         let kinds = grid.kinds(&plan.patterns()[plan.pattern_of(batch, head)]);
         for (cell, kind) in cells.iter_mut().zip(kinds) {
@@ -232,27 +234,33 @@ fn borders(what: &str, tile: u64, level: u32, len: usize) -> Result<Vec<u32>> {
 }
 
 /// Returns why a cell is allowed or denied.
-pub(crate) fn explain(state: &mut State, id: &str, request: &CellRequest) -> Answer {
-    let known = state.mask(id)?;
-    let CellRequest { pair: Pair { batch, head }, q, k, .. } = *request;
+pub(crate) fn explain(state: &mut State, call: &Call) -> Answer {
+    let (known, other) = state.masks(call)?;
+    let (Pair { batch, head }, (q, k)) = (call.pair()?, call.cell()?);
     let explanation = known.bound.explain(batch, head, q, k)?;
     let mut value = serde_json::to_value(&explanation)?;
     value["text"] = Value::String(explanation.to_string());
-    if let Some(other) = &request.other {
-        value["other_allowed"] = state.mask(other)?.bound.explain(batch, head, q, k)?.allowed.into();
+    if let Some(other) = other {
+        value["other_allowed"] = other.bound.explain(batch, head, q, k)?.allowed.into();
     }
     json(&value)
 }
 
 /// Returns the first cell behind the next border between allowed and denied cells. The search begins at a cell and
 /// continues along its row or its column. `cell` in the answer is null if there is no border.
-pub(crate) fn border(state: &mut State, id: &str, request: &CellRequest, search: &BorderSearch) -> Answer {
-    let known = state.mask(id)?;
+pub(crate) fn border(state: &mut State, call: &Call) -> Answer {
+    let known = state.mask(call.id())?;
     let (bound, shape) = (&known.bound, known.bound.shape());
-    let CellRequest { pair: Pair { batch, head }, q, k, .. } = *request;
+    let (Pair { batch, head }, (q, k)) = (call.pair()?, call.cell()?);
+    let back = call.query.flag("back")?;
+    let queries = match call.query.text("along").as_deref() {
+        None | Some("keys") => false,
+        Some("queries") => true,
+        Some(other) => return Err(Problem::new(format!("along={other}: expected keys or queries")).into()),
+    };
     let allowed = bound.explain(batch, head, q, k)?.allowed;
-    let (from, len) = if search.queries { (q, shape.q_len()) } else { (k, shape.kv_len()) };
-    let (mut start, mut end) = if search.back { (0, from) } else { (from + 1, len) };
+    let (from, len) = if queries { (q, shape.q_len()) } else { (k, shape.kv_len()) };
+    let (mut start, mut end) = if back { (0, from) } else { (from + 1, len) };
     // Each step finds the part of the range that is nearest to the cell and not uniform, and continues in this part.
     let found = loop {
         if start >= end {
@@ -261,25 +269,26 @@ pub(crate) fn border(state: &mut State, id: &str, request: &CellRequest, search:
         let step = (end - start).div_ceil(PARTS);
         let cuts: Vec<u32> = (start..end).step_by(step).chain([end]).map(|at| at as u32).collect();
         let one = |at: usize| vec![at as u32, at as u32 + 1];
-        let (rows, cols) = if search.queries { (cuts.clone(), one(k)) } else { (one(q), cuts.clone()) };
+        let (rows, cols) = if queries { (cuts.clone(), one(k)) } else { (one(q), cuts.clone()) };
         let grid = bound.grid_between(batch, head, rows, cols)?;
         let same = if allowed { Cover::Full } else { Cover::Empty };
         let mut parts = grid.covers().iter().enumerate();
-        let part = if search.back { parts.rfind(|(_, c)| **c != same) } else { parts.find(|(_, c)| **c != same) };
+        let part = if back { parts.rfind(|(_, c)| **c != same) } else { parts.find(|(_, c)| **c != same) };
         let Some((part, _)) = part else { break None };
         (start, end) = (cuts[part] as usize, cuts[part + 1] as usize);
         if end - start == 1 {
             break Some(start);
         }
     };
-    let cell = found.map(|at| if search.queries { object!({ "q": at, "k": k }) } else { object!({ "q": q, "k": at }) });
+    let cell = found.map(|at| if queries { object!({ "q": at, "k": k }) } else { object!({ "q": q, "k": at }) });
     json(&object!({ "cell": cell, "allowed": allowed }))
 }
 
 /// Returns the first cell in which two masks differ. Also returns for each mask the number of cells that only this mask
 /// allows.
-pub(crate) fn difference(state: &mut State, id: &str, other: &str) -> Answer {
-    let (known, other) = (state.mask(id)?, state.mask(other)?);
+pub(crate) fn difference(state: &mut State, call: &Call) -> Answer {
+    let other = call.need("other", "the second mask is missing: give the parameter `other`")?;
+    let (known, other) = (state.mask(call.id())?, state.mask(&other)?);
     let (this, that) = (&known.bound, &other.bound);
     let first = this.first_difference(that)?;
     let first = first.map(|cell| {

@@ -15,32 +15,32 @@ mod row;
 mod share;
 mod text;
 
-use crate::call::Call;
+use crate::call::{Call, Numbers, Question};
 use crate::state::{Answer, State};
 
 /// Computes and returns the answer to a call, which is a request from the server. `body` is the body of the call.
-pub(crate) fn answer(state: &mut State, call: Call, body: &[u8]) -> Answer {
-    match call {
-        Call::Read { id } => mask::read(state, &id, body),
-        Call::Tile { id, tile } => mask::tile(state, &id, &tile),
-        Call::Explain { id, cell } => mask::explain(state, &id, &cell),
-        Call::Row { id } => row::row(state, &id, body),
-        Call::Difference { id, other } => mask::difference(state, &id, &other),
-        Call::Code { id, to } => code::code(state, &id, &to),
-        Call::Cost { id, speeds } => cost::cost(state, &id, &speeds),
-        Call::Curve { speeds } => cost::curve(body, &speeds),
-        Call::Export { id, export } => export::export(state, &id, &export),
-        Call::Facts => facts::facts(body),
-        Call::Border { id, cell, search } => mask::border(state, &id, &cell, &search),
-        Call::Flow => flow::flow(body),
-        Call::FlowCertificate => flow::certificate(body),
-        Call::Text => text::text(state, body),
-        Call::TextCertificate => text::certificate(state, body),
-        Call::Model => text::model(state),
-        Call::Doctor { request } => doctor::doctor(&request, body),
-        Call::Classes => doctor::classes(),
-        Call::Language => language::language(),
-        Call::Presets => language::presets(),
-        Call::Calibrate { numbers } => cost::calibrate(numbers),
+pub(crate) fn answer(state: &mut State, call: &Call, body: &[u8]) -> Answer {
+    match call.question {
+        Question::Read => mask::read(state, body),
+        Question::Tile => mask::tile(state, call),
+        Question::Explain => mask::explain(state, call),
+        Question::Row => row::row(state, call.id(), body),
+        Question::Difference => mask::difference(state, call),
+        Question::Code => code::code(state, call),
+        Question::Cost => cost::cost(state, call),
+        Question::Curve => cost::curve(call, body),
+        Question::Export => export::export(state, call),
+        Question::Facts => facts::facts(body),
+        Question::Border => mask::border(state, call),
+        Question::Flow => flow::flow(body),
+        Question::FlowCertificate => flow::certificate(body),
+        Question::Text => text::text(state, body),
+        Question::TextCertificate => text::certificate(state, body),
+        Question::Model => text::model(state),
+        Question::Doctor => doctor::doctor(&call.query, body),
+        Question::Classes => doctor::classes(),
+        Question::Language => language::language(),
+        Question::Presets => language::presets(),
+        Question::Calibrate => cost::calibrate(Numbers::of(&call.query)?),
     }
 }

@@ -1,33 +1,43 @@
 //! Functions that several exports of a mask use: the picture for a request, the facts as JSON, and quoted texts.
 
-use crate::call::{ExportRequest, Pair};
+use crate::call::{Call, Pair};
 use crate::problem::{Problem, Result};
 use crate::scene::Known;
 use noren_mask::{Facts, PlanOptions};
-use noren_picture::Draw;
+use noren_picture::{Draw, Picture};
 
 /// Returns the picture for a request: of the mask `known`, or of the difference between `known` and `other` if `other`
 /// is given.
-pub(super) fn picture<'a>(
-    known: &'a Known,
-    other: Option<&'a Known>,
-    request: &ExportRequest,
-) -> Result<noren_picture::Picture<'a>> {
+pub(super) fn picture<'a>(known: &'a Known, other: Option<&'a Known>, call: &Call) -> Result<Picture<'a>> {
     let bound = &known.bound;
-    let mut picture = match other {
+    let picture = match other {
         Some(other) => bound.picture_of_difference(&other.bound),
         None => bound.picture(),
     };
-    if let Some(Pair { batch, head }) = request.pair {
-        picture = picture.batch(batch).head(head);
+    let picture = match one(call)? {
+        Some(Pair { batch, head }) => picture.batch(batch).head(head),
+        None => picture,
+    };
+    let picture = part(picture, known, call)?;
+    Ok(if call.query.flag("plan")? && other.is_none() { picture.tiles(PlanOptions::default()) } else { picture })
+}
+
+/// Returns the batch row and the head to draw; `None` for all of them.
+pub(super) fn one(call: &Call) -> Result<Option<Pair>> {
+    let given = call.query.text("batch").or(call.query.text("head"));
+    given.map(|_| call.pair()).transpose()
+}
+
+/// Restricts a picture to the queries and keys of the parameters `rows` and `keys`.
+pub(super) fn part<'a>(mut picture: Picture<'a>, known: &Known, call: &Call) -> Result<Picture<'a>> {
+    let shape = known.bound.shape();
+    if let Some(rows) = call.query.text("rows") {
+        picture = picture.queries(range(&rows, "rows", shape.q_len())?);
     }
-    if let Some(rows) = &request.rows {
-        picture = picture.queries(range(rows, "rows", bound.shape().q_len())?);
+    if let Some(keys) = call.query.text("keys") {
+        picture = picture.keys(range(&keys, "keys", shape.kv_len())?);
     }
-    if let Some(keys) = &request.keys {
-        picture = picture.keys(range(keys, "keys", bound.shape().kv_len())?);
-    }
-    Ok(if request.plan && other.is_none() { picture.tiles(PlanOptions::default()) } else { picture })
+    Ok(picture)
 }
 
 /// Returns the facts of a mask (the data with which it was bound, such as lengths and documents) as JSON; `None` if

@@ -1,8 +1,8 @@
 //! A mask as text to paste elsewhere: as Markdown for a message or an issue, and as a cell of a notebook.
 
 use super::mask::spec_text;
-use super::parts::{facts, picture, quoted};
-use crate::call::{ExportRequest, Pair};
+use super::parts::{facts, one, picture, quoted};
+use crate::call::{Call, Pair};
 use crate::problem::Result;
 use crate::scene::Known;
 use noren_mask::{PlanOptions, Shape};
@@ -13,9 +13,9 @@ use noren_picture::TerminalOptions;
 const MOST_FACTS: usize = 4_000;
 
 /// Returns a mask as Markdown: its picture in characters, and the command that shows the same picture.
-pub(super) fn markdown(known: &Known, other: Option<&Known>, request: &ExportRequest) -> Result<String> {
-    let drawn = picture(known, other, request)?.to_terminal(&TerminalOptions::default())?;
-    let (command, left_out) = command(known, other, request)?;
+pub(super) fn markdown(known: &Known, other: Option<&Known>, call: &Call) -> Result<String> {
+    let drawn = picture(known, other, call)?.to_terminal(&TerminalOptions::default())?;
+    let (command, left_out) = command(known, other, call)?;
     let note = match left_out {
         Some(bytes) => format!("\nThe facts have {bytes} bytes and are not part of this text.\n"),
         None => String::new(),
@@ -32,7 +32,7 @@ fn fenced(language: &str, text: &str) -> String {
 
 /// Returns the `noren` command that shows the same picture. The second result is the size of the facts in bytes if the
 /// facts are too large for a command, otherwise `None`.
-fn command(known: &Known, other: Option<&Known>, request: &ExportRequest) -> Result<(String, Option<usize>)> {
+fn command(known: &Known, other: Option<&Known>, call: &Call) -> Result<(String, Option<usize>)> {
     let shape = known.bound.shape();
     let mut words = match other {
         Some(other) => vec!["noren".into(), "diff".into(), word(&spec_text(known)), word(&spec_text(other))],
@@ -53,15 +53,15 @@ fn command(known: &Known, other: Option<&Known>, request: &ExportRequest) -> Res
     if other.is_some() {
         return Ok((words.join(" "), left_out)); // `noren diff` shows all batch rows, heads, queries and keys
     }
-    if let Some(Pair { batch, head }) = request.pair {
+    if let Some(Pair { batch, head }) = one(call)? {
         let several = [(shape.batch_len(), "--batch-row", batch), (shape.head_count(), "--head", head)];
         let given = several.into_iter().filter(|(count, ..)| *count > 1);
         words.extend(given.flat_map(|(_, name, value)| [name.into(), value.to_string()]));
     }
-    for (name, range) in [("--rows", &request.rows), ("--keys", &request.keys)] {
+    for (name, range) in [("--rows", call.query.text("rows")), ("--keys", call.query.text("keys"))] {
         words.extend(range.iter().flat_map(|range| [name.into(), word(range)]));
     }
-    if request.plan {
+    if call.query.flag("plan")? {
         let PlanOptions { block_q, block_kv, .. } = PlanOptions::default();
         words.push(format!("--tiles --block-q {block_q} --block-kv {block_kv}"));
     }
