@@ -25,6 +25,7 @@ mod draw;
 mod font;
 mod page;
 mod picture;
+mod placing;
 mod png;
 mod scene;
 mod svg;

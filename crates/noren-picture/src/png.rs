@@ -1,8 +1,9 @@
 //! Pictures as PNG: few colors, dot-matrix characters.
 
 use super::font;
+use super::placing::{Mark, marks, place};
 use super::scene::{Ink, Panel, Scene};
-use super::text::{fit, ticks, wrap};
+use super::text::{fit, wrap};
 use noren_mask::Error;
 
 /// Width of one dot of a character, in pixels.
@@ -10,7 +11,6 @@ const DOT: usize = 2;
 const CHAR: usize = font::ADVANCE * DOT;
 const LINE: usize = font::HEIGHT * DOT + 10;
 const MARGIN: usize = 28;
-const GAP: usize = 36;
 /// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1400;
 
@@ -45,19 +45,8 @@ pub(super) fn draw(scene: &Scene) -> Result<Vec<u8>, Error> {
     let space = if scene.panels.len() > 1 { 400 } else { 768 };
     let cell = (space / most).clamp(1, 36);
     let frames: Vec<Frame<'_>> = scene.panels.iter().map(|panel| Frame::new(panel, cell)).collect();
-    let (mut x, mut y, mut high, mut width) = (0, 0, 0, 480);
-    let mut places = Vec::new();
-    for frame in &frames {
-        let (w, h) = frame.size();
-        if x > 0 && x + w > MOST_WIDE {
-            (x, y, high) = (0, y + high + GAP, 0);
-        }
-        places.push((x, y));
-        width = width.max(x + w);
-        x += w + GAP;
-        high = high.max(h);
-    }
-    let shelf_height = y + high;
+    let (places, widest, shelf_height) = place(frames.iter().map(Frame::size), MOST_WIDE);
+    let width = widest.max(480);
     let chars = width / CHAR;
     let mut head: Vec<(String, u8)> = Vec::new();
     let titles = [Some(&scene.title), scene.second.as_ref()];
@@ -116,25 +105,18 @@ fn legend_lines(scene: &Scene, chars: usize) -> Vec<Vec<Ink>> {
 struct Frame<'a> {
     panel: &'a Panel,
     cell: usize,
-    rows: Vec<(usize, String)>,
-    cols: Vec<(usize, String)>,
+    rows: Vec<Mark>,
+    cols: Vec<Mark>,
     left: usize,
     top: usize,
 }
 
 impl<'a> Frame<'a> {
     fn new(panel: &'a Panel, cell: usize) -> Self {
-        let marks = |range: std::ops::Range<u32>, offset, cells: usize, space: usize| -> Vec<(usize, String)> {
-            let (len, pixels) = (range.len(), cells * cell);
-            let middle = if cells == len { cell / 2 } else { 0 };
-            let at = |index: u32| (u64::from(index - range.start) * pixels as u64 / len as u64) as usize + middle;
-            let most = (pixels / space.max(cell)).max(1);
-            ticks(&range, offset, most).into_iter().map(|(index, text)| (at(index), text)).collect()
-        };
-        let rows = marks(panel.queries(), panel.offset, panel.row_count(), LINE + 14);
+        let rows = marks(&panel.queries(), panel.offset, panel.row_count(), cell, LINE + 14);
         let longest = (panel.keys().end - 1).to_string().len() * CHAR;
-        let cols = marks(panel.keys(), 0, panel.col_count(), longest + 2 * CHAR);
-        let widest = rows.iter().map(|r| r.1.len() * CHAR).max().unwrap_or(0);
+        let cols = marks(&panel.keys(), 0, panel.col_count(), cell, longest + 2 * CHAR);
+        let widest = rows.iter().map(|mark| mark.text.len() * CHAR).max().unwrap_or(0);
         let caption = if panel.caption.is_some() { LINE } else { 0 };
         Frame { panel, cell, rows, cols, left: widest.max(7 * CHAR) + 14, top: caption + 2 * LINE + 4 }
     }
@@ -165,12 +147,12 @@ impl<'a> Frame<'a> {
                 canvas.rect((x + col * self.cell, y + row * self.cell), (side, side), *ink as u8);
             }
         }
-        for (at, text) in &self.rows {
+        for Mark { at, text } in &self.rows {
             canvas.rect((x - 7, y + at), (6, 1), FRAME);
             let up = font::HEIGHT * DOT / 2;
             canvas.text(x - 12 - text.len() * CHAR, (y + at).saturating_sub(up), text, TEXT);
         }
-        for (at, text) in &self.cols {
+        for Mark { at, text } in &self.cols {
             canvas.rect((x + at, y - 7), (1, 6), FRAME);
             let half = (text.len() * CHAR - DOT) / 2;
             canvas.text((x + at).saturating_sub(half), y - LINE - 2, text, TEXT);

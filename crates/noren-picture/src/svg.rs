@@ -1,16 +1,15 @@
 //! Pictures as SVG: one file without external references, in the light or dark color scheme of the system.
 
 use super::picture::Picture;
+use super::placing::{Mark, marks, place};
 use super::scene::{Ink, Panel, Scene};
-use super::text::{fit, ticks, width, wrap};
+use super::text::{fit, width, wrap};
 use noren_mask::text::escape;
 use std::fmt::Write;
 use std::ops::Range;
 
 /// Space around the picture, in pixels.
 const MARGIN: usize = 28;
-/// Space between panels, in pixels.
-const GAP: usize = 36;
 /// The maximum width of a row of panels, in pixels.
 const MOST_WIDE: usize = 1120;
 /// The maximum number of characters of a token label.
@@ -41,7 +40,7 @@ pub(super) fn draw(picture: &Picture<'_>, scene: &Scene) -> String {
     let space = if scene.panels.len() > 1 { 300 } else { 560 };
     let cell = (space / most).clamp(2, 28);
     let frames: Vec<Frame<'_>> = scene.panels.iter().map(|p| Frame::new(picture, scene, p, cell)).collect();
-    let (places, shelf_width, shelf_height) = place(&frames);
+    let (places, shelf_width, shelf_height) = place(frames.iter().map(Frame::size), MOST_WIDE);
     let page_width = shelf_width.max(420);
     let mut body = String::new();
     let top = heading(&mut body, scene, page_width);
@@ -175,30 +174,6 @@ fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> u
     y
 }
 
-/// Returns the positions (x, y) of the top left corners of all panels, then the total width and the total height, all
-/// in pixels.
-fn place(frames: &[Frame<'_>]) -> (Vec<(usize, usize)>, usize, usize) {
-    let (mut x, mut y, mut high, mut widest) = (0, 0, 0, 0);
-    let mut places = Vec::new();
-    for frame in frames {
-        let (w, h) = frame.size();
-        if x > 0 && x + w > MOST_WIDE {
-            (x, y, high) = (0, y + high + GAP, 0);
-        }
-        places.push((x, y));
-        widest = widest.max(x + w);
-        x += w + GAP;
-        high = high.max(h);
-    }
-    (places, widest, y + high)
-}
-
-/// A mark on an axis: the distance in pixels from the beginning of the axis, and the text of the mark.
-struct Mark {
-    at: usize,
-    text: String,
-}
-
 /// A panel (the drawing of the cells of one batch row and head) with the space for its axes.
 struct Frame<'a> {
     scene: &'a Scene,
@@ -226,13 +201,13 @@ impl<'a> Frame<'a> {
         };
         let mut rows = named(&|q| picture.query_label(panel.batch, q as usize).map(str::to_string), panel.queries());
         if rows.is_empty() {
-            rows = positions(&panel.queries(), panel.offset, panel.row_count(), cell, 26);
+            rows = marks(&panel.queries(), panel.offset, panel.row_count(), cell, 26);
         }
         let mut cols = named(&|k| picture.key_label(panel.batch, k as usize).map(str::to_string), panel.keys());
         let slanted = !cols.is_empty();
         if !slanted {
             let longest = pixels(&(panel.keys().end - 1).to_string(), 11.0);
-            cols = positions(&panel.keys(), 0, panel.col_count(), cell, longest + 14);
+            cols = marks(&panel.keys(), 0, panel.col_count(), cell, longest + 14);
         }
         let longest = |marks: &[Mark]| marks.iter().map(|m| pixels(&m.text, 11.0)).max().unwrap_or(0);
         let rise = (longest(&cols) as f64 * 0.72) as usize;
@@ -326,19 +301,6 @@ impl<'a> Frame<'a> {
         }
         out.push_str("</g>\n");
     }
-}
-
-/// Returns marks at round positions, about `space` or more pixels apart. If each picture cell is one mask cell, a mark
-/// is in the middle of its cell; otherwise a mark is where its position begins.
-fn positions(range: &Range<u32>, offset: i64, cells: usize, cell: usize, space: usize) -> Vec<Mark> {
-    let (len, pixels) = (range.len(), cells * cell);
-    let middle = if cells == len { cell / 2 } else { 0 };
-    let most = (pixels / space.max(cell)).max(1);
-    let mark = |(index, text): (u32, String)| Mark {
-        at: ((index - range.start) as u64 * pixels as u64 / len as u64) as usize + middle,
-        text,
-    };
-    ticks(range, offset, most).into_iter().map(mark).collect()
 }
 
 /// Returns the picture cells that have the content `ink` as the data of an SVG path. The path consists of rectangles. A
