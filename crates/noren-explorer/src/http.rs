@@ -4,7 +4,6 @@
 //! read into memory.
 
 use crate::budget::Share;
-use crate::date::date;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
@@ -317,7 +316,7 @@ impl Connection {
     /// status 304. If `stays` is false, a header announces that the server closes the connection.
     fn send(&mut self, method: &str, response: &Response, stays: bool, until: Instant) -> io::Result<()> {
         let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, reason(response.status));
-        head.push_str(&format!("date: {}\r\n", date(SystemTime::now())));
+        head.push_str(&format!("date: {}\r\n", httpdate::fmt_http_date(SystemTime::now())));
         for (name, value) in &response.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

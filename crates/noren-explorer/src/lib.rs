@@ -26,7 +26,6 @@ mod answer;
 mod budget;
 mod call;
 mod cause;
-mod date;
 mod guard;
 mod http;
 mod message;
