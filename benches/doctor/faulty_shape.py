@@ -288,7 +288,7 @@ def c17_arange_learned(rng):
         "learned positions counted from slot 0",
         it,
         np.broadcast_to(np.arange(k), (b, k)),
-        also={pick(rng, "position_encoding", "position_embedding_type"): pick(rng, "learned", "absolute")},
+        also={"position_encoding": pick(rng, "learned", "absolute")},
     )
 
 

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::held::Held;
 use super::intent::{Intent, row};
-use super::known::{self, Companions, IDS, POSITIONS};
+use super::known::{self, Companions, IDS, Known, POSITIONS, Sizes};
 use super::report::{Certainty, Finding, Severity};
 use super::tensors;
 use super::words::counted;
@@ -35,10 +35,14 @@ pub(super) fn unread(beside: &Companions<'_>) -> Result<Vec<String>, Error> {
 }
 
 /// Checks every array given with the mask, and returns the findings. `verdict` holds the cells of the mask; `None` if
-/// no mask is given.
-pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Vec<Finding> {
+/// no mask is given. `intent` has the padding and the documents of the tokens; `None` if they are unknown.
+pub(crate) fn look(
+    beside: &Companions<'_>,
+    context: &Context,
+    intent: Option<&Intent>,
+    verdict: Option<&Held>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let intent = verdict.and_then(|v| v.intent.as_ref());
     findings.extend(padding_side(beside, context, intent));
     findings.extend(positions(beside, context, intent));
     findings.extend(packed_lengths(beside, context, verdict));
@@ -57,6 +61,16 @@ pub(crate) fn look(beside: &Companions<'_>, context: &Context, verdict: Option<&
         findings.extend(tensors::poisoned_values(beside, verdict));
     }
     findings
+}
+
+/// Returns the padding and the documents of the tokens from the given arrays, as a mask that allows all other cells; `None` if the
+/// arrays do not give the number of batch rows and tokens.
+pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Intent> {
+    let (batch, len) = known::declared(beside, context);
+    let len = len.or_else(|| tensors::tokens(beside))?;
+    let known = Known::new(beside, context, Sizes { batch: batch?, q_len: len, kv_len: len });
+    let all = Intent::new(known.batch, len, len, vec![0]);
+    Some(Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all })
 }
 
 /// Returns a finding if a batch row is padded on the right, but left padding is declared or the model generates text;

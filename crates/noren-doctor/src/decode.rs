@@ -73,8 +73,17 @@ pub(crate) enum Fill {
     Logical,
     /// Minus infinity. The output of a query without visible keys is NaN.
     Infinite,
+    /// Minus infinity in some cells and a finite number in others.
+    Mixed,
     /// A finite number such as -1e9. The output of a query without visible keys is the average of all values.
     Finite,
+}
+
+impl Fill {
+    /// Returns true if some hidden cells hold minus infinity.
+    pub(crate) fn is_infinite(self) -> bool {
+        matches!(self, Fill::Infinite | Fill::Mixed)
+    }
 }
 
 /// A summary of the numbers in an array: up to `FEW` distinct finite numbers, and whether the array holds NaN or
@@ -352,6 +361,9 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     };
     let hidden = seen.few.iter().copied().filter(|&x| x <= threshold);
     decoded.weakest = hidden.clone().reduce(f64::max);
+    if seen.minus && decoded.weakest.is_some() {
+        decoded.fill = Fill::Mixed;
+    }
     if let [own] = seen.few.iter().copied().filter(|&x| x > threshold).collect::<Vec<_>>()[..]
         && own != 0.0
         && context.bias.is_none()

@@ -33,7 +33,11 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let Some(mask) = &input.mask else {
         check_pairs(&input.context, [1, 1], 0)?;
         report.description = "no mask was given: only the other arrays were checked".into();
-        report.findings = companions::look(&beside, &input.context, None);
+        let tokens = companions::tokens(&beside, &input.context).filter(|tokens| tokens.valid.is_some());
+        report.findings = companions::look(&beside, &input.context, tokens.as_ref(), None);
+        if tokens.is_none() {
+            report.unknown.push("the padding: give lengths, attention_mask, or input_ids with pad_token_id".into());
+        }
         name_causes(&mut report, None);
         decide(&mut report, &Outcome::default(), None);
         if report.verdict != Verdict::Faulty {
@@ -56,7 +60,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     report.findings.extend(case.against_scores(&beside));
     case.describe(&mut report, held.intent.as_ref());
     case.offer(&beside, held.intent.as_ref(), &mut report);
-    report.findings.extend(companions::look(&beside, &input.context, Some(&held)));
+    report.findings.extend(companions::look(&beside, &input.context, held.intent.as_ref(), Some(&held)));
     if let Some(intent) = &held.intent {
         report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
     }
@@ -117,23 +121,12 @@ impl<'a> Case<'a> {
     /// only one row of keys for each batch row, the cells that `structure` hides for reasons such as causality are also
     /// hidden, because the attention function adds these terms.
     pub(super) fn whole(&self, keep: &Keep, structure: Option<&Intent>) -> Keep {
-        let mut whole = keep.expand(self.dims());
-        let Some(intent) = structure.filter(|_| self.alignment.keys_only) else { return whole };
-        let open = Intent { valid: None, segments: None, tail: None, ..intent.clone() };
-        let [batch, heads, q_len, kv_len] = self.dims();
-        if open.q_len != q_len || open.kv_len != kv_len {
-            return whole;
+        let whole = keep.expand(self.dims());
+        let [_, _, q_len, kv_len] = self.dims();
+        match structure.filter(|s| self.alignment.keys_only && (s.q_len, s.kv_len) == (q_len, kv_len)) {
+            Some(intent) => Intent { valid: None, segments: None, tail: None, ..intent.clone() }.cut(&whole, true),
+            None => whole,
         }
-        let mut words = vec![0; open.words()];
-        for b in 0..batch {
-            for i in 0..q_len {
-                open.fill(b, i, &mut words);
-                for h in 0..heads {
-                    whole.row_mut(b, h, i).iter_mut().zip(&words).for_each(|(w, o)| *w &= o);
-                }
-            }
-        }
-        whole
     }
 
     /// Completes the report of an array that has two possible readings: adds the question `open`.
@@ -155,11 +148,10 @@ impl<'a> Case<'a> {
     fn judge(&self, report: &mut Report, outcome: &mut Outcome) -> Held {
         let decoded = &self.decoded;
         let open = decoded.question.clone().filter(|_| self.known.segments.is_none());
+        report.findings.extend(decoded.findings.iter().cloned());
         if let Some(open) = open.or_else(|| self.two_readings()) {
-            report.findings.extend(decoded.findings.iter().cloned());
             return self.asked(open, report, outcome);
         }
-        report.findings.extend(decoded.findings.iter().cloned());
         let rough = decoded.keep.expand(self.dims());
         let mut hypotheses =
             hypotheses(&self.known, self.context, Some(&rough).filter(|_| self.alignment.wanted.is_none()));
@@ -180,9 +172,7 @@ impl<'a> Case<'a> {
         let readings = self.readings(&given, structure.as_ref());
         for (reading, text) in &readings {
             if let Some((intent, open)) = self.accept(reading, &hypotheses) {
-                if let Some(finding) = text {
-                    report.findings.push(finding.clone());
-                }
+                report.findings.extend(text.clone());
                 (outcome.fits, outcome.open) = (true, if self.context.kind.is_some() { open } else { Vec::new() });
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
@@ -353,10 +343,15 @@ impl<'a> Case<'a> {
                 all.extend(assumed.map(|intent| Hypothesis { intent, doubt: h.doubt + 0.2, open: h.open.clone() }));
             }
         }
+        // Without a declared kind, several documents are no mistake.
+        let packed = self.open_kind() && all.iter().any(|h| target.is_packed(&h.intent));
         all.extend(self.families_near(&given, hypotheses));
-        let found = target.explain(&all, declared);
+        let mut found = if packed { Vec::new() } else { target.explain(&all, declared) };
+        // A mask that is too short for the new tokens needs a known number of cached tokens.
+        let grown = self.known.past_declared || !self.open_kind();
+        found.retain(|e| grown || e.mistakes.iter().all(|(class, _)| *class != "stale_decode_mask"));
         let Some(best) = found.first() else {
-            return match self.is_it_key_padding() {
+            return match self.is_it_key_padding().filter(|_| !packed) {
                 Some(open) => self.asked(open, report, outcome),
                 None => self.unexplained(given, hypotheses, report, outcome),
             };
@@ -483,10 +478,14 @@ impl<'a> Case<'a> {
                     wanted.kv_len
                 ),
             ),
-            () => (
+            () if sizes.kv_len > wanted.kv_len && self.context.window.is_some() => (
                 "stale_or_bucketed_mask",
-                format!("{has} {} are expected: the mask was made for another batch", wanted.kv_len),
+                format!(
+                    "{has} {} are expected: if the cache holds only the keys of the window, pass the last {} columns of the mask",
+                    wanted.kv_len, wanted.kv_len
+                ),
             ),
+            () => ("stale_or_bucketed_mask", format!("{has} {} are expected", wanted.kv_len)),
         };
         report.findings.push(Finding::of(class, Certainty::Certain, text));
         let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();

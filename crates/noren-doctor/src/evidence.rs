@@ -45,7 +45,7 @@ impl Evidence<'_> {
             Fact::Keeps => logical && !self.decoded.drop,
             Fact::Drops => logical && self.decoded.drop,
             Fact::Adds => !logical,
-            Fact::Infinite => self.decoded.fill == Fill::Infinite,
+            Fact::Infinite => self.decoded.fill.is_infinite(),
             Fact::Positive => numbers().any(|x| x > 0.0),
             Fact::NaN => numbers().any(f64::is_nan),
             Fact::Flipped => numbers().all(|x| x == -1.0 || x == -2.0) || numbers().all(|x| x == 254.0 || x == 255.0),

@@ -418,6 +418,7 @@ fn padded(given: &Keep, intent: &Intent, (keys_only, declared): (bool, bool), ow
     let (mut at_start, mut at_end) = (false, false);
     let mut planes: Vec<Vec<u64>> = (0..batch)
         .map(|b| {
+            let own = own && (cached || q_len == kv_len);
             let (first, end) = real_run(given, intent, b, (own, declared)).unwrap_or((0, kv_len));
             let end = if cached { kv_len } else { end };
             at_start |= first > 0;
@@ -463,8 +464,10 @@ fn real_run(given: &Keep, intent: &Intent, b: usize, (own, declared): (bool, boo
     let row = |i: usize| given.row(b, 0, i);
     let whole = |i: usize| count(row(i)) == kv_len as u64;
     let alone = |i: usize| count(row(i)) == u64::from(bit(row(i), i));
-    for i in 0..q_len {
-        let own = if square && own { i } else { usize::MAX };
+    // In a causal mask with cached keys only the last query may read every key.
+    let padding = (0..q_len.saturating_sub(1)).take_while(|&i| own && !square && whole(i)).count();
+    for i in padding..q_len {
+        let own = usize::try_from(intent.slot(b, i)).ok().filter(|_| own).unwrap_or(usize::MAX);
         for (w, word) in row(i).iter().enumerate() {
             seen[w] |= word & if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
         }

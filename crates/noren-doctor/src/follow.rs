@@ -22,6 +22,8 @@ impl Case<'_> {
     /// with rows of -inf. `intent` is the intended mask, whose rows may be empty too.
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
+        // Numbers that hide no cell leave no row without keys.
+        let read = self.as_read(&own);
         let [batch, heads, q_len, kv_len] = own.dims();
         let declared = self.known.q_valid.clone();
         let rows = intent.map_or_else(|| declared.clone(), |intent| intent.q_valid.clone());
@@ -34,7 +36,7 @@ impl Case<'_> {
         let mut words = intent.map(|i| vec![0; i.words()]).unwrap_or_default();
         for b in 0..batch {
             for i in 0..q_len {
-                let empty = (0..heads).find(|&h| own.row(b, h, i).iter().all(|w| *w == 0));
+                let empty = (0..heads).find(|&h| own.row(b, h, i).iter().chain(read.row(b, h, i)).all(|w| *w == 0));
                 let Some(h) = empty else { continue };
                 let cares = match &rows {
                     Some(rows) => row(rows, b).get(i).copied().unwrap_or(true),
@@ -49,6 +51,9 @@ impl Case<'_> {
         }
         let becomes = match self.decoded.fill {
             Fill::Infinite => "-inf in a whole row gives NaN, which spreads through the values into the next layer",
+            Fill::Mixed => {
+                "a row of -inf gives NaN, and a row that also holds the finite fill an average over the keys with this fill"
+            }
             Fill::Finite => {
                 "with a finite fill in every cell of a row, the output is an average over all keys, padding and later keys included"
             }
@@ -78,7 +83,7 @@ impl Case<'_> {
     /// `intent` allows, or else the query's own key.
     pub(super) fn settled(&self, mut cells: Keep, intent: &Intent) -> Keep {
         let [batch, heads, q_len, kv_len] = cells.dims();
-        if self.decoded.fill != Fill::Infinite || self.alignment.keys_only {
+        if !self.decoded.fill.is_infinite() || self.alignment.keys_only {
             return cells;
         }
         for (b, i) in (0..batch).flat_map(|b| (0..q_len).map(move |i| (b, i))).filter(|&(b, i)| !intent.cares(b, i)) {

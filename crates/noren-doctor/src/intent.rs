@@ -1,6 +1,6 @@
 //! [`Intent`]: an intended mask as separate terms. An edit (a known mistake) drops or changes one term.
 
-use noren_mask::{BoundMask, bits};
+use noren_mask::{BoundMask, Keep, bits};
 use std::cell::OnceCell;
 use std::rc::Rc;
 
@@ -160,6 +160,22 @@ impl Intent {
             Some(rows) => row(rows, b).get(i).copied().unwrap_or(i as i64),
             None => self.slot(b, i),
         }
+    }
+
+    /// Returns `given` without the cells that this mask forbids. If `whole` is false, the rows of padding queries stay unchanged.
+    pub(crate) fn cut(&self, given: &Keep, whole: bool) -> Keep {
+        let mut out = given.clone();
+        let [batch, heads, q_len, _] = given.dims();
+        let mut words = vec![0; self.words()];
+        for b in 0..batch {
+            for i in (0..q_len).filter(|&i| whole || self.cares(b, i)) {
+                self.fill(b, i, &mut words);
+                for h in 0..heads {
+                    out.row_mut(b, h, i).iter_mut().zip(&words).for_each(|(o, w)| *o &= w);
+                }
+            }
+        }
+        out
     }
 
     /// Returns true if query `i` of batch row `b` is a non-padding token. Rows of padding queries are not compared.

@@ -31,8 +31,8 @@ pub(super) const NAMES: &[&[&str]] = &[
     BLOCKS,
     FLAGGED_BLOCKS,
     &["scores", "attention_scores", "logits_before_mask"],
-    &["parents", "tree_parents", "parent_ids", "parent"],
-    &["kv_written", "written", "cache_written"],
+    PARENTS,
+    WRITTEN,
 ];
 
 impl Companions<'_> {
@@ -71,6 +71,8 @@ const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
 
+const PARENTS: &[&str] = &["parents", "tree_parents", "parent_ids", "parent"];
+const WRITTEN: &[&str] = &["kv_written", "written", "cache_written"];
 const BLOCKS: &[&str] =
     &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
 const FLAGGED_BLOCKS: &[&str] =
@@ -151,7 +153,7 @@ impl Known {
         };
         let encoder = if cross { companions.rows(ENCODER_IDS) } else { None };
         let ids = encoder.or_else(|| companions.rows(IDS));
-        let parents = companions.list(&["parents", "tree_parents", "parent_ids", "parent"]);
+        let parents = companions.list(PARENTS);
         let mut known = Known {
             batch,
             q_len,
@@ -239,26 +241,14 @@ impl Known {
             flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
         };
         let declared = of_encoder().or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
-        let written =
-            companions.rows(&["kv_written", "written", "cache_written"]).and_then(|rows| match rows[0].len() {
-                n if n == self.kv_len => flags(rows),
-                _ => {
-                    let numbers = rows.concat();
-                    let run = |&n: &i64| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize);
-                    self.one_each(&numbers).then(|| Rc::new(numbers.iter().map(run).collect()))
-                }
-            });
-        let written = written.or_else(|| {
-            (!context.written.is_empty() && self.one_each(&context.written)).then(|| {
-                Rc::new(
-                    context
-                        .written
-                        .iter()
-                        .map(|&n| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize))
-                        .collect(),
-                )
-            })
-        });
+        let written = match companions.rows(WRITTEN) {
+            Some(rows) if rows[0].len() == self.kv_len => flags(rows),
+            numbers => {
+                let numbers = numbers.map_or_else(|| context.written.clone(), |rows| rows.concat());
+                let first = |&n: &i64| row_of(self.kv_len, 0, n.clamp(0, self.kv_len as i64) as usize);
+                (!numbers.is_empty() && self.one_each(&numbers)).then(|| Rc::new(numbers.iter().map(first).collect()))
+            }
+        };
         self.valid = match (declared, lengths, &ids, context.pad_id) {
             (Some(rows), ..) => Some(rows),
             (None, Some(lengths), ..) => Some(Rc::new(lengths.iter().map(|&n| run(n)).collect())),

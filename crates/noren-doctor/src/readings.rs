@@ -8,12 +8,12 @@ use super::report::{Certainty, Finding, Open};
 use super::resemble;
 use super::values::Numbers;
 use noren_mask::Keep;
-use noren_mask::bits::{bit, row_of};
+use noren_mask::bits::bit;
 
 impl Case<'_> {
     /// Returns true if the kind of the mask is unknown: no kind is declared, no window, chunk or prefix is declared
     /// (which would imply a kind), and the array is a mask of queries by keys of one text.
-    fn open_kind(&self) -> bool {
+    pub(super) fn open_kind(&self) -> bool {
         let context = self.context;
         context.kind.is_none()
             && context.window.is_none()
@@ -138,15 +138,7 @@ impl Case<'_> {
             if dims[2] == 1
                 && let Some(intent) = structure.filter(|_| self.context.kind.is_some())
             {
-                let open = Intent { valid: None, ..intent.clone() }.build();
-                let [batch, heads, q_len, _] = self.dims();
-                for b in 0..batch {
-                    for h in 0..heads {
-                        for i in 0..q_len {
-                            meant.row_mut(b, h, i).iter_mut().zip(open.row(b, 0, i)).for_each(|(w, o)| *w &= o);
-                        }
-                    }
-                }
+                meant = Intent { valid: None, ..intent.clone() }.cut(&meant, true);
             }
             let text = format!(
                 "an array of shape {:?} can have two meanings: it is read as {:?}, but the declaration fits {dims:?}. With another batch size, the \
@@ -171,31 +163,15 @@ impl Case<'_> {
 
 /// Returns the mask in which allowed cells are hidden and hidden cells are allowed.
 fn inverted(keep: &Keep) -> Keep {
-    let mut out = keep.clone();
-    let [batch, heads, q_len, kv_len] = keep.dims();
-    let all = row_of(kv_len, 0, kv_len);
-    for b in 0..batch {
-        for h in 0..heads {
-            for i in 0..q_len {
-                out.row_mut(b, h, i).iter_mut().zip(&all).for_each(|(w, a)| *w = !*w & a);
-            }
-        }
-    }
-    out
+    Keep::from_cells(keep.dims(), keep.cells().map(|allowed| !allowed))
 }
 
 /// Returns the cells with heads before batch rows in the first stored dimension, which has one entry for each pair of
 /// batch row and head. Batch row `b`, head `h` gets entry `h * batch + b` of this dimension.
 fn swapped(keep: &Keep) -> Keep {
-    let [batch, heads, q_len, _] = keep.dims();
-    let mut out = Keep::empty(keep.dims());
-    for b in 0..batch {
-        for h in 0..heads {
-            let flat = h * batch + b;
-            for i in 0..q_len {
-                out.row_mut(b, h, i).copy_from_slice(keep.row(flat / heads, flat % heads, i));
-            }
-        }
-    }
-    out
+    let [batch, heads, ..] = keep.dims();
+    Keep::from_fn(keep.dims(), |[b, h, i, k]| {
+        let flat = h * batch + b;
+        keep.get([flat / heads, flat % heads, i, k])
+    })
 }

@@ -174,6 +174,14 @@ impl<'a> Target<'a> {
         let found = self.documents(intent, intent)?;
         self.same(intent, &found, Post::None).then_some(found)
     }
+
+    /// Returns true if the given mask equals `intent` with documents, and a batch row has several documents of two tokens or more.
+    pub(super) fn is_packed(&self, intent: &Intent) -> bool {
+        let found = self.is_with_some_documents(intent).filter(|_| intent.segments.is_none());
+        let several =
+            |ids: &Vec<i64>| ids.chunk_by(|a, b| a == b).filter(|run| run.len() > 1 && run[0] > 0).count() > 1;
+        found.and_then(|found| found.segments).is_some_and(|rows| rows.iter().any(several))
+    }
 }
 
 fn tail_mask(len: usize) -> u64 {

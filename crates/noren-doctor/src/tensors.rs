@@ -22,6 +22,11 @@ const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 /// Names of the arrays that this module reads. Each entry lists the possible names of one array.
 pub(super) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
 
+/// Returns the number of tokens in the hidden states.
+pub(super) fn tokens(beside: &Companions<'_>) -> Option<usize> {
+    beside.get(STATES).filter(|states| states.shape().len() == 3).map(|states| states.shape()[1])
+}
+
 /// A formula that pools the hidden states of a batch row, as (name, name of the correct formula, index of the cause in the
 /// catalogue). The index is `None` for a formula that includes no padding.
 type Formula = (&'static str, &'static str, Option<usize>);

@@ -169,7 +169,7 @@ impl Case<'_> {
         self.empty_rows(Some(right), report);
         report.given = Some(self.as_read(&given));
         let (base, intent) = if whole { (right, right) } else { (loosest, right) };
-        let fixed = cut(&given, base, whole);
+        let fixed = base.cut(&given, whole);
         report.fixed = Some(fixed.clone());
         self.held(fixed, Some(intent.clone()))
     }
@@ -227,7 +227,7 @@ fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
 /// Returns the number of visible cells that the mask `loosest` forbids in rows of non-padding queries, and the first
 /// few of these cells as `[batch, head, query, key]`.
 fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
-    let allowed = cut(given, loosest, false);
+    let allowed = loosest.cut(given, false);
     let [batch, heads, q_len, _] = given.dims();
     let (mut total, mut first) = (0, Vec::new());
     for b in 0..batch {
@@ -242,21 +242,4 @@ fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
         }
     }
     (total, first)
-}
-
-/// Returns `given` without the cells that `intent` forbids. If `whole` is false, the rows of padding queries stay
-/// unchanged.
-fn cut(given: &Keep, intent: &Intent, whole: bool) -> Keep {
-    let mut out = given.clone();
-    let [batch, heads, q_len, _] = given.dims();
-    let mut words = vec![0; intent.words()];
-    for b in 0..batch {
-        for i in (0..q_len).filter(|&i| whole || intent.cares(b, i)) {
-            intent.fill(b, i, &mut words);
-            for h in 0..heads {
-                out.row_mut(b, h, i).iter_mut().zip(&words).for_each(|(o, w)| *o &= w);
-            }
-        }
-    }
-    out
 }

@@ -79,7 +79,8 @@ Each declaration has one name: `sliding_window=4` is an error that names `window
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
 `probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids. For `kind=cross` an
 `attention_mask` is the encoder's.
-Without `kind` the report also lists the known masks that are one mistake away from the array.
+Without `kind` the report also lists the known masks that are one mistake away from the array. Without a mask (`noren check batch.npz -d pooling=mean`) the
+other arrays are checked with the padding that they give; if none gives it, the report states this.
 
 **Tiers** are the inputs that the check of a class needs: T0 the mask alone, T1 a declared kind or expression, T2 ids, lengths, positions or labels, T3
 intermediate tensors, T4 the running model as a black box (`nr.audit`), T5 gradients. `noren check` finds the classes of T0 to T3;
