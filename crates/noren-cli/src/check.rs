@@ -155,7 +155,9 @@ fn declared(args: &CheckArgs) -> Result<Context> {
     for pair in &args.declare {
         let (key, value) =
             pair.split_once('=').ok_or_else(|| Failure::new(format!("--declare {pair}: give KEY=VALUE")))?;
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_string()));
+        // A list is written as in JSON or without brackets: lengths=6,4.
+        let listed = |_| serde_json::from_str(&format!("[{value}]"));
+        let value = serde_json::from_str(value).or_else(listed).unwrap_or_else(|_| Value::String(value.to_string()));
         map.insert(key.to_string(), value);
     }
     if args.meant.is_none() {

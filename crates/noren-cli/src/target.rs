@@ -39,7 +39,7 @@ impl Target {
     pub(crate) fn new(given: &Path) -> Result<Target> {
         let name = given.display().to_string();
         let refuse = |problem: String| {
-            Err(Failure::new(format!("{name}: {problem}")).hint("give -o a file in a folder that you may write to"))
+            Err(Failure::new(format!("{name}: {problem}")).hint("give a file in a folder that you may write to"))
         };
         let path = match follow(given) {
             Ok(path) => path,
@@ -74,7 +74,7 @@ impl Target {
     /// file. A device or a pipe is written directly.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
         let named = |what: &str, e: std::io::Error| {
-            Failure::new(format!("{}: {what}: {e}", self.name)).hint("give -o a file in a folder that you may write to")
+            Failure::new(format!("{}: {what}: {e}", self.name)).hint("give a file in a folder that you may write to")
         };
         let failed = |e| named("the file cannot be written", e);
         if matches!(self.kind, Kind::Device) {

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::kinds::Convention;
-use super::report::{Certainty, Finding, Open, Severity};
+use super::report::{Certainty, Finding, Open, SHOWN, Severity};
 use super::values::{Dtype, Numbers, Values};
 use noren_mask::HIDES;
 use noren_mask::Keep;
@@ -322,10 +322,7 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         return truth_values_added(cells, seen, context, decoded);
     }
     if seen.nan {
-        decoded.say(
-            "mask_built_with_NaN_or_int_ops",
-            "the mask holds NaN: the output of every query with a NaN in its row is NaN (usual cause: `(1 - mask) * -inf`, where 0 * -inf is NaN)",
-        );
+        decoded.say("mask_built_with_NaN_or_int_ops", nan_text(cells, seen));
         decoded.keep = cells.keep(|x| x.is_nan() || x > HIDES && x != f64::INFINITY);
         decoded.other = Some(cells.keep(|x| !x.is_nan() && x > HIDES && x != f64::INFINITY));
         return decoded;
@@ -419,6 +416,21 @@ fn overflow(seen: &Seen, compute: Dtype, stored: Dtype, decoded: &mut Decoded) {
         return;
     };
     decoded.say("double_mask_overflow", text);
+}
+
+/// Returns the message about NaN in a mask. If the mask holds only NaN and -inf, the message has the usual cause, otherwise the first
+/// cells with NaN.
+fn nan_text(cells: &Reading<'_>, seen: &Seen) -> String {
+    let says = "the mask holds NaN: the output of every query with a NaN in its row is NaN";
+    if seen.few.is_empty() && seen.minus {
+        return format!("{says} (usual cause: `(1 - mask) * -inf`, where 0 * -inf is NaN)");
+    }
+    let [batch, heads, q_len, kv_len] = cells.dims;
+    let nan = cells.keep(f64::is_nan);
+    let rows = (0..batch * heads * q_len).map(|n| [n / (heads * q_len), n / q_len % heads, n % q_len]);
+    let all = rows.flat_map(|[b, h, q]| (0..kv_len).map(move |k| [b, h, q, k])).filter(|&at| nan.get(at));
+    let first: Vec<String> = all.take(SHOWN).map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
+    format!("{says}; the first cells with NaN (batch, head, query, key) are {}", first.join(", "))
 }
 
 /// Returns the message about the number `fill`, which does not reliably hide cells.

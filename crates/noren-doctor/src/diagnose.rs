@@ -13,6 +13,7 @@ use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::leaks::Leaks;
 use super::limits::{MOST_BUILT, check_pairs, check_sizes};
+use super::questions::padding_in_words;
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
 use super::resemble::in_words;
@@ -24,7 +25,7 @@ use super::verdict::{Outcome, compared, decide};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
-use noren_mask::bits::{bit, count, ends};
+use noren_mask::bits::bit;
 use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
@@ -137,8 +138,15 @@ impl<'a> Case<'a> {
         self.held(keep, None)
     }
 
-    /// Returns a description of the declared mask; `None` when no kind is declared.
+    /// Returns a description of the declared mask; `None` when no kind is declared, and no padding for rows of keys.
     fn declared(&self, intent: Option<&Intent>) -> Option<String> {
+        let padding = self.known.valid.is_some() && self.decoded.segments.is_none();
+        if self.alignment.keys_only && self.context.kind.is_none() && padding {
+            return Some(format!(
+                "the padding of the batch; the array is read as rows of keys, {}",
+                self.decoded.reading
+            ));
+        }
         let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
         let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
         let terms = intent.map(|intent| format!(" ({})", in_words(intent))).unwrap_or_default();
@@ -161,6 +169,9 @@ impl<'a> Case<'a> {
             // A row of keys does not show whether the attention is causal.
             hypotheses.retain(|h| h.intent.causal == first);
         }
+        if let Some(rows) = self.rows_meant().map(Rc::new) {
+            hypotheses.iter_mut().for_each(|h| h.intent = h.intent.clone().padded(&rows));
+        }
         let structure = hypotheses.first().map(|h| h.intent.clone());
         let given = self.whole(&decoded.keep, structure.as_ref());
         if let Some(wanted) = self.alignment.wanted {
@@ -176,6 +187,9 @@ impl<'a> Case<'a> {
                 (outcome.fits, outcome.open) = (true, if self.context.kind.is_some() { open } else { Vec::new() });
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
+        }
+        if let Some(open) = self.which_side(&given, &hypotheses) {
+            return self.asked(open, report, outcome);
         }
         if let Some((reading, finding, intent)) = self.undeclared_family(&readings, &hypotheses) {
             report.findings.extend(finding);
@@ -254,49 +268,12 @@ impl<'a> Case<'a> {
             return None;
         }
         let seen = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(given.row(b, h, i), k)));
-        let real: Vec<Vec<bool>> = (0..batch).map(|b| (0..kv_len).map(|k| seen(b, k)).collect()).collect();
-        let valid = Rc::new(real.iter().map(|row| super::known::bits(kv_len, |k| row[k])).collect::<Vec<_>>());
-        let real = Rc::new(real);
+        let valid = Rc::new((0..batch).map(|b| super::known::bits(kv_len, |k| seen(b, k))).collect());
         let target = Target::new(given);
-        let hides =
-            |h: &Hypothesis| Intent { valid: Some(valid.clone()), q_valid: Some(real.clone()), ..h.intent.clone() };
+        let hides = |h: &Hypothesis| h.intent.clone().padded(&valid);
         let intent = hypotheses.iter().map(hides).find(|intent| target.is(intent))?;
         let open = Rc::new(self.is_it_padding(&intent, None));
         Some((intent, open))
-    }
-
-    /// Returns the question whether the hidden keys of rows of keys are padding, if one is between visible keys and nothing is declared.
-    fn holes(&self) -> Option<Open> {
-        let [batch, _, _, kv_len] = self.dims();
-        let keep = self.alignment.keys_only.then(|| self.decoded.keep.expand([batch, 1, 1, kv_len]))?;
-        let rows: Vec<Vec<u64>> = (0..batch).map(|b| keep.row(b, 0, 0).to_vec()).collect();
-        let whole = |r: &Vec<u64>| ends(r).is_none_or(|(first, last)| count(r) == (last + 1 - first) as u64);
-        let declared = self.known.valid.is_some() || self.context.kind.is_some() || rows.iter().all(whole);
-        let intent = Intent { valid: Some(Rc::new(rows)), ..Intent::new(batch, 1, kv_len, vec![0]) };
-        (!declared).then(|| self.is_it_padding(&intent, None))
-    }
-
-    /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding. `mistake`
-    /// describes the mistake that explains the other wrong cells; `None` if no other cell is wrong.
-    fn is_it_padding(&self, intent: &Intent, mistake: Option<&str>) -> Open {
-        let rows = intent.valid.iter().flat_map(|rows| rows.iter());
-        let hidden: u64 = rows.clone().map(|r| intent.kv_len as u64 - count(r)).sum();
-        let inside: u64 =
-            rows.filter_map(|r| Some((ends(r)?, count(r)))).map(|(e, n)| (e.1 - e.0 + 1) as u64 - n).sum();
-        let place = match inside {
-            0 => "at the start or end of batch rows".to_string(),
-            n => format!("({n} of them between visible keys)"),
-        };
-        let rest = match mistake {
-            Some(says) => format!("one mistake remains: {says}"),
-            None if self.context.kind.is_some() => "every cell is as declared".into(),
-            None => "the array is a padding mask".into(),
-        };
-        let padding = format!("if the {hidden} hidden key(s) {place} are padding, {rest}");
-        let also = if mistake.is_some() { "also " } else { "" };
-        let real = format!("if these keys are not padding, {also}{hidden} key(s) that should be visible are hidden");
-        let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
-        Open::new(&[&padding, &real], question)
     }
 
     /// Completes the report of a mask that equals the intended mask `intent`: reports rows without visible keys, and
@@ -306,12 +283,19 @@ impl<'a> Case<'a> {
         let mut fixed = if report.faulty() { self.settled(keep.clone(), &intent) } else { keep.clone() };
         self.layered_leaks(&keep, &mut fixed, report);
         (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
-        let padding = if intent.valid.is_some() { "padding hidden" } else { "no padding" };
         let name = match self.alignment.keys_only && self.context.kind.is_none() {
-            true => format!("one row of keys for each batch row, {padding}"),
+            true => {
+                let rows = self.key_rows(&self.decoded.keep);
+                format!("one row of keys for each batch row, {}", padding_in_words(&rows, keep.dims()[3]))
+            }
             false => in_words(&intent),
         };
         outcome.nearest = Some((name, 0));
+        if self.alignment.keys_only {
+            let rows = self.decoded.keep.dims();
+            (report.compared, report.rows_left_out) = ((rows[0] * rows[3]) as u64, 0);
+            outcome.rows_of_keys = true;
+        }
         report.given = Some(self.as_read(&keep));
         // An open question may change the intended cells, so no repair is given.
         report.fixed = outcome.open.is_empty().then_some(fixed);
@@ -398,10 +382,7 @@ impl<'a> Case<'a> {
                 "the meaning of `window`: a window of W keys is assumed to include the query itself; if W counts only earlier keys, declare window_means as \"keys before the query\"".into(),
             );
         }
-        // An undeclared convention may also explain an inverted mask.
-        let polarity = self.context.convention.is_some() || self.context.slot.says_polarity();
         let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
-        let answered = answered && (polarity || best.mistakes[0].0 != "inverted_polarity");
         let certainty = match self.context.kind.is_some() && !width_unclear && one_class && answered {
             true => Certainty::Certain,
             false => Certainty::Likely,
@@ -530,7 +511,12 @@ impl<'a> Case<'a> {
 
     fn describe(&self, report: &mut Report, intent: Option<&Intent>) {
         let Some(given) = &report.given else { return };
-        let what = self.expression(given, intent);
+        // Rows of keys show no causality.
+        let rows = || self.as_read(&self.decoded.keep.expand(self.dims()));
+        let what = match self.alignment.keys_only && self.context.kind.is_none() {
+            true => self.expression(&rows(), None),
+            false => self.expression(given, intent),
+        };
         report.description = format!(
             "{} {:?}, {}: {}{}",
             self.mask.dtype().name(),

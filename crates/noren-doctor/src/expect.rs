@@ -311,10 +311,15 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
         None => vec![width, width - 1, width / 2, (width - 1) / 2],
     };
     sides.dedup();
-    let readings: Vec<String> =
-        sides.iter().map(|n| format!("the window has {n} keys on each side of the query")).collect();
+    let words = |n: i64| match n {
+        n if n == width => "\"keys on each side\"",
+        n if n == width - 1 => "\"keys visible, self included\"",
+        _ => "\"keys in total\"",
+    };
+    let reading = |&n: &i64| format!("the window has {n} keys on each side of the query: window_means={}", words(n));
+    let readings: Vec<String> = sides.iter().map(reading).collect();
     let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
-    let question = format!("what does window={width} count? declare window_means, such as \"keys on each side\"");
+    let question = format!("what does window={width} count? declare window_means");
     let open = Rc::new(Open::new(&readings, question).between());
     let asked = (sides.len() > 1).then_some(&open);
     // The keys before and after the query may be counted separately, for example 4 keys before and 3 after it.
@@ -434,10 +439,10 @@ fn padded(given: &Keep, intent: &Intent, (keys_only, declared): (bool, bool), ow
         });
         at_end = false;
     }
-    // If fewer than a quarter of the keys would remain, the hidden keys are not padding.
+    // If fewer than a quarter of the keys would remain in a mask of queries by keys, the hidden keys are not padding.
     let longest = planes.iter().map(|p| count(p)).max().unwrap_or(0);
     let plausible = if keys_only { at_start || at_end } else { at_start != at_end };
-    if !plausible || longest * 4 < kv_len as u64 {
+    if !plausible || !keys_only && longest * 4 < kv_len as u64 {
         return None;
     }
     // The queries of cross-attention are other tokens than the keys.

@@ -162,6 +162,14 @@ impl Intent {
         }
     }
 
+    /// Returns this mask with the non-padding keys `valid`, one row of bits for each batch row. In self-attention without cached keys
+    /// they are also the non-padding queries.
+    pub(crate) fn padded(self, valid: &PerRow<u64>) -> Intent {
+        let queries = |row: &Vec<u64>| (0..self.kv_len).map(|k| bits::bit(row, k)).collect();
+        let q_valid = (self.q_len == self.kv_len).then(|| Rc::new(valid.iter().map(queries).collect()));
+        Intent { valid: Some(valid.clone()), q_valid: q_valid.or_else(|| self.q_valid.clone()), ..self }
+    }
+
     /// Returns `given` without the cells that this mask forbids. If `whole` is false, the rows of padding queries stay unchanged.
     pub(crate) fn cut(&self, given: &Keep, whole: bool) -> Keep {
         let mut out = given.clone();

@@ -105,6 +105,8 @@ pub(crate) struct Known {
     pub(crate) parents: Option<Vec<i64>>,
     pub(crate) blocks: Option<PerRow<i64>>,
     pub(crate) side: Option<Side>,
+    /// True if lengths are given without the side of the padding: it is then assumed to be on the right.
+    pub(crate) side_assumed: bool,
     /// For cross-attention, one bit for each token of the decoder, 1 for a non-padding token; otherwise `None`.
     pub(crate) decoder_valid: Option<PerRow<u64>>,
 }
@@ -171,6 +173,7 @@ impl Known {
             parents,
             blocks: None,
             side: context.side,
+            side_assumed: false,
             decoder_valid: None,
             ids,
         };
@@ -224,6 +227,7 @@ impl Known {
         {
             self.side = Some(if padded_left(rows, pad, lengths.as_deref()) { Side::Left } else { Side::Right });
         }
+        self.side_assumed = self.side.is_none() && lengths.is_some();
         let left = self.side == Some(Side::Left);
         let run = |n: i64| {
             let n = n.clamp(0, self.kv_len as i64) as usize;

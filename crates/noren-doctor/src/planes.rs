@@ -98,7 +98,11 @@ impl Plane {
             };
         }
         if self.is(&each(&|r| other_side(r, kv_len))) {
-            return say("padding_side", "padding is hidden at the wrong end of the rows", 1.0);
+            return say(
+                "padding_side",
+                "padding is hidden at the other end of the rows than the declared padding",
+                1.0,
+            );
         }
         for by in 1..if target.part { 1 } else { batch.min(64) } {
             if self.is(&shifted_rows(valid, batch, by)) {

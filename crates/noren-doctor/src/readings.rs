@@ -4,11 +4,9 @@ use super::diagnose::Case;
 use super::expect::Hypothesis;
 use super::intent::Intent;
 use super::kinds::Role;
-use super::report::{Certainty, Finding, Open};
+use super::report::{Certainty, Finding};
 use super::resemble;
-use super::values::Numbers;
 use noren_mask::Keep;
-use noren_mask::bits::bit;
 
 impl Case<'_> {
     /// Returns true if the kind of the mask is unknown: no kind is declared, no window, chunk or prefix is declared
@@ -53,77 +51,6 @@ impl Case<'_> {
         near
     }
 
-    /// If the inverted cells are a known mask, returns the question whether true means "may attend" or "ignored";
-    /// otherwise `None`. Also returns `None` if a convention or kind is declared, if the declared function defines the
-    /// convention, or if the stored numbers are floats.
-    pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
-        let logical = matches!(self.mask.numbers(), Numbers::Bool(_) | Numbers::Int(_));
-        let context = self.context;
-        if !logical || context.kind.is_some() || context.convention.is_some() || context.slot.says_polarity() {
-            return None;
-        }
-        let other = self.whole(&inverted(&self.decoded.keep), structure);
-        let family = || resemble::exact(&other, hypotheses).filter(|_| self.open_kind());
-        let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
-        let ignored = format!("if true means \"ignored\", the mask is {}", resemble::in_words(&intent));
-        Some(Open::new(
-            &["if true means \"may attend\", the mask is no known mask", &ignored],
-            "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool",
-        ))
-    }
-
-    /// Returns the question whether the dimensions of a two-dimensional array of integers are (batch row, key) or
-    /// (query, key); `None` if a declaration or the cells answer the question.
-    pub(super) fn two_readings(&self) -> Option<Open> {
-        let &[a, b] = self.mask.shape() else { return None };
-        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
-        let context = self.context;
-        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
-        if !whole || said || self.alignment.batch_known || a == 1 || a == b && !self.rows_of_keys() {
-            return None;
-        }
-        let keys =
-            format!("{a} batch rows of {b} keys: 1 means a non-padding token, as in the attention_mask of a tokenizer");
-        let square = format!("{a} queries by {b} keys: 1 means that the query may attend to the key");
-        let question = format!(
-            "the array {} [{a}, {b}] has two readings: does the array have {a} batch rows of keys or {a} queries by {b} keys? declare role=key_padding, or \
-             role=attn with past_len",
-            self.mask.dtype().name()
-        );
-        Some(Open::new(&[&keys, &square], question))
-    }
-
-    /// Returns the question whether a two-dimensional array of Booleans or floats, `[batch, keys]`, is key padding. `None` if a
-    /// declaration answers the question, or if a row cannot be a row of key padding. The question about integers is
-    /// [`two_readings`](Self::two_readings).
-    pub(super) fn is_it_key_padding(&self) -> Option<Open> {
-        let &[a, b] = self.mask.shape() else { return None };
-        let context = self.context;
-        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
-        if said || !context.past.is_empty() || self.alignment.batch_known || a == 1 || !self.rows_of_keys() {
-            return None;
-        }
-        let keys = format!("{a} batch rows of {b} keys, in which padding keys are hidden");
-        let square = format!("{a} queries by {b} keys");
-        let question = "is the array key padding, one row of keys for each batch row? declare role=key_padding, or role=attn for queries by keys";
-        Some(Open::new(&[&keys, &square], question))
-    }
-
-    /// Returns true if every row may be a row of key padding: at most one change between visible and hidden keys. A row of
-    /// integers, as in the `attention_mask` of a tokenizer, holds only 0 and 1 and has a visible key.
-    fn rows_of_keys(&self) -> bool {
-        let keep = &self.decoded.keep;
-        let [.., q_len, kv_len] = keep.dims();
-        let rows = keep.dims()[0] * q_len;
-        let run = |n: usize| {
-            let row = keep.row(n / q_len, 0, n % q_len);
-            (1..kv_len).filter(|&k| bit(row, k) != bit(row, k - 1)).count() <= 1
-        };
-        let flags = |v: &[i64]| v.chunks(kv_len).all(|row| row.contains(&1) && row.iter().all(|x| matches!(x, 0 | 1)));
-        let Numbers::Int(cells) = self.mask.numbers() else { return (0..rows).all(run) };
-        flags(cells) && (0..rows).all(run)
-    }
-
     /// Returns the cells in each possible reading, first the default reading `given`. If a reading is possible only
     /// because of a mistake in the shape or the order of dimensions, it has a finding with this mistake; otherwise
     /// `None`.
@@ -162,7 +89,7 @@ impl Case<'_> {
 }
 
 /// Returns the mask in which allowed cells are hidden and hidden cells are allowed.
-fn inverted(keep: &Keep) -> Keep {
+pub(super) fn inverted(keep: &Keep) -> Keep {
     Keep::from_cells(keep.dims(), keep.cells().map(|allowed| !allowed))
 }
 

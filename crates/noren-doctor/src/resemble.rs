@@ -121,7 +121,7 @@ pub(super) fn in_words(intent: &Intent) -> String {
 }
 
 /// Returns the first four numbers of a list as text; the text ends with `...` if the list is longer.
-fn listed(numbers: &[i64]) -> String {
+pub(super) fn listed(numbers: &[i64]) -> String {
     let shown: Vec<String> = numbers.iter().take(4).map(i64::to_string).collect();
     let more = if numbers.len() > 4 { ", ..." } else { "" };
     format!("{}{more}", shown.join(", "))

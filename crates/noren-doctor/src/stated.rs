@@ -10,6 +10,8 @@ use super::intent::row;
 use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::planes::Plane;
+use super::questions::{open_polarity, which_polarity};
+use super::readings::inverted;
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Report, SHOWN, Severity};
 use super::rewrites::{Rewrite, real_queries, regroupings, rewrites, terms, width, without_padding};
@@ -21,6 +23,7 @@ use noren_mask::bits::{count, ends, row_of};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// The additional cost of a mistake that is in only some batch rows or heads. The report names the explanation with the
 /// lowest cost.
@@ -70,9 +73,10 @@ pub(super) fn against_expression(
         0 => Vec::new(),
         _ => Search::new(&given, &meant, bound, &cares).mistakes(&difference.slices),
     };
-    if difference.wrong > 0 {
-        let polarity = input.context.convention.is_some() || input.context.slot.says_polarity();
-        report.findings.extend(findings(&found, &difference, &text, polarity));
+    let inverse = || Difference::of(&inverted(&given), &meant, &cares).wrong == 0;
+    let open = difference.wrong > 0 && open_polarity(&decoded, &input.context) && inverse();
+    if difference.wrong > 0 && !open {
+        report.findings.extend(findings(&found, &difference, &text));
     }
     let intent = terms(bound);
     let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent) };
@@ -101,7 +105,8 @@ pub(super) fn against_expression(
     let real = rows.iter().flatten().filter(|cares| **cares).count() * dims[0] / rows.len() * dims[1];
     report.compared = (real * kv_len) as u64;
     report.rows_left_out = (dims[0] * dims[1] * q_len - real) as u64;
-    let outcome = Outcome { fits: difference.wrong == 0, ..Outcome::default() };
+    let open = open.then(|| Rc::new(which_polarity(true, &format!("`{text}`"))));
+    let outcome = Outcome { fits: difference.wrong == 0, open: open.into_iter().collect(), ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
     Ok(())
@@ -120,8 +125,7 @@ fn real_rows(declared: Option<Vec<IntervalSet>>, known: &Known, [batch, _, q_len
 
 /// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost.
 /// If there is no explanation, returns one finding with the number of wrong cells. `text` is the declared expression.
-/// `polarity` is true if the convention of the array is declared.
-fn findings(found: &[Explanation], difference: &Difference, text: &str, polarity: bool) -> Vec<Finding> {
+fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let says = format!("{} cells differ from the declared mask `{text}`", difference.wrong);
         return vec![difference.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
@@ -134,10 +138,7 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str, polarity
         }
     }
     let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
-    let certainty = match one_class && (polarity || best.mistakes[0].0 != "inverted_polarity") {
-        true => Certainty::Certain,
-        false => Certainty::Likely,
-    };
+    let certainty = if one_class { Certainty::Certain } else { Certainty::Likely };
     let named =
         best.mistakes.iter().map(|(class, says)| difference.marked(Finding::of(class, certainty, says.clone())));
     let same = "this class of mistake would produce the same array, so it may be the cause too";

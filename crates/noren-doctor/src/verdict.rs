@@ -15,6 +15,8 @@ pub(super) struct Outcome {
     /// cells are correct, this is the intended mask with 0 differing cells. `None` if the given cells were not compared
     /// with any known mask.
     pub(super) nearest: Option<(String, u64)>,
+    /// True if the array has one row of keys for each batch row: it has no kind, and is compared with the padding.
+    pub(super) rows_of_keys: bool,
 }
 
 /// Returns (number of compared cells, number of query rows that are not compared), counted over all batch rows and heads. Only rows of non-padding
@@ -76,7 +78,10 @@ pub(super) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
 
 /// Returns the verdict on a mask without a declared kind, and the sentence for the verdict. `cells` is the number of compared cells.
 fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
-    let ask = "declare `kind` (causal, bidirectional, sliding, ...) or the intended mask to get a verdict";
+    let ask = match outcome.rows_of_keys {
+        true => "declare lengths, attention_mask, or input_ids with pad_token_id to get a verdict",
+        false => "declare `kind` (causal, bidirectional, sliding, ...) or the intended mask to get a verdict",
+    };
     match &outcome.nearest {
         Some((name, 0)) => (
             Verdict::LooksLike,

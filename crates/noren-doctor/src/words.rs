@@ -46,12 +46,14 @@ type Words<T> = &'static [(T, &'static str)];
 const CONVENTIONS: Words<Convention> = &[
     (
         Convention::Keep,
-        "keep_bool|keep_01|keep|true_is_keep|true_may_attend|true_attends|true_is_visible|attend|visible|allowed|segments",
+        "keep_bool|keep|true_is_keep|true_may_attend|true_attends|true_is_visible|attend|visible|allowed|segments",
     ),
+    (Convention::Keep, "keep_01"),
     (
         Convention::Drop,
-        "ignore_bool|ignore_01|ignore|drop|drop_bool|drop_01|true_is_ignored|true_is_padding|true_is_pad|true_is_masked|true_is_hidden|masked|hidden",
+        "ignore_bool|ignore|drop|drop_bool|drop_01|true_is_ignored|true_is_padding|true_is_pad|true_is_masked|true_is_hidden|masked|hidden",
     ),
+    (Convention::Drop, "ignore_01"),
     (Convention::Additive, "additive|added|add|bias|float_mask"),
 ];
 
@@ -184,6 +186,11 @@ fn each<T: Copy>(table: Words<T>) -> impl Iterator<Item = (&'static str, T)> + C
     table.iter().flat_map(|&(meaning, words)| words.split('|').map(move |word| (word, meaning)))
 }
 
+/// Returns the usual word with the meaning `meaning`.
+fn usual<T: Copy + PartialEq>(meaning: T, table: Words<T>) -> Option<&'static str> {
+    each(table).find(|(_, other)| *other == meaning).map(|(word, _)| word)
+}
+
 /// Returns the meaning of `word`. If the word is unknown, returns an error that names `key`, the declaration that
 /// contains the word.
 fn look_up<T: Copy>(key: &str, word: &str, table: Words<T>) -> Result<T, Error> {
@@ -279,6 +286,9 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     let mut negated = false;
     for word in &words {
         let Some((_, part)) = each(KINDS).find(|(known, _)| known == word) else {
+            if let Ok(Some(role)) = look_up(key, name, ROLES).map(|role| usual(role, ROLES)) {
+                return Err(Error::Input(format!("{key}=`{name}` is no kind of mask but a role: declare role={role}")));
+            }
             let given = if words.len() == 1 { name } else { word };
             return Err(unknown(key, given, kinds(), USUAL_KINDS));
         };

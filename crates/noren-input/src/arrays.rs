@@ -64,6 +64,7 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
     file.by_ref().take(8).read_to_end(&mut first).map_err(failed)?;
     file.rewind().map_err(failed)?;
     match &first[..] {
+        [] => Err(Error::new(format!("{name}: the file is empty (0 bytes)")).hint(SAVE)),
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
             Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(len), MOST_MEMORY, name)?)])
         }

@@ -123,8 +123,8 @@ pub(super) const CLASSES: &[Class] = &[
         .found("the cross-attention mask is triangular, holds only ones, or is the padding mask of the decoder")
         .causes(&[
             (&[AllVisible], "no mask is passed to the cross-attention, or a mask of ones"),
-            (&[Triangle], "a wrong mask: `attn_mask=decoder_mask` (correct: `attn_mask=encoder_mask`)"),
-            (&[EqualRows], "a wrong mask: `attn_mask=decoder_mask` (correct: `attn_mask=encoder_mask`)"),
+            (&[Triangle], "the decoder's causal mask is passed: `attn_mask=decoder_mask` (correct: `attn_mask=encoder_mask`)"),
+            (&[EqualRows], "the decoder's padding is passed: `attn_mask=decoder_mask` (correct: `attn_mask=encoder_mask`)"),
         ])
         .repair("use a mask with one row of encoder keys, the same row for all queries")
         .example("causal", "keys(..4)", (5, 6, 0)),

@@ -84,7 +84,7 @@ fn a_table_of_whole_numbers_is_asked_about() {
         let report = verdict(mask.clone(), declared, &[], Verdict::CannotTell);
         let open = &report.open[0];
         assert!(open.readings[0].contains("4 batch rows") && open.readings[1].contains("4 queries"), "{report}");
-        assert!(open.question.contains("role=key_padding"), "{report}");
+        assert!(open.readings[0].contains("declare role=key_padding"), "{report}");
     }
     let lengths = [("lengths", Values::ints(&[4], vec![64, 55, 46, 37]).expect("a list"))];
     let declared = r#"{"role": "key_padding", "kind": "bidirectional", "convention": "keep_01"}"#;

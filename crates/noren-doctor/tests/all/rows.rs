@@ -1,5 +1,6 @@
 //! Rows that no output uses, declared sizes that contradict the array, and what a verdict may claim of undeclared padding.
 
+use crate::doctor::Dice;
 use noren_doctor::{Certainty, Context, Dtype, Input, Numbers, Report, Severity, Values, Verdict, recognise};
 use noren_mask::{Facts, Keep, Mask, Shape, Side};
 
@@ -191,7 +192,7 @@ fn rows_of_booleans_at_one_end_may_be_key_padding() {
     for context in ["{}", r#"{"api": "mha"}"#, r#"{"api": "mha", "kind": "bidirectional"}"#] {
         let asked = report(drop(), context);
         calm(&asked, Verdict::CannotTell);
-        assert!(asked.open[0].question.contains("role=key_padding"), "{context}: {asked}");
+        assert!(asked.open[0].readings[0].contains("declare role=key_padding"), "{context}: {asked}");
     }
     let found = report(drop(), r#"{"api": "mha", "role": "key_padding"}"#);
     calm(&found, Verdict::LooksLike);
@@ -216,13 +217,105 @@ fn rows_of_booleans_at_one_end_may_be_key_padding() {
 }
 
 #[test]
-fn an_inverted_mask_is_certain_only_with_its_convention() {
+fn a_mask_whose_inverse_is_declared_is_faulty_only_with_its_convention() {
     let upper = || bools(&[6, 6], |_, i, k| k > i);
-    let kinds =
-        [(r#"{"kind": "causal"}"#, Certainty::Likely), (r#"{"kind": "causal", "api": "sdpa"}"#, Certainty::Certain)];
-    for (context, certainty) in kinds {
-        let found = report(upper(), context);
-        assert_eq!((found.classes()[0], found.findings[0].certainty), ("inverted_polarity", certainty), "{found}");
+    let asked = report(upper(), r#"{"kind": "causal"}"#);
+    calm(&asked, Verdict::CannotTell);
+    assert!(asked.open[0].question.contains("convention=ignore_bool"), "{asked}");
+    let causal: Mask = "causal".parse().expect("a mask");
+    let causal = causal.bind(&Shape::square(6), &Facts::new()).expect("a shape");
+    calm(&input(upper(), "{}").meant(&causal).diagnose().expect("a usable mask"), Verdict::CannotTell);
+    let found = report(upper(), r#"{"kind": "causal", "api": "sdpa"}"#);
+    assert_eq!((found.classes()[0], found.findings[0].certainty), ("inverted_polarity", Certainty::Certain), "{found}");
+}
+
+/// A batch of rows of keys as Booleans, in one of the shapes `[batch, keys]`, `[batch, 1, keys]` and `[batch, 1, 1, keys]`.
+struct KeyRows {
+    shape: Vec<usize>,
+    lengths: Vec<usize>,
+    side: &'static str,
+    real: Vec<bool>,
+}
+
+fn key_rows(dice: &mut Dice) -> KeyRows {
+    let (batch, keys) = (dice.of(2, 4), dice.of(3, 20));
+    let mut lengths: Vec<usize> = (0..batch).map(|_| dice.of(1, keys)).collect();
+    lengths[0] = dice.of(1, keys - 1);
+    let side = dice.pick(&["left", "right"]);
+    let real = lengths.iter().flat_map(|&n| (0..keys).map(move |k| if side == "left" { k >= keys - n } else { k < n }));
+    let shape = [vec![batch, keys], vec![batch, 1, keys], vec![batch, 1, 1, keys]][dice.of(0, 2)].clone();
+    KeyRows { shape, side, real: real.collect(), lengths }
+}
+
+#[test]
+fn rows_of_keys_get_one_question_and_then_a_verdict() {
+    let mut dice = Dice::new(29, true);
+    for _ in 0..500 {
+        let drawn = key_rows(&mut dice);
+        let drop = dice.chance(50);
+        let stored = |inverse: bool| {
+            let cells = drawn.real.iter().map(|real| real ^ drop ^ inverse).collect();
+            Values::bools(&drawn.shape, cells).expect("all cells")
+        };
+        let (word, other) = if drop { ("ignore_bool", "keep_bool") } else { ("keep_bool", "ignore_bool") };
+        let said = match drop && dice.chance(50) {
+            true => r#""role": "key_padding", "api": "mha""#.to_string(),
+            false => format!(r#""role": "key_padding", "convention": "{word}""#),
+        };
+        let full = drawn.lengths.contains(&(drawn.shape[drawn.shape.len() - 1]));
+        let padding = format!(r#", "lengths": {:?}, "padding_side": "{}""#, drawn.lengths, drawn.side);
+        let kind = dice.pick(&["", r#", "kind": "bidirectional""#]);
+        // The first answer names every declaration that is needed. Where true cannot mean "ignored", there is no question.
+        let role = drawn.shape.len() > 2 || dice.chance(50);
+        let first = report(stored(false), if role { r#"{"role": "key_padding"}"# } else { "{}" });
+        match first.open.first() {
+            Some(open) if first.verdict == Verdict::CannotTell => {
+                let names = |w: &str| open.readings.iter().any(|r| r.contains("role=key_padding") && r.contains(w));
+                assert!(names(word) && names(other) && open.question.contains("lengths"), "{first}");
+            }
+            _ => assert!(role && full && !drop || !role && first.verdict == Verdict::LooksLike, "{first}"),
+        }
+        assert!(first.repair.is_none() && !first.faulty(), "{first}");
+        // The convention alone: the report describes the padding, and names the lengths.
+        let described = report(stored(false), &format!("{{{said}}}"));
+        calm(&described, Verdict::LooksLike);
+        assert!(described.sentence.contains(&format!("padding on the {}", drawn.side)), "{described}");
+        assert!(described.sentence.contains("declare lengths"), "{described}");
+        // With the lengths there is a verdict, with or without a kind.
+        calm(&report(stored(false), &format!("{{{said}{padding}{kind}}}")), Verdict::Correct);
+        let inverse = report(stored(true), &format!("{{{said}{padding}{kind}}}"));
+        assert_eq!(inverse.classes()[0], "inverted_polarity", "{said}{padding}{kind}: {inverse}");
+        assert_eq!(inverse.repair.as_ref(), Some(&stored(false)), "{inverse}");
+        // An inverted mask without lengths is a mask of other lengths, unless it hides every key of a text.
+        let unknown = report(stored(true), &format!("{{{said}}}"));
+        match full {
+            true => {
+                assert_eq!((unknown.classes()[0], unknown.repair.as_ref()), ("inverted_polarity", None), "{unknown}")
+            }
+            false => calm(&unknown, Verdict::LooksLike),
+        }
+    }
+}
+
+#[test]
+fn lengths_alone_do_not_say_the_side_of_the_padding() {
+    let mut dice = Dice::new(31, true);
+    for _ in 0..200 {
+        let (batch, n) = (dice.of(2, 4), dice.of(4, 12));
+        let mut lengths: Vec<usize> = (0..batch).map(|_| dice.of(2, n)).collect();
+        lengths[0] = dice.of(2, n - 1);
+        let cell = |at: usize| {
+            let (b, i, k) = (at / (n * n), at / n % n, at % n);
+            k >= n - lengths[b] && k <= i
+        };
+        let mask = || Values::bools(&[batch, 1, n, n], (0..batch * n * n).map(cell).collect()).expect("all cells");
+        let declared = format!(r#"{{"kind": "causal", "convention": "keep_bool", "lengths": {lengths:?}"#);
+        let asked = report(mask(), &format!("{declared}}}"));
+        calm(&asked, Verdict::CannotTell);
+        assert!(asked.open[0].question.contains("declare padding_side"), "{asked}");
+        calm(&report(mask(), &format!(r#"{declared}, "padding_side": "left"}}"#)), Verdict::Correct);
+        let wrong = report(mask(), &format!(r#"{declared}, "padding_side": "right"}}"#));
+        assert_eq!(wrong.classes()[0], "padding_side", "{wrong}");
     }
 }
 

@@ -1,0 +1,233 @@
+//! The questions that a report contains when the declarations leave several readings of an array.
+
+use super::context::Context;
+use super::decode::{Decoded, Fill};
+use super::diagnose::Case;
+use super::edits::other_side;
+use super::expect::Hypothesis;
+use super::intent::{Intent, PerRow};
+use super::kinds::Role;
+use super::readings::inverted;
+use super::report::Open;
+use super::resemble::{self, listed};
+use super::values::Numbers;
+use super::words::counted;
+use noren_mask::Keep;
+use noren_mask::bits::{bit, count, ends};
+use std::rc::Rc;
+
+impl Case<'_> {
+    /// If the inverted cells are the declared mask, or without a declared kind a known mask, returns the question whether true means
+    /// "may attend" or "ignored"; otherwise `None`. Also returns `None` if the declarations define the convention, or if the stored
+    /// numbers are floats.
+    pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
+        if !self.open_polarity() {
+            return None;
+        }
+        let other = self.whole(&inverted(&self.decoded.keep), structure);
+        let family = || resemble::exact(&other, hypotheses).filter(|_| self.open_kind());
+        let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
+        Some(which_polarity(self.context.kind.is_some(), &resemble::in_words(&intent)))
+    }
+
+    fn open_polarity(&self) -> bool {
+        open_polarity(&self.decoded, self.context)
+    }
+
+    /// Returns true if a declaration, or an array that is given with the mask, answers whether the rows of the array are batch rows
+    /// or queries.
+    fn rows_are_known(&self) -> bool {
+        let context = self.context;
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        said || self.alignment.batch_known
+    }
+
+    /// Returns the question about the meaning of a two-dimensional array of integers, (batch row, key) or (query, key), and the
+    /// question whether true means "may attend" in Boolean rows of keys; `None` if a declaration or the cells answer it.
+    pub(super) fn two_readings(&self) -> Option<Open> {
+        if self.alignment.keys_only {
+            return self.is_true_visible();
+        }
+        let &[a, b] = self.mask.shape() else { return None };
+        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
+        if !whole || self.rows_are_known() || a == 1 || a == b && !self.rows_of_keys() {
+            return None;
+        }
+        Some(self.meaning_of_rows())
+    }
+
+    /// Returns the question whether a two-dimensional array of Booleans or floats, `[batch, keys]`, is key padding. `None` if a
+    /// declaration answers the question, or if a row cannot be a row of key padding. The question about integers is
+    /// [`two_readings`](Self::two_readings).
+    pub(super) fn is_it_key_padding(&self) -> Option<Open> {
+        let &[a, _] = self.mask.shape() else { return None };
+        if self.rows_are_known() || !self.context.past.is_empty() || a == 1 || !self.rows_of_keys() {
+            return None;
+        }
+        Some(self.meaning_of_rows())
+    }
+
+    /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration or the known padding
+    /// answers it, or if the mask would hide every key of a row where true means "ignored".
+    fn is_true_visible(&self) -> Option<Open> {
+        let rows = self.key_rows(&self.decoded.keep);
+        let fits = match &self.known.valid {
+            Some(valid) => **valid == rows,
+            None => self.key_rows(&inverted(&self.decoded.keep)).iter().any(|row| ends(row).is_none()),
+        };
+        let boolean = matches!(self.mask.numbers(), Numbers::Bool(_));
+        (boolean && self.open_polarity() && !fits).then(|| self.meaning_of_rows())
+    }
+
+    /// Returns the inverted rows of keys, if they are the probable padding of the batch: a row of the array hides every key, no
+    /// inverted row does, and no padding is known.
+    pub(super) fn rows_meant(&self) -> Option<Vec<Vec<u64>>> {
+        let empty = |rows: &[Vec<u64>]| rows.iter().any(|row| ends(row).is_none());
+        let candidate = self.alignment.keys_only && self.known.valid.is_none() && self.rows_of_keys();
+        let other = self.key_rows(&inverted(&self.decoded.keep));
+        (candidate && empty(&self.key_rows(&self.decoded.keep)) && !empty(&other)).then_some(other)
+    }
+
+    /// Returns the rows of an array `[batch, keys]`, which has the cells `keep`.
+    pub(super) fn key_rows(&self, keep: &Keep) -> Vec<Vec<u64>> {
+        let [batch, _, q_len, _] = keep.dims();
+        (0..batch * q_len).map(|n| keep.row(n / q_len, 0, n % q_len).to_vec()).collect()
+    }
+
+    /// Returns the question about the meaning of an array `[batch, keys]` or `[queries, keys]`. Each reading names the declarations
+    /// that select it.
+    fn meaning_of_rows(&self) -> Open {
+        let cells = &self.decoded.keep;
+        let rows = self.key_rows(cells).len();
+        let keys = cells.dims()[3];
+        let read = |means: &str, words: &str, keep: &Keep| {
+            let padding = padding_in_words(&self.key_rows(keep), keys);
+            format!(
+                "{} of {keys} keys, {means}, {padding}: declare role=key_padding{words}",
+                counted(rows as i64, "batch row")
+            )
+        };
+        let mut readings = match self.mask.numbers() {
+            Numbers::Bool(_) if self.open_polarity() => vec![
+                read("true = ignored, as in a key_padding_mask", " and convention=ignore_bool", &inverted(cells)),
+                read("true = may attend", " and convention=keep_bool", cells),
+            ],
+            Numbers::Int(_) => {
+                vec![read("1 = a non-padding token, as in the attention_mask of a tokenizer", "", cells)]
+            }
+            _ => vec![read(&self.decoded.reading, "", cells)],
+        };
+        if !self.alignment.keys_only {
+            readings.push(format!(
+                "{rows} queries by {keys} keys: declare role=attn, and past_len if some keys are cached"
+            ));
+        }
+        let question = format!(
+            "the array {} {:?} has {} readings: declare the right one; rows of keys are compared with lengths, attention_mask, or input_ids with \
+             pad_token_id",
+            self.mask.dtype().name(),
+            self.mask.shape(),
+            readings.len()
+        );
+        Open::new(&readings.iter().map(String::as_str).collect::<Vec<_>>(), question)
+    }
+
+    /// Returns true if every row may be a row of key padding: at most one change between visible and hidden keys. A row of
+    /// integers, as in the `attention_mask` of a tokenizer, holds only 0 and 1 and has a visible key.
+    fn rows_of_keys(&self) -> bool {
+        let keep = &self.decoded.keep;
+        let [.., q_len, kv_len] = keep.dims();
+        let rows = keep.dims()[0] * q_len;
+        let run = |n: usize| {
+            let row = keep.row(n / q_len, 0, n % q_len);
+            (1..kv_len).filter(|&k| bit(row, k) != bit(row, k - 1)).count() <= 1
+        };
+        let flags = |v: &[i64]| v.chunks(kv_len).all(|row| row.contains(&1) && row.iter().all(|x| matches!(x, 0 | 1)));
+        let Numbers::Int(cells) = self.mask.numbers() else { return (0..rows).all(run) };
+        flags(cells) && (0..rows).all(run)
+    }
+
+    /// If the mask has the declared lengths with padding on the left, and only the default says that the padding is on the right, returns
+    /// the question on which side it is.
+    pub(super) fn which_side(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
+        let valid = self.known.valid.as_ref().filter(|_| self.known.side_assumed)?;
+        let kv_len = self.alignment.sizes.kv_len;
+        let rows: PerRow<u64> = Rc::new(valid.iter().map(|row| other_side(row, kv_len)).collect());
+        let mirrored = |h: &Hypothesis| Hypothesis { intent: h.intent.clone().padded(&rows), ..h.clone() };
+        let (intent, _) = self.accept(given, &hypotheses.iter().map(mirrored).collect::<Vec<_>>())?;
+        let left = format!("the padding is on the left: the mask is {}", resemble::in_words(&intent));
+        let right = "the padding is on the right: the mask hides the wrong end of the rows (padding_side)";
+        let question =
+            "on which side is the padding? lengths do not say it: declare padding_side=left or padding_side=right";
+        Some(Open::new(&[&left, right], question))
+    }
+
+    /// Returns the question whether the hidden keys of rows of keys are padding, if one is between visible keys and nothing is declared.
+    pub(super) fn holes(&self) -> Option<Open> {
+        let [batch, _, _, kv_len] = self.dims();
+        let keep = self.alignment.keys_only.then(|| self.decoded.keep.expand([batch, 1, 1, kv_len]))?;
+        let rows: Vec<Vec<u64>> = (0..batch).map(|b| keep.row(b, 0, 0).to_vec()).collect();
+        let whole = |r: &Vec<u64>| ends(r).is_none_or(|(first, last)| count(r) == (last + 1 - first) as u64);
+        let declared = self.known.valid.is_some() || self.context.kind.is_some() || rows.iter().all(whole);
+        let intent = Intent { valid: Some(Rc::new(rows)), ..Intent::new(batch, 1, kv_len, vec![0]) };
+        (!declared).then(|| self.is_it_padding(&intent, None))
+    }
+
+    /// Returns the question whether the keys that `intent` hides as padding are padding. The user declared no padding. `mistake`
+    /// describes the mistake that explains the other wrong cells; `None` if no other cell is wrong.
+    pub(super) fn is_it_padding(&self, intent: &Intent, mistake: Option<&str>) -> Open {
+        let rows = intent.valid.iter().flat_map(|rows| rows.iter());
+        let hidden: u64 = rows.clone().map(|r| intent.kv_len as u64 - count(r)).sum();
+        let inside: u64 =
+            rows.filter_map(|r| Some((ends(r)?, count(r)))).map(|(e, n)| (e.1 - e.0 + 1) as u64 - n).sum();
+        let place = match inside {
+            0 => "at the start or end of batch rows".to_string(),
+            n => format!("({n} of them between visible keys)"),
+        };
+        let rest = match mistake {
+            Some(says) => format!("one mistake remains: {says}"),
+            None if self.context.kind.is_some() => "every cell is as declared".into(),
+            None => "the array is a padding mask".into(),
+        };
+        let padding = format!("if the {hidden} hidden key(s) {place} are padding, {rest}");
+        let also = if mistake.is_some() { "also " } else { "" };
+        let real = format!("if these keys are not padding, {also}{hidden} key(s) that should be visible are hidden");
+        let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
+        Open::new(&[&padding, &real], question)
+    }
+}
+
+/// Returns true if the array holds truth values, and no declaration says whether true allows or hides a cell.
+pub(super) fn open_polarity(decoded: &Decoded, context: &Context) -> bool {
+    decoded.fill == Fill::Logical && context.convention.is_none() && !context.slot.says_polarity()
+}
+
+/// Returns the question whether true means "may attend" or "ignored" in an array whose inverted cells are the mask `name`, which is
+/// `declared` or a known mask.
+pub(super) fn which_polarity(declared: bool, name: &str) -> Open {
+    let attends = match declared {
+        true => {
+            "if true means \"may attend\", every cell is the opposite of the declaration (inverted_polarity): apply `~mask`"
+        }
+        false => "if true means \"may attend\", the mask is no known mask",
+    };
+    let ignored = format!("if true means \"ignored\", the mask is {name}");
+    let question = "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool, or the function \
+                    that takes the mask, such as api=sdpa or api=mha";
+    Open::new(&[attends, &ignored], question)
+}
+
+/// Describes the padding that rows of `kv_len` keys show: its side, and the number of tokens of each row.
+pub(super) fn padding_in_words(rows: &[Vec<u64>], kv_len: usize) -> String {
+    let all = |test: &dyn Fn(usize, usize, u64) -> bool| {
+        rows.iter().all(|row| ends(row).is_none_or(|(first, last)| test(first, last, count(row))))
+    };
+    let side = match () {
+        () if rows.iter().all(|row| count(row) == kv_len as u64) => return "no padding".to_string(),
+        () if all(&|first, last, n| first == 0 && n == last as u64 + 1) => "padding on the right",
+        () if all(&|first, last, n| last + 1 == kv_len && n == (kv_len - first) as u64) => "padding on the left",
+        () => "hidden keys between visible keys",
+    };
+    let counts: Vec<i64> = rows.iter().map(|row| count(row) as i64).collect();
+    format!("{side}, {} visible keys", listed(&counts))
+}
