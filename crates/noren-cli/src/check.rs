@@ -11,6 +11,7 @@ use noren_input::Sizes;
 use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::{write_npy, write_npy_values};
 use noren_input::sizes::mask_sizes;
+use noren_mask::Spec;
 use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ pub(crate) struct CheckArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when the mask is correct (every compared cell equals the declared cell), 1 when the mask is faulty, 2 when the input cannot be used, 3 when there is no verdict: the mask looks like a known mask but nothing is declared, or the declarations allow several readings. docs/doctor.md describes every class of mistake, with a picture. Pickled data is never loaded.
+The exit code is 0 when the mask is correct (every compared cell equals the declared cell), 1 when a known mistake explains it, 2 when the input cannot be used, 3 when there is no verdict: the mask looks like a known mask but nothing is declared, or the declarations allow several readings. docs/doctor.md describes every class of mistake, with a picture. Pickled data is never loaded.
 
 Examples:
   noren check mask.npy -d kind=causal
@@ -87,8 +88,20 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     input = input.context(declared(args)?);
     if let Some(text) = &args.meant {
-        let bound = bind(std::slice::from_ref(text), &sized(args, text, &input)?, &args.facts, &Sizes::default())?;
+        let spec = parse(text, args.facts.layer)?;
+        if !spec.scores.is_empty() {
+            let message = format!("--meant {text}: cells are compared, and scores have none: give `{}`", spec.mask);
+            return Err(
+                Failure::new(message).hint("declare bias=alibi or bias=relative to check the bias of the array")
+            );
+        }
+        let shape = sized(args, &spec, &input)?;
+        let bound = bind(std::slice::from_ref(text), &shape, &args.facts, &Sizes::default())?;
         input = input.meant(&bound.masks[0]);
+        let placed = !args.shape.query_offset.is_empty() || args.shape.past.is_some();
+        if !placed && input.declared().past.is_empty() && input.declared().role != Role::Cross {
+            input = input.unplaced();
+        }
     }
     let report = input.diagnose()?;
     if let (Some(target), Some(repair)) = (&target, &report.repair) {
@@ -122,14 +135,14 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     }
 }
 
-/// Returns the arguments of the shape to which the intended mask `text` is bound. Numbers of queries, keys, batch rows and heads that
+/// Returns the arguments of the shape to which the intended mask `meant` is bound. Numbers of queries, keys, batch rows and heads that
 /// are not given are those of the array. If they are fewer than the keys, the queries are the last tokens, unless `past_len` is declared.
-fn sized(args: &CheckArgs, text: &str, input: &Input) -> Result<ShapeArgs> {
+fn sized(args: &CheckArgs, meant: &Spec, input: &Input) -> Result<ShapeArgs> {
     let given = args.shape.clone();
     if given.len.is_some() || given.q.is_some() || given.past.is_some() {
         return Ok(given);
     }
-    let known = args.facts.read(&[])?.1.or(mask_sizes(&parse(text, args.facts.layer)?));
+    let known = args.facts.read(&[])?.1.or(mask_sizes(meant));
     let Some([batch, heads, q, kv]) = input.sizes(given.batch.or(known.batch))? else { return Ok(given) };
     let offset = match (&given.query_offset[..], &input.declared().past[..], input.declared().role) {
         ([], [], Role::Cross) => vec![0],
@@ -230,7 +243,11 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         }
     }
     for open in &report.open {
-        screen.line(format!("\n{} {}", paint(STRONG, "question:"), open.question))?;
+        let said = report.verdict == noren_doctor::Verdict::CannotTell && report.sentence.ends_with(&open.question);
+        match said {
+            true => screen.line(format!("\n{}", paint(STRONG, "readings:")))?,
+            false => screen.line(format!("\n{} {}", paint(STRONG, "question:"), open.question))?,
+        }
         open.readings.iter().try_for_each(|reading| screen.line(format!("  - {reading}")))?;
     }
     for text in &report.near {

@@ -47,6 +47,13 @@ pub(crate) fn look(
                     let mirrored = by_distance.get(&-distance).copied().filter(|_| alibi && intent.causal.is_none());
                     let wrong =
                         [Some(known), mirrored].into_iter().flatten().find(|other| !close(*other, bias, at(own)));
+                    let grows = alibi && distance < 0 && bias > 0.0 && !close(bias, 0.0, at(own));
+                    if grows {
+                        let says = format!(
+                            "the bias grows with the distance between query and key: {bias} at distance {distance}, query {i} of batch row {b}, head {h}; ALiBi subtracts slope * distance, so the sign is wrong"
+                        );
+                        return Some(Finding::of("relative_bias_with_padding", Certainty::Certain, says).because(1));
+                    }
                     if let Some(other) = wrong {
                         return Some(Finding::of(
                             "relative_bias_with_padding",

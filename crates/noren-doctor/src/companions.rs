@@ -521,8 +521,9 @@ impl<'a> Scene<'a> {
         let supervised = self.cells(labels).any(|(_, _, l)| l != self.ignore);
         let learned = self.cells(labels).any(|(_, _, l)| l == eos);
         (real_eos && supervised && !learned).then(|| {
-            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop (usual cause: labels are removed where ids == pad_id, and pad_id equals eos_id)");
-            Finding::of("EOS_never_learned", Certainty::Certain, text)
+            let text = format!("texts end with id {eos}, but no label is {eos}: the model never learns to stop");
+            let finding = Finding::of("EOS_never_learned", Certainty::Certain, text);
+            if self.context.pad_id.is_none_or(|pad| pad == eos) { finding.because(0) } else { finding }
         })
     }
 

@@ -13,7 +13,7 @@ use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::leaks::Leaks;
 use super::limits::{MOST_BUILT, check_pairs, check_sizes};
-use super::questions::padding_in_words;
+use super::questions::{padding_in_words, rows_of};
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
 use super::resemble::in_words;
@@ -138,10 +138,14 @@ impl<'a> Case<'a> {
         self.held(keep, None)
     }
 
+    /// Returns true if the array has rows of keys, which are compared with the padding of the batch.
+    fn is_compared_padding(&self) -> bool {
+        self.alignment.keys_only && self.known.valid.is_some() && self.decoded.segments.is_none()
+    }
+
     /// Returns a description of the declared mask; `None` when no kind is declared, and no padding for rows of keys.
     fn declared(&self, intent: Option<&Intent>) -> Option<String> {
-        let padding = self.known.valid.is_some() && self.decoded.segments.is_none();
-        if self.alignment.keys_only && self.context.kind.is_none() && padding {
+        if self.context.kind.is_none() && self.is_compared_padding() {
             return Some(format!(
                 "the padding of the batch; the array is read as rows of keys, {}",
                 self.decoded.reading
@@ -285,7 +289,7 @@ impl<'a> Case<'a> {
         (report.compared, report.rows_left_out) = compared(&intent, keep.dims()[1]);
         let name = match self.alignment.keys_only && self.context.kind.is_none() {
             true => {
-                let rows = self.key_rows(&self.decoded.keep);
+                let rows = rows_of(&self.decoded.keep);
                 format!("one row of keys for each batch row, {}", padding_in_words(&rows, keep.dims()[3]))
             }
             false => in_words(&intent),
@@ -383,7 +387,8 @@ impl<'a> Case<'a> {
             );
         }
         let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
-        let certainty = match self.context.kind.is_some() && !width_unclear && one_class && answered {
+        let declared = self.context.kind.is_some() || self.is_compared_padding();
+        let certainty = match declared && !width_unclear && one_class && answered {
             true => Certainty::Certain,
             false => Certainty::Likely,
         };
@@ -424,10 +429,15 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns the question about the positions of the keys, if the cache may hold only the keys of the declared window. `wanted` has
-    /// the number of keys of all tokens.
+    /// Returns the question about the keys of a cache, if it may have more slots than the texts have tokens, or hold only the keys of the
+    /// declared window. `wanted` has the number of keys of all tokens.
     fn trimmed(&self, wanted: Sizes) -> Option<Open> {
         let Sizes { q_len, kv_len, .. } = self.alignment.sizes;
+        if self.alignment.keys_only && kv_len > wanted.kv_len && self.context.kv_len.is_none() {
+            let says = format!("the array has {kv_len} keys, but the texts have {} tokens", wanted.kv_len);
+            let readings = ["the cache has more slots than the texts have tokens", "the mask was made for other texts"];
+            return Some(Open::new(&readings, format!("{says}: does the cache have {kv_len} slots? declare kv_len")));
+        }
         let window = self.context.window.filter(|_| self.context.kind.is_none_or(|kind| kind.sliding))?;
         let enough = kv_len as i64 >= window + q_len as i64 - 1 && kv_len < wanted.kv_len && q_len == wanted.q_len;
         let question = format!(
@@ -562,7 +572,7 @@ impl<'a> Case<'a> {
 
     /// Adds to the report what the declarations leave open.
     fn unknown(&self, report: &mut Report) {
-        if self.context.kind.is_none() && report.faulty() {
+        if self.context.kind.is_none() && report.faulty() && !self.is_compared_padding() {
             report.unknown.push(
                 "the kind of the mask: `kind` is not declared, so the kind that the mask resembles is assumed to be intended"
                     .into(),

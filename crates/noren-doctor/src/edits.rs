@@ -60,6 +60,8 @@ pub(crate) enum Edit {
     Prefix(i64),
     /// Removes the blocks: the tokens of a block, such as an image, no longer all read each other.
     DropBlocks,
+    /// Makes one block of all blocks of a batch row.
+    MergeBlocks,
     /// Replaces the tree of draft tokens by a causal mask.
     TreeAsChain,
     /// Uses the index of each key in the cache (its slot) as the position of the key. If `queries` is true, the slot of
@@ -132,6 +134,7 @@ impl Edit {
         Edit::Prefix(1),
         Edit::Prefix(-1),
         Edit::DropBlocks,
+        Edit::MergeBlocks,
         Edit::TreeAsChain,
         Edit::SlotOrder { queries: true },
         Edit::SlotOrder { queries: false },
@@ -233,6 +236,10 @@ impl Edit {
             Edit::WholePrefix if intent.prefix.is_some() => out.prefix = Some(Rc::new(vec![intent.kv_len as i64])),
             Edit::Prefix(by) => out.prefix = Some(Rc::new(intent.prefix.as_ref()?.iter().map(|n| n + by).collect())),
             Edit::DropBlocks if intent.blocks.is_some() => out.blocks = None,
+            Edit::MergeBlocks => {
+                let merged = |r: &Vec<i64>| r.iter().map(|block| (*block).min(0)).collect();
+                out.blocks = Some(Rc::new(intent.blocks.as_ref()?.iter().map(merged).collect()));
+            }
             _ => return None,
         }
         Some(out)
@@ -313,9 +320,8 @@ impl Edit {
             Edit::DropPadding => "padding_keys_visible",
             Edit::PaddingOnQueries => "broadcast_wrong_axis",
             Edit::PaddingFirst { .. } => "padding_unmasked_by_later_op",
-            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) | Edit::DropBlocks => {
-                "prefix_lm_or_block_wrong"
-            }
+            Edit::WindowLast | Edit::DropPrefix | Edit::WholePrefix | Edit::Prefix(_) => "prefix_lm_or_block_wrong",
+            Edit::DropBlocks | Edit::MergeBlocks => "prefix_lm_or_block_wrong",
             Edit::TreeAsChain => "tree_mask",
             Edit::SlotOrder { .. } => "ring_buffer_misaligned",
             Edit::Unwritten => "unwritten_cache_visible",
@@ -378,6 +384,7 @@ impl Edit {
             Edit::WholePrefix => "the mask treats the whole text as the prefix: answers read their own labels".into(),
             Edit::Prefix(by) => format!("the prefix is {} too {}", counted(by.abs(), "token"), if by > 0 { "long" } else { "short" }),
             Edit::DropBlocks => "the mask is causal inside blocks, but all tokens of a block should read each other".into(),
+            Edit::MergeBlocks => "tokens of different blocks read each other: the mask compares whether both tokens belong to a block, and not to which".into(),
             Edit::TreeAsChain => "the mask of the draft tokens is a triangle although some drafts have the same parent: drafts with the same parent read each other".into(),
             Edit::SlotOrder { .. } => "the mask compares the cache slots of keys instead of the positions of keys, although the ring buffer of the cache has wrapped".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),

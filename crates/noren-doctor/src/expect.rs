@@ -4,6 +4,7 @@ use super::context::Context;
 use super::intent::{Hidden, Intent, PerRow, number, row};
 use super::kinds::{MaskKind, Role};
 use super::known::Known;
+use super::questions::which_positions;
 use super::report::Open;
 use super::words::WindowMeans;
 use noren_mask::Keep;
@@ -84,17 +85,7 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
         ));
     }
     if unplaced(known, intent) {
-        let last = known.kv_len as i64 - known.q_len as i64;
-        ask(Open::new(
-            &[
-                &format!("the queries are the last tokens: query 0 has position {last}"),
-                "the queries are the first tokens: query 0 has position 0",
-            ],
-            format!(
-                "which positions do the {} queries have among the {} keys? declare past_len",
-                known.q_len, known.kv_len
-            ),
-        ));
+        ask(which_positions(known.q_len, known.kv_len));
     }
     open
 }
@@ -121,6 +112,7 @@ fn complete(mut kind: MaskKind, known: &Known, context: &Context) -> MaskKind {
     kind.cross |= context.role == Role::Cross;
     kind.packed |= known.segments.is_some() && !kind.cross;
     kind.tree |= known.parents.is_some();
+    kind.blocks |= known.blocks.is_some();
     // A window width that counts keys on both sides of the query allows later keys, so the kind is not causal.
     kind.causal &= !(kind.sliding && context.window_means.is_some_and(WindowMeans::names_sides));
     kind
@@ -321,7 +313,7 @@ fn windows(variant: &Variant, kind: MaskKind, context: &Context, given: Option<&
     let readings: Vec<&str> = readings.iter().map(String::as_str).collect();
     let question = format!("what does window={width} count? declare window_means");
     let open = Rc::new(Open::new(&readings, question).between());
-    let asked = (sides.len() > 1).then_some(&open);
+    let asked = (sides.len() > 1 && context.window_means.is_none()).then_some(&open);
     // The keys before and after the query may be counted separately, for example 4 keys before and 3 after it.
     let both = sides.iter().flat_map(|&left| sides.iter().map(move |&right| (left, right)).filter(|(l, r)| l != r));
     let equal = sides.iter().map(|&side| around(side));

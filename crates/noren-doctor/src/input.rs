@@ -12,6 +12,8 @@ pub struct Input {
     pub(crate) companions: BTreeMap<String, Values>,
     pub(crate) context: Context,
     pub(crate) meant: Option<BoundMask>,
+    /// True if nothing gives the positions of the queries of `meant`: they are assumed to be the last tokens.
+    pub(crate) unplaced: bool,
 }
 
 impl Input {
@@ -60,6 +62,12 @@ impl Input {
     pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {
         self.companions.insert(name.into(), values);
         self
+    }
+
+    /// States that nothing gives the positions of the queries of the intended mask, which is bound as if they were the last tokens. A
+    /// mask that is correct only if they are the first tokens is then a question.
+    pub fn unplaced(self) -> Self {
+        Input { unplaced: true, ..self }
     }
 
     /// Sets the full expression of the intended mask. The diagnosis then compares every cell with this expression and

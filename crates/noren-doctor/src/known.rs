@@ -378,12 +378,14 @@ impl Known {
                 })
                 .collect()
         };
+        // Flags such as token_type_ids also mark other things than blocks.
         let wanted = context.kind.is_none_or(|k| k.blocks);
         let numbered = numbered.map(|rows| match rows.iter().flatten().any(|&x| x < 0) {
             true => rows,
             false => runs(rows),
         });
-        let blocks = numbered.or_else(|| flagged.map(runs)).filter(|rows| wanted && self.fits(rows));
+        let flagged = flagged.filter(|_| wanted).map(runs);
+        let blocks = numbered.or(flagged).filter(|rows| self.fits(rows));
         self.blocks = blocks.filter(|rows| rows.iter().flatten().any(|&x| x >= 0)).map(Rc::new);
     }
 

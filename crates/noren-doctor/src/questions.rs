@@ -4,12 +4,13 @@ use super::context::Context;
 use super::decode::{Decoded, Fill};
 use super::diagnose::Case;
 use super::edits::other_side;
-use super::expect::Hypothesis;
+use super::expect::{Hypothesis, assumed_padding};
 use super::intent::{Intent, PerRow};
 use super::kinds::Role;
 use super::readings::inverted;
 use super::report::Open;
 use super::resemble::{self, listed};
+use super::target::Target;
 use super::values::Numbers;
 use super::words::counted;
 use noren_mask::Keep;
@@ -18,16 +19,31 @@ use std::rc::Rc;
 
 impl Case<'_> {
     /// If the inverted cells are the declared mask, or without a declared kind a known mask, returns the question whether true means
-    /// "may attend" or "ignored"; otherwise `None`. Also returns `None` if the declarations define the convention, or if the stored
-    /// numbers are floats.
+    /// "may attend" or "ignored"; otherwise `None`. Without a declared kind it is also a question if half of the rows or more read no
+    /// key, and no inverted row is empty. `None` if the declarations define the convention, or if the numbers are added to scores.
     pub(super) fn other_polarity(&self, hypotheses: &[Hypothesis], structure: Option<&Intent>) -> Option<Open> {
         if !self.open_polarity() {
             return None;
         }
         let other = self.whole(&inverted(&self.decoded.keep), structure);
-        let family = || resemble::exact(&other, hypotheses).filter(|_| self.open_kind());
-        let intent = self.accept(&other, hypotheses).map(|found| found.0).or_else(family)?;
-        Some(which_polarity(self.context.kind.is_some(), &resemble::in_words(&intent)))
+        if let Some((intent, _)) = self.accept(&other, hypotheses) {
+            return Some(which_polarity(self.context.kind.is_some(), &resemble::in_words(&intent)));
+        }
+        let target = Target::new(&other);
+        let padded = |h: &Hypothesis| assumed_padding(&other, &h.intent, (false, false)).collect::<Vec<_>>();
+        let packed = || {
+            let mut all = hypotheses.iter().flat_map(|h| std::iter::once(h.intent.clone()).chain(padded(h)));
+            all.any(|intent| target.is_packed(&intent)).then(|| "packed documents".to_string())
+        };
+        let emptied = || {
+            let [own, other] = [&self.decoded.keep, &inverted(&self.decoded.keep)].map(|keep| rows_of(keep));
+            let empty = |rows: &[Vec<u64>]| rows.iter().filter(|row| ends(row).is_none()).count();
+            (empty(&own) * 2 >= own.len() && empty(&other) == 0)
+                .then(|| "one in which every query reads a key".to_string())
+        };
+        let known = resemble::exact(&other, hypotheses).filter(|_| self.open_kind()).map(|i| resemble::in_words(&i));
+        let name = known.or_else(|| packed().or_else(emptied).filter(|_| self.open_kind()))?;
+        Some(which_polarity(false, &name))
     }
 
     fn open_polarity(&self) -> bool {
@@ -70,10 +86,10 @@ impl Case<'_> {
     /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration or the known padding
     /// answers it, or if the mask would hide every key of a row where true means "ignored".
     fn is_true_visible(&self) -> Option<Open> {
-        let rows = self.key_rows(&self.decoded.keep);
+        let rows = rows_of(&self.decoded.keep);
         let fits = match &self.known.valid {
             Some(valid) => **valid == rows,
-            None => self.key_rows(&inverted(&self.decoded.keep)).iter().any(|row| ends(row).is_none()),
+            None => rows_of(&inverted(&self.decoded.keep)).iter().any(|row| ends(row).is_none()),
         };
         let boolean = matches!(self.mask.numbers(), Numbers::Bool(_));
         (boolean && self.open_polarity() && !fits).then(|| self.meaning_of_rows())
@@ -83,25 +99,25 @@ impl Case<'_> {
     /// inverted row does, and no padding is known.
     pub(super) fn rows_meant(&self) -> Option<Vec<Vec<u64>>> {
         let empty = |rows: &[Vec<u64>]| rows.iter().any(|row| ends(row).is_none());
-        let candidate = self.alignment.keys_only && self.known.valid.is_none() && self.rows_of_keys();
-        let other = self.key_rows(&inverted(&self.decoded.keep));
-        (candidate && empty(&self.key_rows(&self.decoded.keep)) && !empty(&other)).then_some(other)
-    }
-
-    /// Returns the rows of an array `[batch, keys]`, which has the cells `keep`.
-    pub(super) fn key_rows(&self, keep: &Keep) -> Vec<Vec<u64>> {
-        let [batch, _, q_len, _] = keep.dims();
-        (0..batch * q_len).map(|n| keep.row(n / q_len, 0, n % q_len).to_vec()).collect()
+        let unknown = self.known.valid.is_none() && self.alignment.wanted.is_none();
+        let candidate = self.alignment.keys_only && unknown && self.rows_of_keys();
+        let other = rows_of(&inverted(&self.decoded.keep));
+        (candidate && empty(&rows_of(&self.decoded.keep)) && !empty(&other)).then_some(other)
     }
 
     /// Returns the question about the meaning of an array `[batch, keys]` or `[queries, keys]`. Each reading names the declarations
     /// that select it.
     fn meaning_of_rows(&self) -> Open {
         let cells = &self.decoded.keep;
-        let rows = self.key_rows(cells).len();
+        let rows = rows_of(cells).len();
         let keys = cells.dims()[3];
         let read = |means: &str, words: &str, keep: &Keep| {
-            let padding = padding_in_words(&self.key_rows(keep), keys);
+            let given = rows_of(keep);
+            let declared = self.known.valid.as_ref().is_some_and(|valid| **valid == given);
+            let padding = match declared {
+                true => "with the given padding".to_string(),
+                false => padding_in_words(&given, keys),
+            };
             format!(
                 "{} of {keys} keys, {means}, {padding}: declare role=key_padding{words}",
                 counted(rows as i64, "batch row")
@@ -197,9 +213,22 @@ impl Case<'_> {
     }
 }
 
+/// Returns the rows of `keep` for head 0, one after another.
+pub(super) fn rows_of(keep: &Keep) -> Vec<Vec<u64>> {
+    let [batch, _, q_len, _] = keep.dims();
+    (0..batch * q_len).map(|n| keep.row(n / q_len, 0, n % q_len).to_vec()).collect()
+}
+
 /// Returns true if the array holds truth values, and no declaration says whether true allows or hides a cell.
 pub(super) fn open_polarity(decoded: &Decoded, context: &Context) -> bool {
     decoded.fill == Fill::Logical && context.convention.is_none() && !context.slot.says_polarity()
+}
+
+/// Returns the question about the positions of `q_len` queries among `kv_len` keys.
+pub(super) fn which_positions(q_len: usize, kv_len: usize) -> Open {
+    let last = format!("the queries are the last tokens: query 0 has position {}", kv_len as i64 - q_len as i64);
+    let question = format!("which positions do the {q_len} queries have among the {kv_len} keys? declare past_len");
+    Open::new(&[&last, "the queries are the first tokens: query 0 has position 0"], question)
 }
 
 /// Returns the question whether true means "may attend" or "ignored" in an array whose inverted cells are the mask `name`, which is

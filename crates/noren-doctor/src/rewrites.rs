@@ -313,8 +313,8 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     }
 }
 
-/// Returns up to two masks: one with padding at the other end of the rows, and one with the left and right widths of
-/// windows exchanged.
+/// Returns masks with a side exchanged or moved: padding at the other end of the rows, the left and right widths of windows
+/// exchanged, and windows that end one key earlier or later after the query.
 fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
     let padded = |atom: &Mask| {
         let padding = atom.atom_as::<Padding>()?;
@@ -328,13 +328,27 @@ fn other_sides(meant: &BoundMask) -> Vec<Rewrite> {
         let &Window { left, right } = atom.atom_as()?;
         Some(window(right, left))
     };
-    let padding = ("padding_side", "padding is hidden at the wrong end of the rows", replaced(meant.mask(), &padded));
+    let padding = (
+        "padding_side",
+        "padding is hidden at the other end of the rows than the declared padding",
+        replaced(meant.mask(), &padded),
+    );
     let sides = (
         "window_missing_or_wrong_layer",
         "the sides of the window are exchanged: the keys that should be before the query are after the query",
         replaced(meant.mask(), &turned),
     );
-    let made = [padding, sides].into_iter().filter_map(|(class, says, mask)| {
+    let ends = |by: i64| {
+        let moved = move |atom: &Mask| {
+            let &Window { left, right } = atom.atom_as()?;
+            Some(window(left, right.filter(|right| *right > 0)? + by))
+        };
+        replaced(meant.mask(), &moved)
+    };
+    let off = "sliding_window_off_by_one";
+    let short = (off, "the window ends one key too early after the query", ends(-1));
+    let long = (off, "the window ends one key too late after the query", ends(1));
+    let made = [padding, sides, short, long].into_iter().filter_map(|(class, says, mask)| {
         let bound = mask?.bind(meant.shape(), meant.facts()).ok()?;
         Some(Rewrite { class, says: says.to_string(), cost: 1.0, bound })
     });

@@ -337,8 +337,13 @@ fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
         () if missing > 0 => (
             "cross_document",
             format!(
-                "documents packed into one row read each other: {missing} of {} borders between documents are missing",
-                ok + moved + missing
+                "documents packed into one row read each other: {missing} of {} borders between documents are missing{}",
+                ok + moved + missing,
+                if invented > 0 {
+                    format!(", and {} inside of documents", counted(invented as u64, "border"))
+                } else {
+                    String::new()
+                }
             ),
         ),
         () if moved > 0 => (

@@ -10,7 +10,7 @@ use super::intent::row;
 use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::planes::Plane;
-use super::questions::{open_polarity, which_polarity};
+use super::questions::{open_polarity, which_polarity, which_positions};
 use super::readings::inverted;
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Report, SHOWN, Severity};
@@ -73,9 +73,17 @@ pub(super) fn against_expression(
         0 => Vec::new(),
         _ => Search::new(&given, &meant, bound, &cares).mistakes(&difference.slices),
     };
-    let inverse = || Difference::of(&inverted(&given), &meant, &cares).wrong == 0;
-    let open = difference.wrong > 0 && open_polarity(&decoded, &input.context) && inverse();
-    if difference.wrong > 0 && !open {
+    let equals = |given: &Keep, meant: &Keep| Difference::of(given, meant, &cares).wrong == 0;
+    let open = match difference.wrong {
+        0 => None,
+        _ if open_polarity(&decoded, &input.context) && equals(&inverted(&given), &meant) => {
+            Some(which_polarity(true, &format!("`{text}`")))
+        }
+        _ => first_tokens(bound)
+            .filter(|first| input.unplaced && equals(&given, &Keep::of(first).expand(dims)))
+            .map(|first| which_positions(first.shape().q_len(), first.shape().kv_len())),
+    };
+    if difference.wrong > 0 && open.is_none() {
         report.findings.extend(findings(&found, &difference, &text));
     }
     let intent = terms(bound);
@@ -105,11 +113,17 @@ pub(super) fn against_expression(
     let real = rows.iter().flatten().filter(|cares| **cares).count() * dims[0] / rows.len() * dims[1];
     report.compared = (real * kv_len) as u64;
     report.rows_left_out = (dims[0] * dims[1] * q_len - real) as u64;
-    let open = open.then(|| Rc::new(which_polarity(true, &format!("`{text}`"))));
-    let outcome = Outcome { fits: difference.wrong == 0, open: open.into_iter().collect(), ..Outcome::default() };
+    let open = open.into_iter().map(Rc::new).collect();
+    let outcome = Outcome { fits: difference.wrong == 0, open, ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
     Ok(())
+}
+
+/// Returns the mask with the first tokens as queries; `None` if they are the first tokens already.
+fn first_tokens(bound: &BoundMask) -> Option<BoundMask> {
+    let shape = bound.shape();
+    bound.mask().bind(&shape.clone().query_offsets([0]), bound.facts()).ok().filter(|_| shape.q_len() < shape.kv_len())
 }
 
 /// Returns, for each batch row and query, true if the query is a non-padding token. `declared` has the rows of these queries by the

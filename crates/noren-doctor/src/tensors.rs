@@ -78,19 +78,18 @@ pub(super) fn pooling(
         a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
     };
     let real = |b: usize| -> Vec<usize> { (0..len).filter(|&k| is_real(b, k)).collect() };
-    let fits = |name: &str| {
-        (0..batch).all(|b| {
-            let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-            let (tokens, over) = pooled_tokens(name, b, batch, len, &real);
-            let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
-            let of = |d: usize| match over {
-                Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
-                None => tokens.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max),
-            };
-            let made: Vec<f64> = (0..width).map(of).collect();
-            close(&made, &found) || close(&normal(made), &found)
-        })
+    let fits_row = |name: &str, b: usize| {
+        let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
+        let (tokens, over) = pooled_tokens(name, b, batch, len, &real);
+        let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
+        let of = |d: usize| match over {
+            Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
+            None => tokens.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max),
+        };
+        let made: Vec<f64> = (0..width).map(of).collect();
+        close(&made, &found) || close(&normal(made), &found)
     };
+    let fits = |name: &str| (0..batch).all(|b| fits_row(name, b));
     let right: &[&str] = match context.pooling {
         Some(Pooling::First) => &[FIRST],
         Some(Pooling::Last) => &[LAST],
@@ -117,6 +116,9 @@ pub(super) fn pooling(
                 None => finding,
             }
         }
+        None if let Some(text) = other_rows(right, batch, &fits_row).filter(|_| right.len() == 1) => {
+            Finding::of("pooling_includes_padding", Certainty::Certain, text)
+        }
         None => Finding::of(
             "pooling_includes_padding",
             Certainty::Possible,
@@ -124,6 +126,20 @@ pub(super) fn pooling(
         )
         .note(),
     })
+}
+
+/// If the formula `right` gives the pooled states of some batch rows and a wrong formula those of all others, returns a sentence with
+/// the first of these.
+fn other_rows(right: &[&str], batch: usize, fits: &dyn Fn(&str, usize) -> bool) -> Option<String> {
+    let declared = right.first()?;
+    let wrong: Vec<usize> = (0..batch).filter(|&b| !fits(declared, b)).collect();
+    let name = |b: usize| FORMULAS.iter().map(|(name, ..)| *name).find(|name| name != declared && fits(name, b));
+    let names = wrong.iter().map(|&b| name(b)).collect::<Option<Vec<_>>>()?;
+    let (first, n) = (names.first()?, wrong.len());
+    Some(format!(
+        "the pooled state of batch row {} is the {first}; it should be the {declared}, as in the other batch rows ({n} of {batch} rows are wrong)",
+        wrong[0]
+    ))
 }
 
 /// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;

@@ -8,7 +8,7 @@ pub(super) const CLASSES: &[Class] = &[
     class("C32", "EOS_never_learned", "T2", "The end-of-text token (eos) is never a label")
         .shows("generation never ends")
         .found("texts contain the eos token, but no label is the eos token")
-        .causes(&[(&[], "`labels[ids == pad_id] = -100`, although pad_id equals eos_id")])
+        .causes(&[(&[Checked], "`labels[ids == pad_id] = -100`, although pad_id equals eos_id")])
         .repair("set the labels of padding to -100 by the lengths of the texts, not by the padding id"),
     class("C33", "loss_mask_missing", "T2", "The loss is computed on padding, on prompts, or on no token")
         .shows("the loss looks normal but the model is weak; or the loss is NaN")
@@ -62,10 +62,13 @@ pub(super) const CLASSES: &[Class] = &[
         .found("gradients at padding positions are not exactly 0")
         .causes(&[(&[], "a row of the mask holds only -inf, and the loss of the row is masked only later")])
         .repair("let each query that reads no key read its own key"),
-    class("C41", "relative_bias_with_padding", "T3", "A bias that depends on array indices instead of positions")
+    class("C41", "relative_bias_with_padding", "T3", "A bias that depends on array indices instead of positions, or grows with the distance")
         .shows("outputs of a left-padded batch differ from outputs without padding")
-        .found("the bias does not depend only on the distance between positions")
-        .causes(&[(&[NotCausal], "`slopes * arange(kv_len)` is used as the bias of attention that is not causal")])
+        .found("the bias does not depend only on the distance between positions, or the bias of ALiBi grows with it")
+        .causes(&[
+            (&[NotCausal], "`slopes * arange(kv_len)` is used as the bias of attention that is not causal"),
+            (&[Checked], "`slope * distance` is added instead of subtracted"),
+        ])
         .repair("use `alibi`: the bias is -slope * |q - k|"),
     class("C42", "context_parallel_drops_mask", "T4", "Context parallelism drops the mask")
         .shows("outputs are wrong only with several ranks")

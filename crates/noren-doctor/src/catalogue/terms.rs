@@ -109,6 +109,7 @@ pub(super) const CLASSES: &[Class] = &[
             (&[Made(Edit::DropPrefix)], "`is_causal=True` is passed for a prefix-LM"),
             (&[Made(Edit::WholePrefix)], "`prefix_len` is the length of the whole text"),
             (&[Made(Edit::DropBlocks)], "a causal mask is built without the blocks"),
+            (&[Made(Edit::MergeBlocks)], "blocks are compared as flags: `is_image[:, None] == is_image[None, :]`"),
         ])
         .repair("`causal | prefix(n)`")
         .example("causal", "causal | prefix(3)", (6, 6, 0)),

@@ -49,6 +49,8 @@ struct Drawn {
     side: Option<Side>,
     rows: PadRows,
     code: Code,
+    /// True if the convention is declared, which only truth values can do without.
+    said: bool,
     declared: Declared,
     keep: Keep,
     input: Input,
@@ -157,6 +159,7 @@ fn drawn(dice: &mut Dice) -> Drawn {
         side,
         rows: dice.pick(&[PadRows::Rule, PadRows::Empty, PadRows::Own, PadRows::All]),
         code: Code::KeepBool,
+        said: true,
         declared: Declared::Convention,
         keep: Keep::empty([1, 1, 1, 1]),
         input: Input::without_mask(),
@@ -194,6 +197,7 @@ fn drawn(dice: &mut Dice) -> Drawn {
     ];
     let infinite = !(empty && declared) && dice.chance(25);
     out.code = if infinite { Code::Additive(f64::NEG_INFINITY, Dtype::F32) } else { dice.pick(&finite) };
+    out.said = matches!(out.code, Code::Additive(..)) || dice.chance(70);
     out.input = stored(&out, dice).context(context(&out));
     if let Declared::KindAndPadding(by) | Declared::Padding(by) = out.declared {
         out.input = beside(&out, by);
@@ -222,10 +226,11 @@ fn stored(drawn: &Drawn, dice: &mut Dice) -> Input {
 
 fn context(drawn: &Drawn) -> Context {
     let convention = match drawn.code {
-        Code::KeepBool => "keep_bool",
-        Code::DropBool => "ignore_bool",
-        Code::KeepInt => "keep_01",
-        Code::Additive(..) => "additive",
+        _ if !drawn.said => "",
+        Code::KeepBool => r#""convention": "keep_bool", "#,
+        Code::DropBool => r#""convention": "ignore_bool", "#,
+        Code::KeepInt => r#""convention": "keep_01", "#,
+        Code::Additive(..) => r#""convention": "additive", "#,
     };
     let kind = match drawn.declared {
         Declared::Kind | Declared::KindAndPadding(_) => {
@@ -240,7 +245,7 @@ fn context(drawn: &Drawn) -> Context {
         _ => String::new(),
     };
     let role = if drawn.rule.cross { "cross" } else { "attn" };
-    let text = format!(r#"{{"convention": "{convention}", "role": "{role}"{kind}{padding}}}"#);
+    let text = format!(r#"{{{convention}"role": "{role}"{kind}{padding}}}"#);
     Context::from_json(&text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
@@ -279,7 +284,11 @@ fn alarm(drawn: &Drawn, report: &Report) -> Option<&'static str> {
         () if report.repair.is_some() || report.findings.iter().any(|f| f.repair.is_some()) => Some("a repair"),
         () if report.text_names_real_rows() => Some("non-padding rows"),
         () => match drawn.declared {
-            Declared::KindAndPadding(_) | Declared::Meant if report.verdict != Verdict::Correct => Some("not correct"),
+            // Without the convention, a mask in which true means "ignored" is a question.
+            Declared::KindAndPadding(_) | Declared::Meant if report.verdict != Verdict::Correct => {
+                (drawn.said || drawn.code != Code::DropBool || report.verdict != Verdict::CannotTell)
+                    .then_some("not correct")
+            }
             Declared::Convention | Declared::Padding(_) if report.verdict == Verdict::Correct => Some("correct"),
             _ => None,
         },
@@ -306,8 +315,8 @@ fn correct_masks_in_every_form_raise_no_alarm() {
         let report = drawn.input.diagnose().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         if let Some(what) = alarm(&drawn, &report) {
             alarms.push(format!(
-                "seed {seed}, {what}: {} {:?} {:?} {:?} {:?} lengths {:?} of {}\n{report}",
-                drawn.rule.text, drawn.side, drawn.rows, drawn.code, drawn.declared, drawn.lengths, drawn.n
+                "seed {seed}, {what}: {} {:?} {:?} {:?} {} {:?} lengths {:?} of {}\n{report}",
+                drawn.rule.text, drawn.side, drawn.rows, drawn.code, drawn.said, drawn.declared, drawn.lengths, drawn.n
             ));
         }
     }

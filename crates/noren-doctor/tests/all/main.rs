@@ -14,4 +14,5 @@ mod healthy;
 mod meant;
 mod recognised;
 mod repairs;
+mod reported;
 mod rows;
