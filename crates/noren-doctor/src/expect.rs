@@ -4,7 +4,6 @@ use super::context::Context;
 use super::intent::{Hidden, Intent, PerRow, number, row};
 use super::kinds::{MaskKind, Role};
 use super::known::Known;
-use super::questions::which_positions;
 use super::report::Open;
 use super::words::WindowMeans;
 use noren_mask::Keep;
@@ -88,6 +87,13 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
         ask(which_positions(known.q_len, known.kv_len));
     }
     open
+}
+
+/// Returns the question about the positions of `q_len` queries among `kv_len` keys.
+pub(super) fn which_positions(q_len: usize, kv_len: usize) -> Open {
+    let last = format!("the queries are the last tokens: query 0 has position {}", kv_len as i64 - q_len as i64);
+    let question = format!("which positions do the {q_len} queries have among the {kv_len} keys? declare past_len");
+    Open::new(&[&last, "the queries are the first tokens: query 0 has position 0"], question)
 }
 
 /// A possible intended mask, with the open questions for which this mask assumes an answer.

@@ -55,6 +55,7 @@ mod layers;
 mod leaks;
 mod limits;
 mod planes;
+mod polarity;
 mod questions;
 mod reader;
 mod readings;

@@ -1,15 +1,13 @@
 //! The questions that a report contains when the declarations leave several readings of an array.
 
-use super::context::Context;
-use super::decode::{Decoded, Fill};
 use super::diagnose::Case;
 use super::edits::other_side;
 use super::expect::{Hypothesis, assumed_padding};
 use super::intent::{Intent, PerRow};
 use super::kinds::Role;
-use super::readings::inverted;
+use super::polarity::{inverted, open_polarity, which_polarity};
 use super::report::Open;
-use super::resemble::{self, listed};
+use super::resemble::{self, padding_in_words, rows_of};
 use super::target::Target;
 use super::values::Numbers;
 use super::words::counted;
@@ -36,7 +34,7 @@ impl Case<'_> {
             all.any(|intent| target.is_packed(&intent)).then(|| "packed documents".to_string())
         };
         let emptied = || {
-            let [own, other] = [&self.decoded.keep, &inverted(&self.decoded.keep)].map(|keep| rows_of(keep));
+            let [own, other] = [&self.decoded.keep, &inverted(&self.decoded.keep)].map(rows_of);
             let empty = |rows: &[Vec<u64>]| rows.iter().filter(|row| ends(row).is_none()).count();
             (empty(&own) * 2 >= own.len() && empty(&other) == 0)
                 .then(|| "one in which every query reads a key".to_string())
@@ -163,7 +161,7 @@ impl Case<'_> {
         flags(cells) && (0..rows).all(run)
     }
 
-    /// If the mask has the declared lengths with padding on the left, and only the default says that the padding is on the right, returns
+    /// If the mask has the declared lengths with padding on the left, and only the default puts it on the right, returns
     /// the question on which side it is.
     pub(super) fn which_side(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
         let valid = self.known.valid.as_ref().filter(|_| self.known.side_assumed)?;
@@ -174,7 +172,7 @@ impl Case<'_> {
         let left = format!("the padding is on the left: the mask is {}", resemble::in_words(&intent));
         let right = "the padding is on the right: the mask hides the wrong end of the rows (padding_side)";
         let question =
-            "on which side is the padding? lengths do not say it: declare padding_side=left or padding_side=right";
+            "on which side is the padding? lengths do not state it: declare padding_side=left or padding_side=right";
         Some(Open::new(&[&left, right], question))
     }
 
@@ -211,52 +209,4 @@ impl Case<'_> {
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
-}
-
-/// Returns the rows of `keep` for head 0, one after another.
-pub(super) fn rows_of(keep: &Keep) -> Vec<Vec<u64>> {
-    let [batch, _, q_len, _] = keep.dims();
-    (0..batch * q_len).map(|n| keep.row(n / q_len, 0, n % q_len).to_vec()).collect()
-}
-
-/// Returns true if the array holds truth values, and no declaration says whether true allows or hides a cell.
-pub(super) fn open_polarity(decoded: &Decoded, context: &Context) -> bool {
-    decoded.fill == Fill::Logical && context.convention.is_none() && !context.slot.says_polarity()
-}
-
-/// Returns the question about the positions of `q_len` queries among `kv_len` keys.
-pub(super) fn which_positions(q_len: usize, kv_len: usize) -> Open {
-    let last = format!("the queries are the last tokens: query 0 has position {}", kv_len as i64 - q_len as i64);
-    let question = format!("which positions do the {q_len} queries have among the {kv_len} keys? declare past_len");
-    Open::new(&[&last, "the queries are the first tokens: query 0 has position 0"], question)
-}
-
-/// Returns the question whether true means "may attend" or "ignored" in an array whose inverted cells are the mask `name`, which is
-/// `declared` or a known mask.
-pub(super) fn which_polarity(declared: bool, name: &str) -> Open {
-    let attends = match declared {
-        true => {
-            "if true means \"may attend\", every cell is the opposite of the declaration (inverted_polarity): apply `~mask`"
-        }
-        false => "if true means \"may attend\", the mask is no known mask",
-    };
-    let ignored = format!("if true means \"ignored\", the mask is {name}");
-    let question = "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool, or the function \
-                    that takes the mask, such as api=sdpa or api=mha";
-    Open::new(&[attends, &ignored], question)
-}
-
-/// Describes the padding that rows of `kv_len` keys show: its side, and the number of tokens of each row.
-pub(super) fn padding_in_words(rows: &[Vec<u64>], kv_len: usize) -> String {
-    let all = |test: &dyn Fn(usize, usize, u64) -> bool| {
-        rows.iter().all(|row| ends(row).is_none_or(|(first, last)| test(first, last, count(row))))
-    };
-    let side = match () {
-        () if rows.iter().all(|row| count(row) == kv_len as u64) => return "no padding".to_string(),
-        () if all(&|first, last, n| first == 0 && n == last as u64 + 1) => "padding on the right",
-        () if all(&|first, last, n| last + 1 == kv_len && n == (kv_len - first) as u64) => "padding on the left",
-        () => "hidden keys between visible keys",
-    };
-    let counts: Vec<i64> = rows.iter().map(|row| count(row) as i64).collect();
-    format!("{side}, {} visible keys", listed(&counts))
 }

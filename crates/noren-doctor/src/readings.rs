@@ -4,6 +4,7 @@ use super::diagnose::Case;
 use super::expect::Hypothesis;
 use super::intent::Intent;
 use super::kinds::Role;
+use super::polarity::inverted;
 use super::report::{Certainty, Finding};
 use super::resemble;
 use noren_mask::Keep;
@@ -86,11 +87,6 @@ impl Case<'_> {
         }
         readings
     }
-}
-
-/// Returns the mask in which allowed cells are hidden and hidden cells are allowed.
-pub(super) fn inverted(keep: &Keep) -> Keep {
-    Keep::from_cells(keep.dims(), keep.cells().map(|allowed| !allowed))
 }
 
 /// Returns the cells with heads before batch rows in the first stored dimension, which has one entry for each pair of

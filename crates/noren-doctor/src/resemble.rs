@@ -6,6 +6,7 @@ use super::families::{families, with_documents};
 use super::intent::Intent;
 use super::target::Target;
 use noren_mask::Keep;
+use noren_mask::bits::{count, ends};
 
 /// Maximum number of known masks (such as windows) from which one search for mistakes starts.
 const MOST_FAMILIES: usize = 8;
@@ -121,8 +122,29 @@ pub(super) fn in_words(intent: &Intent) -> String {
 }
 
 /// Returns the first four numbers of a list as text; the text ends with `...` if the list is longer.
-pub(super) fn listed(numbers: &[i64]) -> String {
+fn listed(numbers: &[i64]) -> String {
     let shown: Vec<String> = numbers.iter().take(4).map(i64::to_string).collect();
     let more = if numbers.len() > 4 { ", ..." } else { "" };
     format!("{}{more}", shown.join(", "))
+}
+
+/// Describes the padding that rows of `kv_len` keys show: its side, and the number of tokens of each row.
+pub(super) fn padding_in_words(rows: &[Vec<u64>], kv_len: usize) -> String {
+    let all = |test: &dyn Fn(usize, usize, u64) -> bool| {
+        rows.iter().all(|row| ends(row).is_none_or(|(first, last)| test(first, last, count(row))))
+    };
+    let side = match () {
+        () if rows.iter().all(|row| count(row) == kv_len as u64) => return "no padding".to_string(),
+        () if all(&|first, last, n| first == 0 && n == last as u64 + 1) => "padding on the right",
+        () if all(&|first, last, n| last + 1 == kv_len && n == (kv_len - first) as u64) => "padding on the left",
+        () => "hidden keys between visible keys",
+    };
+    let counts: Vec<i64> = rows.iter().map(|row| count(row) as i64).collect();
+    format!("{side}, {} visible keys", listed(&counts))
+}
+
+/// Returns the rows of `keep` for head 0, one after another.
+pub(super) fn rows_of(keep: &Keep) -> Vec<Vec<u64>> {
+    let [batch, _, q_len, _] = keep.dims();
+    (0..batch * q_len).map(|n| keep.row(n / q_len, 0, n % q_len).to_vec()).collect()
 }

@@ -5,13 +5,13 @@ use super::align::Alignment;
 use super::decode::decode;
 use super::edits::Post;
 use super::evidence::{Evidence, name_causes};
+use super::expect::which_positions;
 use super::input::Input;
 use super::intent::row;
 use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::planes::Plane;
-use super::questions::{open_polarity, which_polarity, which_positions};
-use super::readings::inverted;
+use super::polarity::{inverted, open_polarity, which_polarity};
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Report, SHOWN, Severity};
 use super::rewrites::{Rewrite, real_queries, regroupings, rewrites, terms, width, without_padding};
@@ -44,11 +44,11 @@ pub(super) fn against_expression(
     bound: &BoundMask,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let decoded = decode(mask, alignment.dims, &input.context);
+    let own = alignment.dims;
+    let decoded = decode(mask, own, &input.context);
     report.findings.extend(decoded.findings.iter().cloned());
     let (meant, text) = (Keep::of(bound), bound.mask().to_string());
     let [batch, heads, q_len, kv_len] = meant.dims();
-    let own = alignment.dims;
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
         return Err(Error::Input(format!(
@@ -59,9 +59,8 @@ pub(super) fn against_expression(
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
-    let companions = Companions(&input.companions);
     let sizes = Sizes { batch: dims[0], q_len, kv_len };
-    let known = Known::new(&companions, &input.context, sizes);
+    let known = Known::new(&Companions(&input.companions), &input.context, sizes);
     // In cross-attention, the padding of the keys is not the padding of the queries.
     let own_keys = input.context.role != Role::Cross
         && (0..batch)
@@ -74,14 +73,13 @@ pub(super) fn against_expression(
         _ => Search::new(&given, &meant, bound, &cares).mistakes(&difference.slices),
     };
     let equals = |given: &Keep, meant: &Keep| Difference::of(given, meant, &cares).wrong == 0;
+    let first = || first_tokens(bound).filter(|first| input.unplaced && equals(&given, &Keep::of(first).expand(dims)));
     let open = match difference.wrong {
         0 => None,
         _ if open_polarity(&decoded, &input.context) && equals(&inverted(&given), &meant) => {
             Some(which_polarity(true, &format!("`{text}`")))
         }
-        _ => first_tokens(bound)
-            .filter(|first| input.unplaced && equals(&given, &Keep::of(first).expand(dims)))
-            .map(|first| which_positions(first.shape().q_len(), first.shape().kv_len())),
+        _ => first().map(|_| which_positions(q_len, kv_len)),
     };
     if difference.wrong > 0 && open.is_none() {
         report.findings.extend(findings(&found, &difference, &text));
@@ -97,8 +95,8 @@ pub(super) fn against_expression(
         let check = |values: &Values| {
             let again = decode(values, own, &input.context);
             let sound = again.findings.iter().all(|f| f.severity == Severity::Note);
-            let equal = || Difference::of(&again.keep.expand(dims), &meant, &cares).wrong == 0;
-            if values.shape().len() == mask.shape().len() && sound && equal() { Check::Correct } else { Check::Faulty }
+            let sound = sound && values.shape().len() == mask.shape().len();
+            if sound && equals(&again.keep.expand(dims), &meant) { Check::Correct } else { Check::Faulty }
         };
         // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
         let explained = difference.wrong == 0 || !found.is_empty();
@@ -113,8 +111,8 @@ pub(super) fn against_expression(
     let real = rows.iter().flatten().filter(|cares| **cares).count() * dims[0] / rows.len() * dims[1];
     report.compared = (real * kv_len) as u64;
     report.rows_left_out = (dims[0] * dims[1] * q_len - real) as u64;
-    let open = open.into_iter().map(Rc::new).collect();
-    let outcome = Outcome { fits: difference.wrong == 0, open, ..Outcome::default() };
+    let outcome =
+        Outcome { fits: difference.wrong == 0, open: open.into_iter().map(Rc::new).collect(), ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
     Ok(())
