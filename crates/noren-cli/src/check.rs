@@ -61,7 +61,7 @@ pub(crate) struct CheckArgs {
 }
 
 const EXAMPLES: &str = "\
-The exit code is 0 when the mask is correct (every compared cell equals the declared cell), 1 when a known mistake explains it, 2 when the input cannot be used, 3 when there is no verdict: the mask looks like a known mask but nothing is declared, or the declarations allow several readings. docs/doctor.md describes every class of mistake, with a picture. Pickled data is never loaded.
+The exit code is 0 when the mask is correct (every compared cell equals the declared cell), 1 when it is faulty (without declarations, only if a known mistake explains every cell), 2 when the input cannot be used, 3 when there is no verdict: the mask looks like a known mask but nothing is declared, or the declarations allow several readings. docs/doctor.md describes every class of mistake, with a picture. Pickled data is never loaded.
 
 Examples:
   noren check mask.npy -d kind=causal

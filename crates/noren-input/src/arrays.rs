@@ -64,7 +64,6 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
     file.by_ref().take(8).read_to_end(&mut first).map_err(failed)?;
     file.rewind().map_err(failed)?;
     match &first[..] {
-        [] => Err(Error::new(format!("{name}: the file is empty (0 bytes)")).hint(SAVE)),
         [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => {
             Ok(vec![("mask".to_string(), read_npy(BufReader::new(file), Some(len), MOST_MEMORY, name)?)])
         }
@@ -73,7 +72,7 @@ pub fn read_from(mut file: impl Read + Seek, len: u64, name: &str) -> Result<Vec
             "{name}: the file is a pickle, which can run code when it is read, so noren does not read it"
         ))
         .hint("save the array with numpy.save or safetensors")),
-        _ if [".npy", ".npz"].iter().any(|end| name.ends_with(end)) => {
+        _ if [".npy", ".npz"].iter().any(|end| name.ends_with(end)) && !first.is_empty() => {
             Err(Error::new(format!("{name}: the first bytes are not those of numpy.save or numpy.savez")).hint(FORMS))
         }
         _ => {
