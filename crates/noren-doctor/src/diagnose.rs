@@ -432,7 +432,8 @@ impl<'a> Case<'a> {
     /// declared window. `wanted` has the number of keys of all tokens.
     fn trimmed(&self, wanted: Sizes) -> Option<Open> {
         let Sizes { q_len, kv_len, .. } = self.alignment.sizes;
-        if self.alignment.keys_only && kv_len > wanted.kv_len && self.context.kv_len.is_none() {
+        let decodes = self.alignment.keys_only && self.context.kind.is_some_and(|kind| kind.causal);
+        if decodes && kv_len > wanted.kv_len && self.context.kv_len.is_none() {
             let says = format!("the array has {kv_len} keys, but the texts have {} tokens", wanted.kv_len);
             let readings = ["the cache has more slots than the texts have tokens", "the mask was made for other texts"];
             return Some(Open::new(&readings, format!("{says}: does the cache have {kv_len} slots? declare kv_len")));

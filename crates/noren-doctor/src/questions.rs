@@ -81,13 +81,19 @@ impl Case<'_> {
         Some(self.meaning_of_rows())
     }
 
-    /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration or the known padding
-    /// answers it, or if the mask would hide every key of a row where true means "ignored".
+    /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration answers it, if the mask is
+    /// nearer to the known padding than its inverse, or if the inverse hides every key of a row.
     fn is_true_visible(&self) -> Option<Open> {
-        let rows = rows_of(&self.decoded.keep);
+        let other = rows_of(&inverted(&self.decoded.keep));
         let fits = match &self.known.valid {
-            Some(valid) => **valid == rows,
-            None => rows_of(&inverted(&self.decoded.keep)).iter().any(|row| ends(row).is_none()),
+            Some(valid) => {
+                let pairs = other.iter().zip(valid.iter().cycle());
+                let off: u64 = pairs
+                    .map(|(o, v)| o.iter().zip(v).map(|(o, v)| u64::from((o ^ v).count_ones())).sum::<u64>())
+                    .sum();
+                off * 2 >= (other.len() * self.alignment.sizes.kv_len) as u64
+            }
+            None => other.iter().any(|row| ends(row).is_none()),
         };
         let boolean = matches!(self.mask.numbers(), Numbers::Bool(_));
         (boolean && self.open_polarity() && !fits).then(|| self.meaning_of_rows())

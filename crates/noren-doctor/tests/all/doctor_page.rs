@@ -31,7 +31,7 @@ loaded.
 
 | verdict | exit code | given when |
 |---|---|---|
-| correct | 0 | `kind` or the intended mask is declared, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared |
+| correct | 0 | `kind` or the intended mask is declared, or for rows of keys (`role=key_padding`) the padding of the batch, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared |
 | faulty | 1 | a finding is an error or a warning |
 | looks like | 3 | no mask is declared: the sentence gives the nearest known mask (causal, bidirectional, a window, chunks, a prefix, with the sizes of the array), the number of cells that differ, and the declarations that are needed |
 | cannot tell | 3 | several readings are possible, or the mask resembles no known mask: the report lists the readings and the question to answer |
@@ -45,14 +45,17 @@ In these cases the doctor guesses nothing, and the report contains a question:
 
 - a table of integers `[rows, keys]` may be a batch of 1-D attention masks, or queries by keys: declare `role` or `q_len` (for a square table, only if every row is ones then zeros, or zeros then ones)
 - hidden keys look like padding, but no padding is declared
-- a table of Booleans `[rows, keys]` whose rows are hidden at one end, and which is no known mask, may be key padding: declare `role`
+- a table of Booleans `[rows, keys]` whose rows are hidden at one end, and which is no known mask, may be key padding: declare `role` and
+  `convention`; the question lists the readings with the declarations that select each
+- rows of keys of a causal mask are longer than the texts: declare `kv_len` for a cache with more slots
 - the borders of documents are unknown
 - there are more keys than queries, and the positions of the queries are unknown: declare `past_len`
 - the width of a window around a query has several meanings, also if the two sides of the window differ: declare `window_means`
 - an array of integers holds a number above 1, and the numbers do not number documents (each in one run, the next document with the next
   number): a 2 may mark global tokens
 - a prefix is declared for left-padded rows: declare `prefix_from`
-- a boolean array is not a known mask but its complement is: declare `convention` or `api`
+- the complement of a boolean array is the declared mask, or without a declared kind a known mask: declare `convention` or `api`
+- `lengths` are given without the side of the padding, and the mask is padded on the left: declare `padding_side`
 
 A finding names a usual cause only if it can be true of the data: \"left padding is combined with a causal mask\" needs left padding and a
 causal mask. The catalogue below lists all causes of a class.
