@@ -175,7 +175,9 @@ fn declared(args: &CheckArgs) -> Result<Context> {
     }
     if args.meant.is_none() {
         if args.facts.facts.is_some() || args.facts.layer.is_some() {
-            return Err(Failure::new("--facts and --layer belong to the intended mask: give --meant, or declare kind"));
+            return Err(Failure::new(
+                "--facts and --layer belong to --meant: give --meant, or the arrays of the batch with --with, such as segment_ids",
+            ));
         }
         let ShapeArgs { len, q, kv, past, new, query_offset, batch, heads, .. } = &args.shape;
         let offsets = (!query_offset.is_empty()).then(|| json!(query_offset));

@@ -13,6 +13,7 @@ use super::kinds::Role;
 use super::known::{Companions, Known, Sizes};
 use super::leaks::Leaks;
 use super::limits::{MOST_BUILT, check_pairs, check_sizes};
+use super::polarity::open_polarity;
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
 use super::resemble::{in_words, padding_in_words, rows_of};
@@ -24,7 +25,7 @@ use super::verdict::{Outcome, compared, decide};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
-use noren_mask::bits::bit;
+use noren_mask::bits::{bit, ends};
 use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
@@ -137,18 +138,17 @@ impl<'a> Case<'a> {
         self.held(keep, None)
     }
 
-    /// Returns true if the array has rows of keys, which are compared with the padding of the batch.
-    fn is_compared_padding(&self) -> bool {
-        self.alignment.keys_only && self.known.valid.is_some() && self.decoded.segments.is_none()
-    }
-
     /// Returns a description of the declared mask; `None` when no kind is declared, and no padding for rows of keys.
     fn declared(&self, intent: Option<&Intent>) -> Option<String> {
         if self.context.kind.is_none() && self.is_compared_padding() {
-            return Some(format!(
-                "the padding of the batch; the array is read as rows of keys, {}",
-                self.decoded.reading
-            ));
+            let otherwise = match open_polarity(&self.decoded, self.context) {
+                true => {
+                    " (not declared; it is inverted for a function in which true = ignored, such as nn.MultiheadAttention)"
+                }
+                false => "",
+            };
+            let reading = &self.decoded.reading;
+            return Some(format!("the padding of the batch; the array is read as rows of keys, {reading}{otherwise}"));
         }
         let name = self.context.kind_name.as_ref().filter(|_| self.context.kind.is_some())?;
         let shape = if self.alignment.keys_only { "rows of keys" } else { "queries by keys" };
@@ -166,10 +166,10 @@ impl<'a> Case<'a> {
         let rough = decoded.keep.expand(self.dims());
         let mut hypotheses =
             hypotheses(&self.known, self.context, Some(&rough).filter(|_| self.alignment.wanted.is_none()));
-        if self.alignment.keys_only
-            && let Some(first) = hypotheses.first().map(|h| h.intent.causal)
-        {
-            // A row of keys does not show whether the attention is causal.
+        if self.alignment.keys_only {
+            // A row of keys does not show whether the attention is causal. Without a declared kind every hidden key counts.
+            let both_ways = self.context.kind.is_none() && hypotheses.iter().any(|h| h.intent.causal.is_none());
+            let first = hypotheses.first().and_then(|h| h.intent.causal).filter(|_| !both_ways);
             hypotheses.retain(|h| h.intent.causal == first);
         }
         if let Some(rows) = self.rows_meant().map(Rc::new) {
@@ -182,6 +182,12 @@ impl<'a> Case<'a> {
                 Some(open) => self.asked(open, report, outcome),
                 None => self.other_length(given, wanted, &hypotheses, report),
             };
+        }
+        let square = given.dims()[2] == given.dims()[3];
+        // A row that hides every key may be the padding of a text of full length, in which true means "ignored".
+        let emptied = rows_of(&self.decoded.keep).iter().any(|row| ends(row).is_none());
+        if let Some(open) = self.is_it_key_padding().filter(|_| emptied && !square) {
+            return self.asked(open, report, outcome);
         }
         let readings = self.readings(&given, structure.as_ref());
         for (reading, text) in &readings {
@@ -199,7 +205,6 @@ impl<'a> Case<'a> {
             outcome.fits = true;
             return self.accepted(reading, intent, report, outcome);
         }
-        let square = given.dims()[2] == given.dims()[3];
         if let Some(open) = self.is_it_key_padding().filter(|_| !square) {
             return self.asked(open, report, outcome);
         }
@@ -294,10 +299,10 @@ impl<'a> Case<'a> {
             false => in_words(&intent),
         };
         outcome.nearest = Some((name, 0));
-        if self.alignment.keys_only {
+        outcome.rows_of_keys = self.alignment.keys_only;
+        if outcome.rows_of_keys && intent.causal.is_none() {
             let rows = self.decoded.keep.dims();
             (report.compared, report.rows_left_out) = ((rows[0] * rows[3]) as u64, 0);
-            outcome.rows_of_keys = true;
         }
         report.given = Some(self.as_read(&keep));
         // An open question may change the intended cells, so no repair is given.

@@ -340,7 +340,8 @@ impl Edit {
                 format!("each query reads {} after itself: with next-token training the query reads its own target (tril(diagonal={by}))", counted(by, "key"))
             }
             Edit::Causal(by) => {
-                format!("the last visible key of each query is {} before the query's own key, and the first query reads no key (tril(diagonal={by}))", counted(-by, "key"))
+                let first = if number(&intent.past, 0) + by < 0 { ", and the first query reads no key" } else { "" };
+                format!("the last visible key of each query is {} before the query's own key{first} (tril(diagonal={by}))", counted(-by, "key"))
             }
             Edit::TopLeft => format!(
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",

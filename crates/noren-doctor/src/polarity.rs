@@ -10,14 +10,14 @@ pub(super) fn open_polarity(decoded: &Decoded, context: &Context) -> bool {
     decoded.fill == Fill::Logical && context.convention.is_none() && !context.slot.says_polarity()
 }
 
-/// Returns the question whether true means "may attend" or "ignored" in an array whose inverted cells are the mask `name`, which is
-/// `declared` or a known mask.
+/// Returns the question whether true means "may attend" or "ignored" in an array whose inverted cells are the mask `name`. `declared` is
+/// true if it is the declared mask, cell by cell.
 pub(super) fn which_polarity(declared: bool, name: &str) -> Open {
     let attends = match declared {
         true => {
             "if true means \"may attend\", every cell is the opposite of the declaration (inverted_polarity): apply `~mask`"
         }
-        false => "if true means \"may attend\", the mask is no known mask",
+        false => "if true means \"may attend\", the mask is another one",
     };
     let ignored = format!("if true means \"ignored\", the mask is {name}");
     let question = "does true mean \"may attend\" or \"ignored\"? declare convention=keep_bool or convention=ignore_bool, or the function \

@@ -25,7 +25,8 @@ impl Case<'_> {
         }
         let other = self.whole(&inverted(&self.decoded.keep), structure);
         if let Some((intent, _)) = self.accept(&other, hypotheses) {
-            return Some(which_polarity(self.context.kind.is_some(), &resemble::in_words(&intent)));
+            let exact = self.context.kind.is_some() && hypotheses.iter().any(|h| Target::new(&other).is(&h.intent));
+            return Some(which_polarity(exact, &resemble::in_words(&intent)));
         }
         let target = Target::new(&other);
         let padded = |h: &Hypothesis| assumed_padding(&other, &h.intent, (false, false)).collect::<Vec<_>>();
@@ -46,6 +47,11 @@ impl Case<'_> {
 
     fn open_polarity(&self) -> bool {
         open_polarity(&self.decoded, self.context)
+    }
+
+    /// Returns true if the array has rows of keys, which are compared with the padding of the batch.
+    pub(super) fn is_compared_padding(&self) -> bool {
+        self.alignment.keys_only && self.known.valid.is_some() && self.decoded.segments.is_none()
     }
 
     /// Returns true if a declaration, or an array that is given with the mask, answers whether the rows of the array are batch rows
@@ -132,7 +138,7 @@ impl Case<'_> {
                 read("true = ignored, as in a key_padding_mask", " and convention=ignore_bool", &inverted(cells)),
                 read("true = may attend", " and convention=keep_bool", cells),
             ],
-            Numbers::Int(_) => {
+            Numbers::Int(_) if !self.decoded.drop => {
                 vec![read("1 = a non-padding token, as in the attention_mask of a tokenizer", "", cells)]
             }
             _ => vec![read(&self.decoded.reading, "", cells)],

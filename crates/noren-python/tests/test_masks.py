@@ -216,7 +216,7 @@ def test_equivalent_at_every_length() -> None:
     assert same.equal is True and same.lengths is not None and same.cell is None
     other = nr.parse("causal").equivalent(nr.parse("sliding(50000)"))
     assert other.equal is False and other.cell == (0, 0, 50000, 0) and other.only_first is True
-    assert str(other) == "the masks are equal below length 50001 and differ at length 50001: only the first mask lets query 50000 read key 0"
+    assert str(other) == "the masks differ at length 50001, and at no shorter length that both have: only the first mask lets query 50000 read key 0"
     unknown = nr.parse('dense("a")').equivalent('dense("b")')
     assert unknown.equal is None and unknown.atoms == ["dense(a)", "dense(b)"]
     with pytest.raises(TypeError, match="no truth value"):

@@ -68,7 +68,9 @@ impl fmt::Display for Equivalence {
                 let (n, chosen) = (shape.q_len(), **facts != Facts::new());
                 match (chosen, shortest) {
                     (true, _) => write!(f, "the masks differ at length {n} with the facts {}", in_words(facts))?,
-                    (false, true) => write!(f, "the masks are equal below length {n} and differ at length {n}")?,
+                    (false, true) => {
+                        write!(f, "the masks differ at length {n}, and at no shorter length that both have")?
+                    }
                     (false, false) => write!(f, "the masks differ at length {n}")?,
                 }
                 write!(f, ": only the {side} mask lets query {} read key {}", cell.q, cell.k)?;
