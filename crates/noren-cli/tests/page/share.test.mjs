@@ -43,9 +43,9 @@ const clipboard = (page) =>
     return { types: [...item.types], text };
   });
 
-/** Saves a download as a file, and returns the path. */
+/** Saves a download as a file, and returns the path. A page of 4,096 tokens is long in the making on a loaded machine. */
 async function downloaded(page, click) {
-  const [download] = await Promise.all([page.waitForEvent("download", WAIT), click()]);
+  const [download] = await Promise.all([page.waitForEvent("download", { timeout: 240_000 }), click()]);
   const path = join(folder, download.suggestedFilename());
   await download.saveAs(path);
   return path;
