@@ -301,8 +301,8 @@ impl<'a> Case<'a> {
         outcome.nearest = Some((name, 0));
         outcome.rows_of_keys = self.alignment.keys_only;
         if outcome.rows_of_keys && intent.causal.is_none() {
-            let rows = self.decoded.keep.dims();
-            (report.compared, report.rows_left_out) = ((rows[0] * rows[3]) as u64, 0);
+            let stored: usize = self.decoded.keep.dims().iter().product();
+            (report.compared, report.rows_left_out) = (stored as u64, 0);
         }
         report.given = Some(self.as_read(&keep));
         // An open question may change the intended cells, so no repair is given.
