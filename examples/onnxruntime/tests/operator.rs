@@ -4,7 +4,7 @@
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::value::{Tensor, TensorElementType, ValueType};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 const MODEL: &[u8] = include_bytes!("model.onnx");
 const WIDTH: usize = 16;
@@ -27,7 +27,11 @@ fn runtime() -> Option<&'static Environment> {
     RUNTIME.get_or_init(load).as_ref()
 }
 
+/// Returns a session with the operator. Sessions are made one after the other: ONNX Runtime looks a domain up and then adds it,
+/// so two threads that load the first models with the operator at once can be refused ("the domain is already exist").
 fn session(runtime: &Environment, model: &[u8]) -> ort::Result<Session> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _lock = ONE_AT_A_TIME.lock();
     let builder = Session::builder(runtime)?.with_operators(noren_onnxruntime::domain()?)?;
     builder.with_intra_threads(1)?.commit_from_memory(model)
 }

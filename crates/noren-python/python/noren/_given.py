@@ -132,7 +132,7 @@ def refuse_kind(name: str, kind: str, fix: str) -> None:
     """Raises a TypeError for the array `name` of a score modifier, because it does not hold floats. `kind` is the type of the
     array's numbers, and `fix` is code that converts them to floats. For booleans, the message explains how to give a mask.
     """
-    if kind == "bool":
+    if kind in ("bool", "torch.bool"):
         raise TypeError(
             f"{name} holds booleans, but a score modifier needs floats: give an array of allowed cells as a mask, "
             f'nr.dense("keep") with facts={{"arrays": {{"keep": nr.Array.keep({name})}}}}'

@@ -49,7 +49,7 @@ def check_added(name: str, x: Tensor) -> None:
     argument in the message."""
     check_dense(name, x)
     if not x.is_floating_point():
-        refuse_kind(name, str(x.dtype).removeprefix("torch."), f"{name}.float()")
+        refuse_kind(name, str(x.dtype), f"{name}.float()")
 
 
 def check_mask(name: str, x: Any, meaning: str, query: torch.dtype, beside: Any = None) -> None:
