@@ -19,9 +19,16 @@ def add(document, docs):
     """Adds the measurements of one machine to performance.json, in place of earlier ones of the same machine, and writes the page."""
     data = docs / "performance.json"
     documents = json.loads(data.read_text())["machines"] if data.exists() else []
+    document.get("bench", {}).pop("rows", None)
     documents = [d for d in documents if kind(d) != kind(document)] + [document]
-    data.write_text(json.dumps({"machines": sorted(documents, key=kind)}, indent=1) + "\n")
+    save(data, sorted(documents, key=kind))
     write(docs)
+
+
+def save(path, machines):
+    """Writes the measurements of all machines, a line for each field of a machine."""
+    parts = [",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in machine.items()) for machine in machines]
+    path.write_text('{"machines": [{\n' + "\n}, {\n".join(parts) + "\n}]}\n")
 
 
 def disturbed(row):
@@ -35,7 +42,7 @@ def add_gpu(machine, docs):
     data = docs / "performance-gpu.json"
     known = json.loads(data.read_text())["machines"] if data.exists() else []
     known = [other for other in known if other["gpu"] != machine["gpu"]] + [machine]
-    data.write_text(json.dumps({"machines": sorted(known, key=lambda m: m["gpu"])}, indent=1) + "\n")
+    save(data, sorted(known, key=lambda m: m["gpu"]))
     write(docs)
 
 
@@ -127,10 +134,7 @@ def page(documents):
         "above 1, noren is faster. Machines are noisy: ratios are more reliable than single values, and rows are left out in which a ratio and "
         "the quotient of its two values differ by more than 15 %.",
         "",
-        "The limits are medians of `noren bench`; memory bandwidth is for a size that fits each cache level. The share of the limit is "
-        "the shortest possible time divided by the measured time. The shortest possible time is the longer of computing (products at the "
-        "multiply-add peak, or for bf16 the dot product peak if faster, and the softmax of each pair) and reading as many bytes as all "
-        "arrays have.",
+        "The limits are medians of `noren bench`, which also prints noren's share of them; memory bandwidth is for a size that fits each cache level.",
     ]
     for document in documents:
         yield from part(document)
@@ -160,8 +164,6 @@ def part(document):
         yield from ["", f"### {OPS[op]}"]
         for (dtype, heads, kv_heads), group in by(rows, "dtype", "heads", "kv_heads"):
             yield from table(op, dtype, heads, kv_heads, group, document["peers"])
-    if bench:
-        yield from shares(bench)
     yield from reasons(document["rows"])
 
 
@@ -205,16 +207,6 @@ def limits(bench):
         lines.append([probe, *(short(rates[n]) if n in rates else "" for n in threads), unit])
     yield from markdown(["limit", *(f"{n} thread{'s' * (n > 1)}" for n in threads), ""], lines)
     yield from ["", *(f"{line}." for line in bench["not_measured"])]
-
-
-def shares(bench):
-    yield from ["", "### Share of the limit"]
-    lines = [
-        [r["op"], r["dtype"], f"`{r['mask']}`", str(r["kv_len"]), str(r["head_dim"]), short(r["gflops"]), short(r["gb_per_s"]),
-         f"{r['computed_per_allowed']:.2f}", f"{100 * r['of_limit']:.0f} % {r['bound']}"]
-        for r in bench["rows"]
-    ]
-    yield from markdown(["", "type", "mask", "length", "head_dim", "GFLOP/s", "GB/s", "computed / allowed", "of the limit"], lines)
 
 
 def reasons(rows):
