@@ -64,7 +64,7 @@ const point = (page, q, k) =>
 test("every cell of every atom, stored case and of 200 random masks has the library's reasons", { timeout: 900_000 }, async () => {
   const from = process.env.NOREN_PAGES ?? join(folder, "pages");
   if (!process.env.NOREN_PAGES)
-    execFileSync("cargo", ["run", "-q", "-p", "noren-picture", "--example", "pages", "--", from], { cwd: root, stdio: "inherit" });
+    execFileSync("cargo", ["run", "-q", "--release", "--example", "pages", "--", from], { cwd: root, stdio: "inherit" });
   const names = readdirSync(from).filter((name) => name.endsWith(".html"));
   assert.ok(names.length >= 400, `${names.length} pages`);
   let cells = 0;
