@@ -3,7 +3,7 @@
 use noren_mask::Error as MaskError;
 use serde::{Deserialize, Serialize};
 
-/// The cause of a problem. `page/js/causes.js` has an entry for each cause.
+/// The cause of a problem. `page/js/base/causes.js` has an entry for each cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cause {

@@ -147,6 +147,6 @@ impl From<InputError> for Problem {
 impl From<serde_json::Error> for Problem {
     fn from(error: serde_json::Error) -> Self {
         Problem::new(format!("the request does not have the expected format: {error}"))
-            .hint("/js/api.js describes the requests")
+            .hint("/js/base/api.js describes the requests")
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads a query string. Returns an error if a name is not in `known` or occurs twice.
     pub(crate) fn read(text: &str, known: &[&str]) -> Result<Query> {
-        let wrong = |message: String| Err(Problem::new(message).hint("/js/api.js describes the requests"));
+        let wrong = |message: String| Err(Problem::new(message).hint("/js/base/api.js describes the requests"));
         let mut values: Vec<(String, String)> = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -58,7 +58,7 @@ pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().map_err(|_| {
         let wrong = if digits { "the number is too large" } else { "expected a whole number of at least 0" };
-        Problem::new(format!("{name}={text}: {wrong}")).hint("/js/api.js describes the requests")
+        Problem::new(format!("{name}={text}: {wrong}")).hint("/js/base/api.js describes the requests")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The paths of the server and the calls to worker processes that they are. `page/js/api.js` describes the requests.
+//! The paths of the server and the calls to worker processes that they are. `page/js/base/api.js` describes the requests.
 
 use crate::budget::Share;
 use crate::call::{Call, Question};
@@ -65,7 +65,7 @@ pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Respo
             allowed.join(", "),
         ),
         _ if head.path.starts_with("/api/") => {
-            refusal(&Problem::status(404, "this path does not exist: js/api.js has all paths"))
+            refusal(&Problem::status(404, "this path does not exist: js/base/api.js has all paths"))
         }
         "GET" => page::file(head),
         _ => elsewhere("this path accepts only GET", "GET, HEAD".into()),

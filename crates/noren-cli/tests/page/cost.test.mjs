@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { reasonOf } from "../../../noren-explorer/page/js/cost-crossing.js";
+import { reasonOf } from "../../../noren-explorer/page/js/cost/crossing.js";
 import { explorer, say } from "./explorer.mjs";
 
 let site;

@@ -145,7 +145,7 @@ export async function explorer() {
   async function open(state = {}, look = {}) {
     const fragment = await link.evaluate(async (to) => {
       localStorage.clear();
-      return typeof to === "string" ? to : (await import("./js/state.js")).encode(to);
+      return typeof to === "string" ? to : (await import("./js/base/state.js")).encode(to);
     }, state);
     const page = await browser.newPage(server.address, look);
     await page.goto(`${server.address}${fragment ? `#${fragment}` : ""}`);

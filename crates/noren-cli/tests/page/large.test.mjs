@@ -36,7 +36,7 @@ test("no label is cut off, at any length, zoom and width", async () => {
   for (const [width, height] of [[1440, 900], [390, 844], [820, 1180]]) {
     await page.setViewportSize({ width, height });
     for (const shape of [{ len: 24 }, { len: 1000 }, { len: 131_072 }, { len: 1 << 20 }, { len: 4_194_304 }, { q: 1, kv: 1 << 20, query_offset: (1 << 20) - 1 }, { q: 4096, kv: 8, query_offset: 0 }]) {
-      await page.evaluate(async (to) => (await import("./js/state.js")).state.set({ shape: to, camera: null, cell: null }), shape);
+      await page.evaluate(async (to) => (await import("./js/base/state.js")).state.set({ shape: to, camera: null, cell: null }), shape);
       const [q, k] = [shape.len ?? shape.q, shape.len ?? shape.kv];
       await page.waitForFunction(([rows, keys]) => { const { camera } = document.querySelector(".picture").picture; return camera.qLen === rows && camera.kvLen === keys; }, [q, k]);
       await check(`${JSON.stringify(shape)} at ${width}`);
@@ -100,7 +100,7 @@ test("the map is clicked and dragged", async () => {
   await settled(page);
   const place = () => page.evaluate(() => document.querySelector(".picture").picture.camera.place);
   const picture = await page.locator(".picture").first().boundingBox();
-  const { x, y, width, height } = await page.evaluate(async () => (await import("./js/paint.js")).mapBox(document.querySelector(".picture").picture.camera));
+  const { x, y, width, height } = await page.evaluate(async () => (await import("./js/picture/paint.js")).mapBox(document.querySelector(".picture").picture.camera));
   const at = (share) => [picture.x + x + width * share, picture.y + y + height * share];
   await page.mouse.click(...at(0.75));
   const clicked = await place();

@@ -116,8 +116,8 @@ test("each known mistake is wrong and gets its reason; other right answers are r
   const page = await site.open("/learn");
   await lesson(page, 0);
   const failures = await page.evaluate(async (lessons) => {
-    const { check } = await import("./js/learn-check.js");
-    const api = await import("./js/api.js");
+    const { check } = await import("./js/learn/check.js");
+    const api = await import("./js/base/api.js");
     const failed = [];
     for (const one of lessons) {
       for (const { mask, says } of one.reasons) {

@@ -334,7 +334,7 @@ test("query offsets may be negative, and labels may differ between batch rows", 
   assert.equal(await positions.inputValue(), "1..3; 5");
   await positions.fill("; 2, 6..");
   await page.waitForFunction(() => document.querySelector(".picture").picture.cell(0, 1)?.byte === 0);
-  assert.deepEqual(await page.evaluate(async () => (await import("./js/state.js")).state.get().facts.labels), {
+  assert.deepEqual(await page.evaluate(async () => (await import("./js/base/state.js")).state.get().facts.labels), {
     pii: [[], [2, "6.."]],
   });
   await page.finish();
@@ -395,7 +395,7 @@ test("a tile that cannot be drawn is not requested again", async () => {
 test("a mask from a file that the server no longer has is reported", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "causal" });
   const message = await page.evaluate(async () => {
-    const { tile } = await import("./js/api.js");
+    const { tile } = await import("./js/base/api.js");
     return tile("0".repeat(32), 0, 0, 0).catch((error) => error.message);
   });
   assert.equal(message, "This mask came from a file or a text: give the file or the text again.");

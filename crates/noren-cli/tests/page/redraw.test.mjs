@@ -11,7 +11,7 @@ after(() => site?.close());
 const veil = (page) => page.locator(".picture-veil").first();
 
 /** Returns the colour of a variable of the page's style. */
-const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/theme.js")).colour(of).slice(0, 3)], name);
+const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/base/theme.js")).colour(of).slice(0, 3)], name);
 
 /** Returns the colours of cell (q, k) on the screen, including everything drawn over it. */
 async function onScreen(page, q, k) {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { explorer, rests, root, say, settled } from "./explorer.mjs";
 
-const { CAUSES } = await import(join(root, "crates/noren-explorer/page/js/causes.js"));
+const { CAUSES } = await import(join(root, "crates/noren-explorer/page/js/base/causes.js"));
 const { bools, npy } = await import("./doctor-files.mjs");
 
 let site;
@@ -258,7 +258,7 @@ test("tiles, explanations, comparisons and presets that fail are requested again
   const again = (place) => page.locator(place).getByRole("button", { name: "try again" });
   for (const [path, place, act, shown] of [
     ["**/tiles/**", ".picture-failure", () => say(page, "causal & sliding(9)"), () => settled(page)],
-    ["**/explain?**", ".why-body", () => page.evaluate(async () => (await import("./js/state.js")).state.set({ cell: [21, 9] })), () => page.locator(".why-cell", { hasText: "query 21" }).waitFor()],
+    ["**/explain?**", ".why-body", () => page.evaluate(async () => (await import("./js/base/state.js")).state.set({ cell: [21, 9] })), () => page.locator(".why-cell", { hasText: "query 21" }).waitFor()],
     ["**/difference?**", ".difference", () => say(page, "causal & sliding(11)"), () => page.locator(".difference").getByText("only by the first mask").waitFor()],
     ["**/api/presets", "#toasts", () => page.getByRole("button", { name: "Presets" }).click(), () => page.locator(".preset").first().waitFor()],
   ]) {

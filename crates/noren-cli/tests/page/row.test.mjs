@@ -5,8 +5,8 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { drawn, explorer, say, settled } from "./explorer.mjs";
-import { exampleNumbers, readNumbers, rowOf } from "../../../noren-explorer/page/js/row-source.js";
-import { decimals, rowInWords, vector } from "../../../noren-explorer/page/js/row-words.js";
+import { exampleNumbers, readNumbers, rowOf } from "../../../noren-explorer/page/js/row/source.js";
+import { decimals, rowInWords, vector } from "../../../noren-explorer/page/js/row/words.js";
 
 let site;
 before(async () => (site = await explorer()));
@@ -77,7 +77,7 @@ test("for every row of a text, the weights are those of the model", async () => 
   const page = await site.open({ view: "text", text: { text, hide: ["phone"], token: 0, layer: 1, head: 2 } });
   await page.locator(".text-word").first().waitFor({ timeout: 60_000 });
   await page.locator(".text-row > summary").click();
-  const expected = await page.evaluate(async (asked) => (await (await import("./js/api.js")).text(asked)).attention_tokens,
+  const expected = await page.evaluate(async (asked) => (await (await import("./js/base/api.js")).text(asked)).attention_tokens,
     { text, hide: ["phone"], layer: 1, head: 2 });
   assert.ok(expected.length > 20 && expected.length <= 64);
   for (const [q, row] of expected.entries()) {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { heldInWords } from "../../../noren-explorer/page/js/text-link.js";
+import { heldInWords } from "../../../noren-explorer/page/js/text/link.js";
 import { violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
 

@@ -54,7 +54,7 @@ async function downloaded(page, click) {
 /** Returns the identity of the shown mask. */
 const identity = (page) =>
   page.evaluate(async () => {
-    const [{ state }, { masks }] = await Promise.all([import("./js/state.js"), import("./js/api.js")]);
+    const [{ state }, { masks }] = await Promise.all([import("./js/base/state.js"), import("./js/base/api.js")]);
     return (await masks(state.scene())).id;
   });
 

@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
 import { explorer, settled } from "./explorer.mjs";
-import { textCommand } from "../../../noren-explorer/page/js/command.js";
-import { settings } from "../../../noren-explorer/page/js/text-settings.js";
-import { proofInWords, runs } from "../../../noren-explorer/page/js/text-outcome.js";
-import { readsInWords } from "../../../noren-explorer/page/js/text-words.js";
+import { textCommand } from "../../../noren-explorer/page/js/base/command.js";
+import { settings } from "../../../noren-explorer/page/js/text/settings.js";
+import { proofInWords, runs } from "../../../noren-explorer/page/js/text/outcome.js";
+import { readsInWords } from "../../../noren-explorer/page/js/text/words.js";
 
 let site;
 before(async () => (site = await explorer()));

@@ -1,15 +1,15 @@
 // Starts the page: one view at a time, the theme, and the parts that all views share.
 
-import * as api from "./api.js";
-import { el, fill } from "./dom.js";
-import { state } from "./state.js";
-import { themeSwitch } from "./theme.js";
-import * as mask from "./view-mask.js";
-import * as cost from "./view-cost.js";
-import * as flow from "./view-flow.js";
-import * as text from "./view-text.js";
-import * as doctor from "./view-doctor.js";
-import * as learn from "./view-learn.js";
+import * as api from "./base/api.js";
+import { el, fill } from "./base/dom.js";
+import { state } from "./base/state.js";
+import { themeSwitch } from "./base/theme.js";
+import * as mask from "./mask/view.js";
+import * as cost from "./cost/view.js";
+import * as flow from "./flow/view.js";
+import * as text from "./text/view.js";
+import * as doctor from "./doctor/view.js";
+import * as learn from "./learn/view.js";
 import { welcome } from "./welcome.js";
 
 const VIEWS = [mask, cost, flow, text, doctor, learn];

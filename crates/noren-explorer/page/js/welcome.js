@@ -1,8 +1,8 @@
 // The offer on the first visit: where to begin. It is shown if the address holds no state and the browser has not shown the page before.
 
-import { button, icon, iconButton } from "./dialog.js";
-import { el } from "./dom.js";
-import { recall, remember } from "./storage.js";
+import { button, icon, iconButton } from "./base/dialog.js";
+import { el } from "./base/dom.js";
+import { recall, remember } from "./base/storage.js";
 
 const KEY = "noren-visited";
 const OFFERS = [

@@ -1,0 +1,70 @@
+// A dialog that reads pasted arrays, such as `cu_seqlens` or an attention mask, as facts.
+
+import { aborted, recognise } from "../base/api.js";
+import { button, openDialog } from "../base/dialog.js";
+import { debounce, el, fill, inline, number, plural, uid } from "../base/dom.js";
+
+const REST = 150; // ms without a keystroke until the text is read
+
+/** An example of an array that the dialog can read. The dialog shows it when it cannot read the array of the user. */
+const EXAMPLE = "cu_seqlens = [0, 8, 24]";
+
+const NAMES = {
+  cu_seqlens: "`cu_seqlens`", attention_mask: "an `attention_mask`", position_ids: "`position_ids`", segment_ids: "`segment_ids`",
+  key_padding_mask: "a `key_padding_mask`", lengths: "lengths", documents: "lengths of documents", cells: "the cells of a mask", batch: "the arrays of one batch",
+};
+
+/**
+ * Opens the dialog. `mask` is the text of the shown mask, or null if the page shows no mask or several masks. `onUse({shape, facts, mask})`
+ * is called with the meaning of the arrays (the reading) that the user chooses; `mask` is left out if the shown mask already uses the
+ * facts.
+ */
+export function openPaste({ mask, shape, onUse }) {
+  const input = el("textarea", {
+    id: uid("paste"), class: "code paste", rows: 6, spellcheck: "false", autofocus: true,
+    placeholder: "[0, 5, 32]    tensor([[1, 1, 0], [1, 0, 0]])    position_ids = [0, 1, 2, 0, 1]",
+  });
+  const outcome = el("div", { class: "paste-outcome", role: "status" });
+  const close = openDialog("Paste an array", [
+    el("p", { class: "soft" }, "cu_seqlens, position_ids, segment_ids or an attention mask, as Python, NumPy or PyTorch prints them. The page finds out which it is."),
+    el("div", { class: "field" }, el("label", { for: input.id }, "Array"), input),
+    outcome,
+  ], { className: "narrow" });
+  let request = null;
+  const use = ({ facts, rows, len, mask: uses }) => {
+    close();
+    const known = mask === null || uses.split(/\s*&\s*/).every((part) => part === "causal" || mask.includes(part));
+    const { heads, kv_heads } = shape;
+    onUse({
+      shape: Object.fromEntries(Object.entries({ len, batch: rows > 1 ? rows : undefined, heads, kv_heads }).filter(([, size]) => size !== undefined)),
+      facts,
+      ...(!known && { mask: uses }),
+    });
+  };
+  const option = (reading, several) =>
+    el("div", { class: "reading" },
+      el("p", {}, several ? "" : "This is ", inline(NAMES[reading.name]), ": ", `${reading.says}. `,
+        el("span", { class: "soft" }, `${plural(reading.rows, "batch row")} of ${plural(reading.len, "token")}.`)),
+      button(several ? `Use as ${NAMES[reading.name].replace(/`/g, "")}${["segment_ids", "position_ids"].includes(reading.name) && reading.says.includes("; ") ? `, ${reading.says.split("; ").at(-1)}` : ""}` : "Use", () => use(reading), { class: "primary" }));
+  const read = debounce(async () => {
+    request?.abort();
+    const text = input.value;
+    if (text.trim() === "") return fill(outcome);
+    const { signal } = (request = new AbortController());
+    try {
+      const { readings } = await recognise(text, { signal });
+      const several = readings.length > 1;
+      return fill(outcome,
+        several && el("p", { class: "notice warn" }, `Ambiguous: this array has ${number(readings.length)} readings. Choose one, or paste it with its name, such as cu_seqlens = […].`),
+        readings.map((reading) => option(reading, several)));
+    } catch (error) {
+      return aborted(error) ? undefined : fill(outcome, el("p", { class: "notice bad" }, inline(error.message), " ", button(`paste ${EXAMPLE}`, example, { class: "repair" })));
+    }
+  }, REST);
+  const example = () => {
+    input.value = EXAMPLE;
+    input.focus();
+    read();
+  };
+  input.addEventListener("input", () => read());
+}

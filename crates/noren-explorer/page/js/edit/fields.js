@@ -1,0 +1,119 @@
+// Fields of forms: text that is parsed while it is typed, groups of buttons with one selected, labels with their positions.
+
+import { button, iconButton } from "../base/dialog.js";
+import { el, fill, uid } from "../base/dom.js";
+import { readPositions, writeRows } from "./lists.js";
+
+/**
+ * Returns `input` with the label `label`. `read` parses the text of the input and may throw an error; `set` receives the parsed value. The
+ * text below the input is the error, or `hint` if there is no error.
+ */
+export function field(label, input, { read, set, hint }) {
+  input.id = uid("field");
+  const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
+  input.setAttribute("aria-describedby", says.id);
+  let last = ""; // the last text without an error
+  input.addEventListener("focus", () => (last = input.getAttribute("aria-invalid") === "true" ? last : input.value));
+  const putBack = () => {
+    input.value = last;
+    input.focus();
+    tell(false, hint);
+  };
+  const tell = (invalid, words) => {
+    input.setAttribute("aria-invalid", String(invalid));
+    fill(says, words);
+  };
+  input.addEventListener("input", () => {
+    try {
+      const value = read(input.value.trim());
+      last = input.value;
+      set(value);
+      tell(false, hint);
+    } catch (error) {
+      tell(true, [
+        el("span", { class: "wrong" }, error.message),
+        button(`put back ${last === "" ? "nothing" : last.slice(0, 24)}`, putBack, { class: "repair" }),
+      ]);
+    }
+  });
+  return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
+}
+
+/**
+ * Returns a group of buttons of which one is selected, as `{element, choose(name)}`. `names` maps each name to a title; `onChoose(name)` is
+ * called on a click.
+ */
+export function segments(names, label, onChoose) {
+  const buttons = Object.entries(names).map(([name, title]) =>
+    el("button", { type: "button", "aria-pressed": "false", dataset: { name }, onclick: () => onChoose(name) }, title),
+  );
+  return {
+    element: el("div", { class: "segments", role: "group", "aria-label": label }, buttons),
+    choose: (chosen) => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.name === chosen))),
+  };
+}
+
+/**
+ * Returns input fields for labels (named sets of positions) as `{element, show(labels)}`. Each line has the name of a label and its
+ * positions. `set(labels)` is called when the user changes a field.
+ */
+export function labelFields(set) {
+  const lines = el("div", { class: "label-lines" });
+  const collect = () => {
+    const labels = {};
+    for (const line of lines.children) {
+      const [name, positions] = [...line.querySelectorAll("input")];
+      try {
+        if (name.value.trim()) labels[name.value.trim()] = readPositions(positions.value);
+        positions.setAttribute("aria-invalid", "false");
+      } catch {
+        positions.setAttribute("aria-invalid", "true");
+        return;
+      }
+    }
+    set(labels);
+  };
+  const line = (name = "", positions = "") => {
+    const element = el(
+      "div",
+      { class: "label-line field" },
+      el("input", { type: "text", value: name, placeholder: "name", "aria-label": "Name of a label", oninput: collect }),
+      el("input", {
+        type: "text",
+        class: "code",
+        value: positions,
+        placeholder: "3, 10..14; 5",
+        title: "Positions and ranges of positions, separated by commas; a semicolon begins the next batch row",
+        "aria-label": `Positions of ${name || "the label"}`,
+        oninput: collect,
+      }),
+      iconButton(`Remove ${name || "the label"}`, "×", () => {
+        element.remove();
+        collect();
+      }),
+    );
+    return element;
+  };
+  const root = el(
+    "div",
+    { class: "labels" },
+    lines,
+    button(
+      "Add a label",
+      () => {
+        const added = line();
+        lines.append(added);
+        added.querySelector("input").focus();
+      },
+      { class: "plain" },
+    ),
+  );
+  const show = (labels) => {
+    if (lines.contains(document.activeElement)) return;
+    fill(
+      lines,
+      Object.entries(labels).map(([name, positions]) => line(name, writeRows([positions].flat()))),
+    );
+  };
+  return { element: root, show };
+}
