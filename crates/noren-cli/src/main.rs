@@ -32,7 +32,7 @@ mod verify;
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
 use crate::verdict::Verdict;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Attention masking: define and draw any mask, plan it, compute attention with it, and prove what it hides.
@@ -138,12 +138,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // A negative number is an invalid value, not an unknown option.
+    let command = Cli::command().mut_subcommands(|command| command.allow_negative_numbers(true));
+    let cli = match command.try_get_matches().and_then(|found| Cli::from_arg_matches(&found)) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe is not an error, also for help texts.
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
+            return match error.print() {
+                // A closed pipe is not an error, also for help texts.
+                Err(output) if output.kind() != std::io::ErrorKind::BrokenPipe => unwritten(&output),
+                _ => ExitCode::from(error.exit_code() as u8),
+            };
         }
     };
     cli.color.choice().write_global();
@@ -151,9 +155,13 @@ fn main() -> ExitCode {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),
         Ok(Verdict::Open) => ExitCode::from(3),
-        Err(Failure::Output(error)) => report(&format!("the output cannot be written: {error}"), None),
+        Err(Failure::Output(error)) => unwritten(&error),
         Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
     }
+}
+
+fn unwritten(error: &std::io::Error) -> ExitCode {
+    report(&format!("the output cannot be written: {error}"), None)
 }
 
 fn run(cli: &Cli) -> Result<Verdict> {

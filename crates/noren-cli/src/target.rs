@@ -70,6 +70,20 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
+    /// Creates a target for an SVG picture.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Target::new`], and if the path does not end with `.svg`, except for a device.
+    pub(crate) fn svg(given: &Path) -> Result<Target> {
+        let device = std::fs::metadata(given).is_ok_and(|about| !about.is_file());
+        if device || given.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg")) {
+            return Target::new(given);
+        }
+        let message = format!("{}: this picture is written only as SVG", given.display());
+        Err(Failure::new(message).hint("end the file name with .svg"))
+    }
+
     /// Writes the output to a temporary file in the folder of the target, then replaces the target with the temporary
     /// file. A device or a pipe is written directly.
     pub(crate) fn write(&self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {

@@ -19,7 +19,7 @@ pub(crate) struct PartitionArgs {
     /// Number of ranks: processes that compute together, such as one per GPU
     #[arg(long, short = 'r', value_name = "R")]
     ranks: usize,
-    /// Number of nodes (machines); each node has an equal number of consecutive ranks
+    /// Number of nodes (machines); consecutive ranks are on one node, as evenly as possible
     #[arg(long, value_name = "K", default_value_t = 1)]
     nodes: usize,
     /// The numbers that are made equal for all ranks before the traffic is minimised: those of cells, closely (balanced) or
@@ -144,14 +144,7 @@ Examples:
   noren partition causal --past 32767 --new 1 --heads 32 --kv-heads 8 --ranks 4";
 
 pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> {
-    let target = match &args.output {
-        Some(path) if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("svg")) => Some(Target::new(path)?),
-        Some(path) => {
-            let failure = Failure::new(format!("{}: unknown file format", path.display()));
-            return Err(failure.hint("end the file name with .svg"));
-        }
-        None => None,
-    };
+    let target = args.output.as_deref().map(Target::svg).transpose()?;
     let (wire, machine) = (args.wire.wire()?, args.wire.machine()?);
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
     let plan = bound.masks[0].plan();

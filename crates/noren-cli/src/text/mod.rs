@@ -105,7 +105,7 @@ pub(crate) fn run(
     if args.texts.len() > 1 || args.lines.is_some() {
         return args.classify(model, generates, output, screen);
     }
-    let target = output.map(svg_target).transpose()?;
+    let target = output.map(Target::svg).transpose()?;
     let text = args.read()?;
     let (hide, known) = args.detectors()?;
     let source = load(model)?;
@@ -129,22 +129,6 @@ pub(crate) fn run(
         false => report::print(&ran, output, screen)?,
     }
     Ok(if ran.proof.as_ref().is_none_or(|proof| proof.holds()) { Verdict::Yes } else { Verdict::No })
-}
-
-/// Creates the output file of a picture.
-///
-/// # Errors
-///
-/// Returns an error if the path does not end with `.svg`, except for a device.
-fn svg_target(path: &Path) -> Result<Target> {
-    let device = std::fs::metadata(path).is_ok_and(|about| !about.is_file());
-    match path.extension().is_some_and(|end| end == "svg") || device {
-        true => Target::new(path),
-        false => {
-            let message = format!("{}: `noren text` writes its picture only as SVG", path.display());
-            Err(Failure::new(message).hint("end the file name with .svg; tensors are written only with --input"))
-        }
-    }
 }
 
 impl TextArgs {

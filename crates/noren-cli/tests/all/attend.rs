@@ -353,3 +353,17 @@ fn a_reader_that_goes_away_changes_no_verdict() {
     assert_eq!(with_a_reader_that_goes_away(&diff("full - !causal")), Some(0));
     assert_eq!(with_a_reader_that_goes_away(&["completions", "bash"]), Some(0));
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn help_that_cannot_be_written_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let done =
+        std::process::Command::new(env!("CARGO_BIN_EXE_noren")).arg("--help").stdout(full).output().expect("it starts");
+    assert_eq!(done.status.code(), Some(2));
+    assert!(
+        text(&done.stderr).contains("the output cannot be written: No space left on device"),
+        "{}",
+        text(&done.stderr)
+    );
+}

@@ -118,7 +118,7 @@ fn pictures_are_whole() {
         svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("may read") && svg.contains("all bits of")
     );
     assert!(!svg.contains("jane.bennet@"), "secrets are named by kind");
-    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "writes its picture only as SVG");
+    refused(&noren(&["-o", temporary("picture.png").to_str().expect("a path")]), "this picture is written only as SVG");
     refused(&noren(&["-o", "/nowhere/picture.svg"]), "there is no folder");
 }
 

@@ -59,6 +59,10 @@ fn killed_before_the_first_validation_it_continues() {
     assert!(command(&folder, "whole").status().unwrap().success());
     let checkpoint = folder.join("killed").join("checkpoint.safetensors");
     assert!(!killed(&folder, |_, _| checkpoint.exists()), "the run ended too early");
+    let mut early = Command::new(env!("CARGO_BIN_EXE_noren"));
+    let early = early.args(["generate", "--model", "killed", "-n", "1", "The"]).current_dir(&folder).output().unwrap();
+    let text = String::from_utf8_lossy(&early.stderr);
+    assert!(text.contains("killed: the training in this folder has not ended"), "{text}");
     let output = command(&folder, "killed").stdout(Stdio::piped()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(

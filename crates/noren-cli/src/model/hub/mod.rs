@@ -18,6 +18,12 @@ use std::path::{Path, PathBuf};
 /// `more` are missing, a failed download is not an error.
 pub(crate) fn folder(given: &Path, more: &[&str]) -> Result<PathBuf> {
     if given.is_dir() {
+        if given.join("checkpoint.safetensors").exists() && !given.join("model.safetensors").exists() {
+            let problem = format!("{}: the training in this folder has not ended", given.display());
+            return Err(
+                Failure::new(problem).hint("the same `noren train` continues it, and writes the model at its end")
+            );
+        }
         return Ok(given.to_owned());
     }
     let name = given.to_str().filter(|name| is_name(name) && !given.exists());
