@@ -79,7 +79,7 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     }
     let Some(file) = &args.file else { return Err(Failure::new("there is no mask to check: give the file of a mask")) };
     let target = args.fix.as_deref().map(Target::new).transpose()?;
-    let picture = args.output.as_deref().map(Target::svg).transpose()?;
+    let picture = args.output.as_deref().map(|path| Target::svg(path, "end the file name with .svg")).transpose()?;
     let mut input = Input::of_arrays(read_all(file)?);
     for pair in &args.with {
         let (name, path) =

@@ -70,18 +70,18 @@ impl Target {
         Ok(Target { name, path, kind })
     }
 
-    /// Creates a target for an SVG picture.
+    /// Creates a target for an SVG picture. `hint` is the fix of another file name.
     ///
     /// # Errors
     ///
     /// As for [`Target::new`], and if the path does not end with `.svg`, except for a device.
-    pub(crate) fn svg(given: &Path) -> Result<Target> {
+    pub(crate) fn svg(given: &Path, hint: &str) -> Result<Target> {
         let device = std::fs::metadata(given).is_ok_and(|about| !about.is_file());
         if device || given.extension().is_some_and(|end| end.eq_ignore_ascii_case("svg")) {
             return Target::new(given);
         }
         let message = format!("{}: this picture is written only as SVG", given.display());
-        Err(Failure::new(message).hint("end the file name with .svg"))
+        Err(Failure::new(message).hint(hint))
     }
 
     /// Writes the output to a temporary file in the folder of the target, then replaces the target with the temporary

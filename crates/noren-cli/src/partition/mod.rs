@@ -144,7 +144,7 @@ Examples:
   noren partition causal --past 32767 --new 1 --heads 32 --kv-heads 8 --ranks 4";
 
 pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> {
-    let target = args.output.as_deref().map(Target::svg).transpose()?;
+    let target = args.output.as_deref().map(|path| Target::svg(path, "end the file name with .svg")).transpose()?;
     let (wire, machine) = (args.wire.wire()?, args.wire.machine()?);
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
     let plan = bound.masks[0].plan();

@@ -105,7 +105,9 @@ pub(crate) fn run(
     if args.texts.len() > 1 || args.lines.is_some() {
         return args.classify(model, generates, output, screen);
     }
-    let target = output.map(Target::svg).transpose()?;
+    let target = output
+        .map(|path| Target::svg(path, "end the file name with .svg; tensors are written only with --input"))
+        .transpose()?;
     let text = args.read()?;
     let (hide, known) = args.detectors()?;
     let source = load(model)?;

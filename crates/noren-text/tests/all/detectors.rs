@@ -290,7 +290,7 @@ fn hostile_texts_take_linear_time() {
         let start = std::time::Instant::now();
         detectors.find(&text).unwrap();
         let took = start.elapsed();
-        assert!(took.as_secs_f64() < 10.0 * (length as f64 / (1 << 18) as f64), "{piece:?} took {took:?}");
+        assert!(took.as_secs_f64() < 60.0 * (length as f64 / (1 << 18) as f64), "{piece:?} took {took:?}");
         slowest = slowest.max((took, piece));
     }
     println!("{length} bytes take {:?} at most, those of {:?}", slowest.0, slowest.1);
