@@ -83,7 +83,7 @@ def fold():
     sequences = [{"input_ids": row, "loss_mask": [0] * 2048 + [1] * 512} for row in rows]
     planned = median(lambda: nr.fold(sequences).plan(heads=8, kv_heads=2), 5)
     made = nr.fold(sequences)
-    print(f"{made}; {made.attention_share:.2f} of the cells; fold and plan {planned * 1e3:.1f} ms")
+    print(f"{made}; fold and plan {planned * 1e3:.1f} ms")
     sizes = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2, vocab_size=1000)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", max_position_embeddings=4096, **sizes), attn_implementation="noren")
     ids = torch.stack(rows)

@@ -1,4 +1,4 @@
-"""`noren.data`: packing and padding, compared with plain loops and checked by `nr.check`."""
+"""`noren.data`: packing, compared with plain loops and checked by `nr.check`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.data import PackingCollator, PaddingCollator, pack
+from noren.data import pack
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
 VOCABULARY = 60
@@ -186,83 +186,21 @@ def test_padding_in_documents_is_removed() -> None:
     assert packed.input_ids.tolist() == [[5, 6, 7]] and packed.sizes == (2, 1) and packed.labels.tolist() == [[-100, 6, -100]]
 
 
-# --- collators ---------------------------------------------------------------------------------------------------------
-
-
-def test_padding_equals_plain_loops_on_1000_batches() -> None:
-    for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        rows = texts(rng, int(rng.integers(1, 6)))
-        side, pad, multiple = str(rng.choice(["left", "right"])), int(rng.integers(0, 60)), int(rng.integers(1, 9))
-        causal, learned, length = bool(rng.random() < 0.5), [rng.integers(0, 2, len(row)) for row in rows], None if rng.random() < 0.5 else 12
-        examples: list[dict[str, Any]] = [{"input_ids": row, "token_type_ids": [1] * len(row), "label": at} for at, row in enumerate(rows)]
-        if causal:
-            for example, mask in zip(examples, learned, strict=True):
-                del example["label"]
-                example["loss_mask"] = mask
-        collate = PaddingCollator(pad_token_id=pad, side=side, multiple=multiple, length=length, labels="causal" if causal else "auto", return_tensors="np")
-        batch = collate(examples)
-        width = -(-(length or max(1, max(map(len, rows)))) // multiple) * multiple
-        for b, row in enumerate(rows):
-            start = width - len(row) if side == "left" else 0
-            for t in range(width):
-                inside = start <= t < start + len(row)
-                expected = (row[t - start], 1, t - start, 1) if inside else (pad, 0, 0, 0)
-                assert tuple(batch[name][b, t] for name in ("input_ids", "attention_mask", "position_ids", "token_type_ids")) == expected
-                if causal:
-                    label = row[t - start] if inside and t > start and learned[b][t - start] else -100
-                    assert batch["labels"][b, t] == label
-        if not causal:
-            assert batch["labels"].tolist() == list(range(len(rows)))
-        assert batch["input_ids"].shape == (len(rows), width)
-
-
-def test_the_doctor_finds_nothing_in_padded_batches() -> None:
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        rows = [[*text, 2] for text in texts(rng, 4, 2)]
-        side = ("left", "right")[seed % 2]
-        batch = PaddingCollator(side=side, labels="causal", pad_token_id=2, return_tensors="np")([{"input_ids": row} for row in rows])
-        shape = nr.Shape.square(batch["input_ids"].shape[1], batch=4)
-        cells = (nr.causal() & nr.padding()).bind(shape, {"attention_mask": batch["attention_mask"]}).dense()
-        declared: dict[str, Any] = dict(convention="keep", kind="causal", padding_side=side, eos_token_id=2, model_shifts_labels=True)
-        report = nr.check(cells, **declared, **{name: batch[name] for name in ("input_ids", "attention_mask", "position_ids", "labels")})
-        assert report.verdict == "correct" and not report.classes, report
-
-
-def test_the_packing_collator_packs_the_columns_of_examples() -> None:
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        examples: list[dict[str, Any]] = [{"input_ids": text, "loss_mask": [1] * len(text), "other": "x"} for text in texts(rng, 9, 1)]
-        extras = ("segment_ids", "attention_mask", "shifted_labels", "cu_seqlens", "max_seqlen", "facts", "document_lengths", "packed")
-        collate = PackingCollator(length=16, method=METHODS[seed % 4], extras=extras, return_tensors="np")
-        batch = collate(examples)
-        packed = pack(examples, 16, method=METHODS[seed % 4])
-        for name in ("input_ids", "position_ids", "labels", "segment_ids", "attention_mask", "shifted_labels", "cu_seqlens"):
-            np.testing.assert_array_equal(batch[name], getattr(packed, name))
-        assert batch["facts"] == packed.facts and batch["max_seqlen"] == packed.max_seqlen and batch["document_lengths"] == [list(row) for row in packed.documents]
-
-
 # --- wrong input -------------------------------------------------------------------------------------------------------
 
 
 def test_messages_name_the_value_and_the_fix() -> None:
-    collate = PaddingCollator(return_tensors="np")
     for call, message in [
         (lambda: pack([[5], [6.5]]), "document 1 holds float64: give whole numbers"),
         (lambda: pack([[5, -1]]), "document 0 holds -1, but token ids are not negative"),
         (lambda: pack([{"ids": [5]}]), "document 0 has no 'input_ids', but 'ids'"),
         (lambda: pack("text"), "documents is 'text': give a list of documents"),
-        (lambda: pack([[5]], 10**12), "length is 1000000000000: give a number from 1 to"),
+        (lambda: pack([[5]], 10**12), "length is 1000000000000: give a whole number from 1 to"),
         (lambda: pack([[5]] * 20000, 2**15, method="in_order").plan(heads=0), "heads is 0"),
         (lambda: pack([[5]], method="best"), "method is 'best': give one of 'in_order'"),
         (lambda: pack([{"input_ids": [5, 6], "labels": [5]}]), "document 0 has 2 tokens, but 1 labels"),
         (lambda: pack([{"input_ids": [5, 6], "labels": [5, 6]}], labels="causal"), "the documents have the entry 'labels', which labels='causal' does not use"),
         (lambda: pack([{"input_ids": [5]}, {"input_ids": [5], "loss_mask": [1]}]), "document 0 has no 'loss_mask', but document 1 has"),
-        (lambda: collate([{"input_ids": [5], "words": ["a"]}]), "column 'words' has no known padding"),
-        (lambda: collate([{"input_ids": [5], "loss_mask": [2]}]), "loss_mask of example 0 holds 2"),
-        (lambda: PaddingCollator(length=2)([{"input_ids": [5] * 3}]), "example 0 has 3 tokens, but length is 2"),
-        (lambda: PackingCollator(extras=["cu"]), "extras is 'cu': give one of 'segment_ids'"),
     ]:
         with pytest.raises((nr.Error, TypeError)) as caught:
             call()
@@ -284,8 +222,6 @@ def keyword_names() -> dict[str, tuple[Any, list[str]]]:
         "pack": (lambda documents=[[5, 6]], **k: pack(documents, **k), "documents length method long labels pad_token_id ignore_index causal".split()),
         "unpack": (lambda values=packed.input_ids: packed.unpack(values), ["values"]),
         "plan": (lambda **k: packed.plan(**k), "heads kv_heads mask".split()),
-        "PaddingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PaddingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels ignore_index return_tensors side length multiple pad_values".split()),
-        "PackingCollator": (lambda examples=[{"input_ids": [5, 6]}], **k: PackingCollator(**{"return_tensors": "np", **k})(examples), "examples pad_token_id labels ignore_index return_tensors length method long extras".split()),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.data import PackingCollator, PaddingCollator, pack
+from noren.data import pack
 
 torch = pytest.importorskip("torch")
 import noren.torch as nt  # noqa: E402
@@ -257,25 +257,31 @@ def test_tensors_give_tensors() -> None:
     assert torch.equal(hidden.grad[..., 0] == 1.0, torch.tensor(packed.attention_mask == 1)) and not hidden.grad[torch.tensor(packed.attention_mask == 0)].count_nonzero()
 
 
-def as_numbers(batch: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+def padded(examples: list[dict[str, Any]], side: str) -> dict[str, Any]:
+    """Returns the padded batch of a causal model, made by plain loops."""
+    width = max(len(example["input_ids"]) for example in examples)
+    batch = {name: torch.full((len(examples), width), fill) for name, fill in {"input_ids": 0, "attention_mask": 0, "position_ids": 0, "labels": -100}.items()}
+    for row, example in enumerate(examples):
+        ids = torch.tensor(example["input_ids"])
+        place = (row, slice(width - len(ids), None) if side == "left" else slice(0, len(ids)))
+        batch["input_ids"][place], batch["attention_mask"][place], batch["position_ids"][place] = ids, 1, torch.arange(len(ids))
+        batch["labels"][place] = torch.cat([torch.tensor([-100]), ids[1:]])
+    return batch
+
+
+def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
+    return pack(examples, 48, method="first_fit_decreasing").tensors()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_dataloader(workers: int) -> None:
+def test_packed_rows_in_a_dataloader(workers: int) -> None:
     rng = np.random.default_rng(5)
     data = [{"input_ids": rng.integers(5, 50, int(n)).tolist()} for n in rng.integers(2, 15, 30)]
     batches = [list(range(start, start + 3)) for start in range(0, 30, 3)]
-    for collate in (
-        PaddingCollator(side="left", labels="causal"),
-        PackingCollator(length=48, method="first_fit_decreasing", extras=["facts", "cu_seqlens", "max_seqlen"]),
-    ):
-        loader = torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=collate, num_workers=workers)
-        made = list(loader)
-        assert len(made) == len(batches)
-        for batch, members in zip(made, batches, strict=True):
-            assert as_numbers(batch) == as_numbers(collate([data[at] for at in members]))
-            assert batch["input_ids"].numel() <= 48 * len(batch["input_ids"]) and batch["labels"].dtype == torch.int64
+    made = list(torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=collate, num_workers=workers))
+    for batch, members in zip(made, batches, strict=True):
+        expected = pack([data[at] for at in members], 48, method="first_fit_decreasing")
+        assert {name: value.tolist() for name, value in batch.items()} == {name: getattr(expected, name).tolist() for name in ("input_ids", "position_ids", "labels")}
 
 
 def test_datasets() -> None:
@@ -284,14 +290,10 @@ def test_datasets() -> None:
     rng = np.random.default_rng(6)
     rows = [{"input_ids": rng.integers(5, 50, int(n)).tolist(), "attention_mask": [1] * int(n), "text": "x"} for n in rng.integers(2, 15, 40)]
     data = datasets.Dataset.from_list(rows)
-    collate = PackingCollator(length=32, method="first_fit_decreasing", extras=["facts"])
-    packed = pack([row["input_ids"] for row in rows], 32, method="first_fit_decreasing")
+    packed = pack([row["input_ids"] for row in rows], 48, method="first_fit_decreasing")
     for source in (data, data.with_format("torch"), data.with_format("numpy")):
         [batch] = torch.utils.data.DataLoader(source.remove_columns("text"), batch_size=100, collate_fn=collate)
         assert batch["input_ids"].tolist() == packed.input_ids.tolist() and batch["labels"].tolist() == packed.labels.tolist()
-        assert batch["facts"] == packed.facts
-    padded = next(iter(torch.utils.data.DataLoader(data.remove_columns("text"), batch_size=8, collate_fn=PaddingCollator(labels="causal"))))
-    assert padded["attention_mask"].sum() == sum(len(row["input_ids"]) for row in rows[:8])
 
 
 def tiny(kind: str, **options: Any) -> Any:
@@ -318,11 +320,10 @@ def test_packed_rows_have_the_logits_loss_and_gradients_of_single_texts() -> Non
         loss.backward()
         total += loss.item()
     expected = parameter.grad.clone()
-    for collate in (PackingCollator(length=20, method="first_fit_decreasing", extras=["packed", "use_cache"]), PackingCollator(extras=["packed", "use_cache"]), PaddingCollator(side="left", labels="causal")):
+    for packed in (pack(examples, 20, method="first_fit_decreasing"), pack(examples), None):
         model.zero_grad()
-        batch = collate(examples)
-        packed = batch.pop("packed", None)
-        out = model(**batch, **({"use_cache": False} if packed is None else {}))
+        batch = padded(examples, "left") if packed is None else packed.tensors()
+        out = model(**batch, use_cache=False)
         loss = nt.token_loss(out.logits, batch["labels"])
         assert nt.count_label_tokens(batch["labels"]) == tokens
         loss.backward()
@@ -340,7 +341,7 @@ def test_gradients_through_padding_are_exactly_zero_in_a_model() -> None:
     rng = np.random.default_rng(8)
     examples = [{"input_ids": rng.integers(5, 60, int(n)).tolist()} for n in (3, 11, 7, 2)]
     for side in ("left", "right"):
-        batch = PaddingCollator(side=side, labels="causal")(examples)
+        batch = padded(examples, side)
         embedded = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
         out = model(inputs_embeds=embedded, attention_mask=batch["attention_mask"], position_ids=batch["position_ids"], output_hidden_states=True)
         pooled = sum(pool(out.hidden_states[-1], batch["attention_mask"]).square().sum() for pool in POOLS.values())

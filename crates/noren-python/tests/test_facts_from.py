@@ -181,21 +181,26 @@ def test_token_types_above_one_are_refused(types):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_batches_of_collators_are_read_exactly(seed):
-    """The facts of each batch of noren's collators are read from its arrays, or the batch is refused with several readings."""
-    from noren.data import PackingCollator, PaddingCollator, pack
+def test_padded_and_packed_batches_are_read_exactly(seed):
+    """The facts of each padded or packed batch are read from its arrays, or the batch is refused with several readings."""
+    from noren.data import pack
 
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 7, int(rng.integers(1, 7)))
     examples = [{"input_ids": list(range(1, size + 1))} for size in sizes]
     side = ("left", "right")[seed % 2]
-    padded = PaddingCollator(side=side, multiple=int(rng.integers(1, 5)), return_tensors=("np", "pt")[seed % 3 > 0])(examples)
+    width = int(max(sizes) + rng.integers(0, 4))
+    real = np.array([[at < size if side == "right" else at >= width - size for at in range(width)] for size in sizes]).astype(np.int64)
+    padded = {"input_ids": real * 7, "attention_mask": real, "position_ids": np.maximum(real.cumsum(1) - 1, 0) * real}
     found = nr.facts_from(padded)
     assert found["lengths"] == list(sizes) and found.get("side", "right") in (side, "right") and "documents" not in found
     extras = ["segment_ids", "attention_mask", "cu_seqlens", "facts", "document_lengths"]
     length = None if rng.random() < 0.3 else int(rng.integers(6, 14))
     rows = pack(examples, length=length)
-    batch = PackingCollator(length=length, extras=extras, return_tensors=("np", "pt")[seed % 3 > 0])(examples)
+    batch = {name: getattr(rows, name) for name in ("input_ids", "position_ids", "labels", "segment_ids", "attention_mask", "cu_seqlens", "facts")}
+    batch["document_lengths"] = [list(row) for row in rows.documents]
+    if seed % 3:
+        batch = {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}
     real = {"documents": [list(row) for row in rows.documents], "lengths": list(rows.lengths)}
     width = rows.input_ids.shape[1]
     full = all(size == width for size in rows.lengths)
@@ -244,12 +249,6 @@ def test_collators_and_tokenizers():
     assert found["documents"] == [[3, 2]] and {"position_ids", "cu_seq_lens_q"} <= set(found.found)
     encoding = transformers.BatchEncoding({"input_ids": [[5, 6, 0]], "attention_mask": [[1, 1, 0]]})
     assert dict(nr.facts_from(encoding)) == {"lengths": [2]}
-    from noren.data import PackingCollator
-
-    batch = PackingCollator(length=8)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
-    assert nr.facts_from({name: batch[name] for name in ("position_ids",)} | {"attention_mask": T([[1] * 5 + [0] * 3])})["documents"] == [
-        [3, 2]
-    ]
 
 
 def test_cumulative_lengths_of_other_types_are_refused():

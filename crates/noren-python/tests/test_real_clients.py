@@ -19,11 +19,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 pytest.importorskip("accelerate")
 datasets = pytest.importorskip("datasets")
-from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorWithFlattening, Trainer, TrainingArguments  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer, TrainingArguments  # noqa: E402
 
 import noren as nr  # noqa: E402
 import noren.hf as hf  # noqa: E402
-from noren.data import PackingCollator, PaddingCollator  # noqa: E402
+from noren.data import pack  # noqa: E402
 
 hf.register()
 # Libraries warn of their own deprecations; packed rows that read each other are an error here.
@@ -73,9 +73,9 @@ def near(got: list[float], wanted: list[float]) -> None:
 
 
 COLLATORS: dict[str, Any] = {
-    "padding": lambda: PaddingCollator(labels="causal"),
-    "padding on the left": lambda: PaddingCollator(labels="causal", side="left"),
-    "packing": lambda: PackingCollator(length=32, method="first_fit_decreasing", extras=["use_cache"]),
+    "padding": lambda: padding(),
+    "padding on the left": lambda: padding(side="left"),
+    "packing": lambda: lambda examples: pack(examples, 32, method="first_fit_decreasing").tensors(),
     "flattening": lambda: DataCollatorWithFlattening(),
     "flattening with indices": lambda: DataCollatorWithFlattening(return_seq_idx=True, return_flash_attn_kwargs=True),
 }
@@ -99,7 +99,7 @@ def test_trainer_with_every_column_of_a_data_set(kind: str, tmp_path: Path) -> N
     found = []
     for attention in ("noren", "eager"):
         model = made(kind, attention, **MODELS[kind])
-        collator = PaddingCollator(labels="causal", pad_values={"token_type_ids": 0})
+        collator = padding()
         found.append(losses(tmp_path, model, collator, texts))
         trainer = Trainer(model=model, args=TrainingArguments(str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=False), eval_dataset=texts, data_collator=collator)
         found[-1].append(trainer.evaluate()["eval_loss"])
@@ -108,7 +108,7 @@ def test_trainer_with_every_column_of_a_data_set(kind: str, tmp_path: Path) -> N
 
 def test_trainer_with_a_hybrid_model(tmp_path: Path) -> None:
     """Tests that a model with recurrent layers trains on padded rows as in eager attention, and refuses packed rows."""
-    found = [losses(tmp_path, made("qwen3_next", attention, **HYBRID), PaddingCollator(labels="causal")) for attention in ("noren", "eager")]
+    found = [losses(tmp_path, made("qwen3_next", attention, **HYBRID), padding()) for attention in ("noren", "eager")]
     near(*found)
     with pytest.raises(nr.Error, match="Qwen3NextForCausalLM carries information from token to token without attention"):
         losses(tmp_path, made("qwen3_next", "noren", **HYBRID), DataCollatorWithFlattening())
@@ -138,7 +138,7 @@ def test_trainer_with_images_and_text(tmp_path: Path) -> None:
     rows = [{"input_ids": [63] * 4 + each["input_ids"], "pixel_values": torch.randn(3, 28, 28, generator=generator)} for each in TEXTS]
 
     def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = PaddingCollator(labels="causal")([{"input_ids": each["input_ids"]} for each in examples])
+        batch = padding()([{"input_ids": each["input_ids"]} for each in examples])
         kinds = batch["attention_mask"] * (torch.arange(batch["input_ids"].shape[1]) >= 6)
         return {**batch, "token_type_ids": kinds, "pixel_values": torch.stack([each["pixel_values"] for each in examples]), "labels": torch.where(kinds == 1, batch["labels"], -100)}
 
@@ -150,13 +150,17 @@ def test_trainer_with_images_and_text(tmp_path: Path) -> None:
     near(*found)
 
 
-def tokenizer() -> Any:
+def tokenizer(**more: Any) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = ["[PAD]", "[BOS]", "[EOS]", "[UNK]", *(f"w{number}" for number in range(60))]
     inner = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", bos_token="[BOS]", eos_token="[EOS]", unk_token="[UNK]", cls_token="[BOS]", sep_token="[EOS]")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", bos_token="[BOS]", eos_token="[EOS]", unk_token="[UNK]", cls_token="[BOS]", sep_token="[EOS]", **more)
+
+
+def padding(side: str = "right") -> Any:
+    return DataCollatorForLanguageModeling(tokenizer(padding_side=side), mlm=False)
 
 
 def words(column: str) -> Any:
@@ -240,7 +244,6 @@ import torch
 from accelerate import Accelerator
 from transformers import AutoConfig, AutoModelForCausalLM
 import noren.hf
-from noren.data import PaddingCollator
 
 torch.set_num_threads(1)
 noren.hf.register()
@@ -251,7 +254,10 @@ for attention in ("noren", "eager"):
     config = AutoConfig.for_model("llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=64)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     texts = [{"input_ids": [3 + (7 * i + 5 * j) % 60 for j in range(4 + i % 9)]} for i in range(24)]
-    loader = torch.utils.data.DataLoader(texts, batch_size=4, collate_fn=PaddingCollator(labels="causal"))
+    def collate(rows):
+        ids, labels = (torch.nn.utils.rnn.pad_sequence([torch.tensor(row["input_ids"]) for row in rows], batch_first=True, padding_value=fill) for fill in (0, -100))
+        return {"input_ids": ids, "attention_mask": (labels != -100).long(), "labels": labels}
+    loader = torch.utils.data.DataLoader(texts, batch_size=4, collate_fn=collate)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), loader)
     losses = []
     for batch in loader:

@@ -60,7 +60,7 @@ def facts_from(
       padding or the first document, which `attention_mask` or `segment_padding` (the number of padding; None for no padding)
       decides. In `seq_idx`, 0 is the first document if no 0 follows another number
     - `cu_seqlens` (also with `_q` or `_k` at the end), `cu_seq_lens`: 0 and the end of each document
-    - `facts`, `document_lengths`, `documents`, `lengths`: facts, as noren's own collators return them
+    - `facts`, `document_lengths`, `documents`, `lengths`: facts, as `noren.data.pack` returns them
     - `token_type_ids`: `token_types` gives their meaning if they are not all 0: "sentences" (BERT), "images" (Gemma 3:
       consecutive tokens with 1 are an image whose tokens read each other) or "suffix" (PaliGemma: the tokens with 0 are a prefix)
     - `overflow_to_sample_mapping`: the text from which each row was cut. This entry has no effect, because rows do not read
@@ -178,7 +178,7 @@ def _array(name: str, value: Any) -> NDArray[Any]:
     try:
         made = np.asarray(value)
     except ValueError:
-        raise Error(f"{name} has rows of different lengths: pad the batch first, for example with PaddingCollator") from None
+        raise Error(f"{name} has rows of different lengths: pad the batch first, for example with `tokenizer.pad`") from None
     if made.dtype.kind not in "biuf":
         raise Error(f"{name} holds {made.dtype} values: give whole numbers")
     return np.array(made)  # a copy, because DLPack refuses arrays that cannot be written

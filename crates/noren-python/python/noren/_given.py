@@ -45,16 +45,16 @@ def number(name: str, given: Any) -> float | None:
     return value
 
 
-def whole(name: str, given: Any, least: int = 0) -> int:
-    """Returns a whole number from `least` to 2^31 - 1. Raises TypeError for other types, and `Error` for other numbers."""
+def whole(name: str, given: Any, least: int = 0, most: int = WHOLE) -> int:
+    """Returns a whole number from `least` to `most`. Raises TypeError for other types, and `Error` for other numbers."""
     try:
         value = None if isinstance(given, bool) else index(given)
     except Exception:  # tensors raise errors of several types
         value = None
     if value is None:
         raise TypeError(f"{name} is {short(given)}: give a whole number")
-    if not least <= value <= WHOLE:
-        raise Error(f"{name} is {short(given)}: give a whole number from {least} to 2^31 - 1")
+    if not least <= value <= most:
+        raise Error(f"{name} is {short(given)}: give a whole number from {least} to {'2^31 - 1' if most == WHOLE else most}")
     return value
 
 

@@ -147,7 +147,7 @@ def check_sequences(model: nn.Module, arguments: Mapping[str, Any], given: Any) 
     layers = f"{type(model).__name__} carries information from token to token without attention in {len(paths)} place(s), such as {paths[0]}"
     prepared = mask if isinstance(mask, Tensor) and mask.dim() == 4 else None
     if several or _indexed(arguments.get("seq_idx")) or _indexed(arguments.get("cu_seq_lens_q"), 2) or (prepared is not None and _hides_earlier_keys(prepared)):
-        raise Error(f"{layers}, which are not reset between the sequences of a row: give each sequence a row of its own (noren.data.PaddingCollator)")
+        raise Error(f"{layers}, which are not reset between the sequences of a row: give each sequence a row of its own")
     if isinstance(mask, Tensor) and mask.dim() == 2:
         begins = mask[:, 1:].bool() & ~mask[:, :-1].bool()
         if bool((begins & (mask[:, :-1].cumsum(1) > 0)).any()):

@@ -1,4 +1,4 @@
-"""Data for models with masks: packing, padding and folding.
+"""Data for models with masks: packing and folding.
 
 >>> import noren as nr
 >>> from noren.data import pack
@@ -9,7 +9,6 @@
 The core is NumPy. PyTorch is imported only if tensors are given or requested. Pooling and losses are in `noren.torch`.
 """
 
-from ._collate import PackingCollator as PackingCollator, PaddingCollator as PaddingCollator
 from ._fold import Fold as Fold, fold as fold
 from ._layout import Piece as Piece
 from ._packing import Packed as Packed, pack as pack

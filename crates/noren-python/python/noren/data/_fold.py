@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._arrays import Array
-from .._given import check_strided
-from .._noren import BoundMask, Error, Mask, Plan, Shape
-from ._input import TOKENS, Bools, Ints, as_tensors, column, counted, flags, ids, items, number
+from .._given import whole
+from .._noren import Error, Mask
+from ._input import TOKENS, Bools, Ints, as_tensors, column, counted, flags, ids, items
+from ._rows import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,7 @@ tree."""
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
+class Fold(Rows):
     """Sequences in rows, `[rows, length]`, in which each shared prefix occurs once. Made by `noren.fold`."""
 
     input_ids: Ints
@@ -59,7 +60,7 @@ class Fold:
         return sum(len(slots) for _, slots in self.sequences)
 
     @property
-    def mask(self) -> Mask:
+    def mask(self) -> Mask:  # type: ignore[override]
         """The mask in which each token reads itself and the tokens before it in its own sequence."""
         return self._tree(None, None)
 
@@ -69,34 +70,12 @@ class Fold:
 
         Windows and chunks count the tokens of one sequence, as `sliding(window)` and `chunk(chunk)` do without folding.
         """
-        window = None if window is None else number("window", window, 1)
-        chunk = None if chunk is None else number("chunk", chunk, 1)
+        window = None if window is None else whole("window", window, 1)
+        chunk = None if chunk is None else whole("chunk", chunk, 1)
         trees = [
             _noren.tree([run[2] for run in runs], runs=[run[1] - run[0] for run in runs], window=window, chunk=chunk) for runs in self._runs
         ]
         return trees[0] if len(trees) == 1 else _noren.batch([*enumerate(trees[:-1]), ("else", trees[-1])])
-
-    def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns the shape of the mask; each row of the fold is one batch row."""
-        heads = number("heads", heads, 1)
-        kv_heads = None if kv_heads is None else number("kv_heads", kv_heads, 1)
-        return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
-
-    def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns `mask` [default: `self.mask`] bound to the shape of the rows."""
-        return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads))
-
-    def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:
-        """Returns the plan of the mask that `bind` returns for these arguments. `noren.attention` and `noren.torch.attention`
-        take this plan."""
-        return (self.mask if mask is None else Mask(mask)).plan(self.shape(heads, kv_heads))
-
-    @property
-    def attention_share(self) -> float:
-        """The number of (query, key) pairs that the folded rows compute, divided by the number that all sequences need in
-        separate causal rows."""
-        separate = sum(len(slots) * (len(slots) + 1) // 2 for _, slots in self.sequences)
-        return int(self.mask.stats(self.shape()).allowed) / separate
 
     def inputs(self, device: Any = None) -> dict[str, Any]:
         """Returns the arguments of a causal model of transformers with `attn_implementation="noren"`: `model(**fold.inputs()).logits`.
@@ -141,12 +120,7 @@ class Fold:
         `values` is an array or tensor `[rows, length, ...]`, such as hidden states. Gradients of tensors are kept: the gradient
         of a shared token is the sum over its sequences.
         """
-        check_strided("values", values)
-        shape = getattr(values, "shape", None)
-        if shape is None or not hasattr(values, "__getitem__"):
-            raise TypeError(f"`values` is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
-        if tuple(shape[:2]) != self.input_ids.shape:
-            raise Error(f"`values` has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
+        self._check_values(values)
         return [values[row, slots] for row, slots in self.sequences]
 
     def log_probs(self, logits: Tensor) -> list[Tensor]:
@@ -217,8 +191,8 @@ def fold(
     [[5, 6, 7, 8], [5, 6, 9, 9], [5, 6, 7, 4]]
     """
     most = {"budget": budget, "max_prompts": max_prompts, "max_length": max_length}
-    limits = {name: None if value is None else number(name, value, 1, TOKENS) for name, value in most.items()}
-    number("min_prefix", min_prefix, 1, TOKENS)
+    limits = {name: None if value is None else whole(name, value, 1, TOKENS) for name, value in most.items()}
+    whole("min_prefix", min_prefix, 1, TOKENS)
     tokens, learned = _read(items("sequences", sequences, "token id lists"), limits["max_length"])
     joined = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
     runs, places = _noren.fold_sequences(joined.tobytes(), [len(given) for given in tokens], limits["budget"], min_prefix, limits["max_prompts"])
@@ -226,7 +200,7 @@ def fold(
     shape = (len(runs), max(lengths))
     if shape[0] * shape[1] > TOKENS:
         raise Error(f"{counted(shape[0], 'row')} of {shape[1]} tokens exceed the limit of {TOKENS} tokens: give fewer sequences")
-    input_ids = np.full(shape, number("pad_token_id", pad_token_id, 0, 2**63 - 1), np.int64)
+    input_ids = np.full(shape, whole("pad_token_id", pad_token_id), np.int64)
     position_ids = np.zeros(shape, np.int64)
     parents = np.full(shape, -1, np.int64)
     for row, found in enumerate(runs):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._given import check_strided
+from .._given import check_strided, short
 from .._noren import Error
 
 Ints = NDArray[np.int64]
@@ -18,25 +18,10 @@ TOKENS = 1 << 26
 """Maximum number of tokens, including padding, in the result of one call. At this number, an int64 array takes 512 MiB."""
 
 
-def number(name: str, value: Any, low: int, high: int = 2**31 - 1) -> int:
-    """Returns `value` if it is a whole number from `low` to `high` (both included). Raises TypeError for another type and
-    `Error` for a number outside this range; `name` is the name of the argument in messages.
-    """
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is {_shown(value)}: give a whole number")
-    try:
-        whole = int(value.__index__())
-    except Exception as error:
-        raise TypeError(f"{name} is {_shown(value)}: give a whole number") from error
-    if not low <= whole <= high:
-        raise Error(f"{name} is {whole}: give a number from {low} to {high}")
-    return whole
-
-
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """Returns `value` if it is one of `choices`. Raises `Error` for any other value."""
     if not isinstance(value, str) or value not in choices:
-        raise Error(f"{name} is {_shown(value)}: give one of {', '.join(map(repr, choices))}")
+        raise Error(f"{name} is {short(value)}: give one of {', '.join(map(repr, choices))}")
     return value
 
 
@@ -45,19 +30,19 @@ def items(name: str, values: Any, each: str) -> list[Any]:
     TypeError for texts, mappings and objects without a length."""
     check_strided(name, values)
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} is {_shown(values)}: give a list of {each}")
+        raise TypeError(f"{name} is {short(values)}: give a list of {each}")
     try:
         count = len(values)
         if count <= TOKENS:
             return list(values)
     except OverflowError as error:
-        raise Error(f"{name} is {_shown(values)}: give at most {TOKENS} entries at once") from error
+        raise Error(f"{name} is {short(values)}: give at most {TOKENS} entries at once") from error
     except TypeError as error:  # an array without dimensions
-        raise TypeError(f"{name} is {_shown(values)}: give a list of {each}") from error
+        raise TypeError(f"{name} is {short(values)}: give a list of {each}") from error
     raise Error(f"{name} has {count} entries: give at most {TOKENS} at once")
 
 
-def whole(name: str, value: Any, dims: int) -> Ints:
+def integers(name: str, value: Any, dims: int) -> Ints:
     """Returns `value`, an array of whole numbers with `dims` dimensions, as int64. Booleans are converted to 0 and 1.
 
     Raises TypeError for floats, texts and objects. Raises `Error` for another number of dimensions and for numbers outside the
@@ -78,12 +63,12 @@ def whole(name: str, value: Any, dims: int) -> Ints:
 
 
 def ids(name: str, value: Any, dims: int = 1) -> Ints:
-    """Returns an array of token ids with `dims` dimensions: whole numbers of 0 or more. Raises TypeError and `Error` as `whole`
+    """Returns an array of token ids with `dims` dimensions: whole numbers of 0 or more. Raises TypeError and `Error` as `integers`
     does, and `Error` for negative numbers."""
     array = _numpy(name, value)
     if array.dtype.kind == "b":
         raise TypeError(f"{name} holds booleans: give token ids")
-    given = whole(name, array, dims)
+    given = integers(name, array, dims)
     if given.size and given.min() < 0:
         raise Error(f"{name} holds {given.min()}, but token ids are not negative: remove the numbers that mark padding")
     return given
@@ -92,7 +77,7 @@ def ids(name: str, value: Any, dims: int = 1) -> Ints:
 def flags(name: str, value: Any, dims: int, meaning: str) -> Bools:
     """Returns `value`, an array of zeros and ones or of booleans, as booleans. `meaning` is the meaning of 1, for the error
     message."""
-    given = whole(name, value, dims)
+    given = integers(name, value, dims)
     wrong = (given != 0) & (given != 1)
     if wrong.any():
         raise Error(f"{name} holds {given[wrong][0]}: give 1 ({meaning}) and 0, or booleans")
@@ -115,12 +100,12 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]], device: Any = None) -> dict[s
     try:
         import torch
     except ImportError as error:
-        raise Error("PyTorch is not installed: install it, or use the arrays of NumPy (return_tensors='np')") from error
+        raise Error("PyTorch is not installed: install it, or use the arrays of NumPy") from error
     try:
         place = torch.device("cpu" if device is None else device)
         torch.empty(0, device=place)
     except Exception as error:
-        raise Error(f"device is {_shown(device)}: give a device of this machine, such as 'cpu' ({str(error).splitlines()[0]:.200})") from error
+        raise Error(f"device is {short(device)}: give a device of this machine, such as 'cpu' ({str(error).splitlines()[0]:.200})") from error
     return {name: torch.from_numpy(array).to(place) for name, array in arrays.items()}
 
 
@@ -140,7 +125,7 @@ def column(rows: Iterable[Mapping[str, Any]], name: str, each: str = "example") 
 def _numpy(name: str, value: Any) -> NDArray[Any]:
     """Returns the value as an array of NumPy. Raises TypeError for values that are not arrays or lists of numbers."""
     if isinstance(value, (str, bytes, Mapping)) or not (hasattr(value, "__len__") or hasattr(value, "__array__")):
-        raise TypeError(f"{name} is {_shown(value)}: give a list or array of whole numbers")
+        raise TypeError(f"{name} is {short(value)}: give a list or array of whole numbers")
     try:
         if hasattr(value, "__len__") and len(value) > TOKENS:
             raise Error(f"{name} has {len(value)} entries: give at most {TOKENS}")
@@ -148,16 +133,7 @@ def _numpy(name: str, value: Any) -> NDArray[Any]:
     except Error:
         raise
     except Exception as error:
-        raise TypeError(f"{name} is {_shown(value)}: give whole numbers, and rows of equal length ({error})") from error
+        raise TypeError(f"{name} is {short(value)}: give whole numbers, and rows of equal length ({error})") from error
     if given.size > TOKENS:
         raise Error(f"{name} has {given.size} entries: give at most {TOKENS}")
     return given
-
-
-def _shown(value: Any) -> str:
-    """Returns the value as a short text for a message."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"a {type(value).__name__}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .._given import whole
 from .._noren import Error
-from ._input import TOKENS, choice, number
+from ._input import TOKENS, choice
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
 LONG = ("split", "truncate", "drop", "error")
@@ -46,7 +47,7 @@ def places(lengths: Sequence[int], length: int | None, method: str, long: str) -
         length = max(1, sum(lengths))
         if length > TOKENS:
             raise Error(f"the documents have {length} tokens, more than {TOKENS} in one row: give `length`, the number of tokens of a row, or fewer documents")
-    length = number("length", length, 1, TOKENS)
+    length = whole("length", length, 1, TOKENS)
     count = sum(-(-tokens // length) for tokens in lengths)
     if count > PIECES:
         raise Error(f"rows of {length} tokens divide the documents into {count} pieces, but at most {PIECES} are possible: give fewer documents or longer rows")

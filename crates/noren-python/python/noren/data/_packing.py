@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._arrays import Array
-from .._noren import BoundMask, Error, Mask, Plan, Shape
-from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, is_torch, items, number, whole
+from .._given import whole
+from .._noren import Error, Mask
+from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, integers, is_torch, items
 from ._layout import Piece, places
+from ._rows import Rows
 
 LABELS = ("auto", "causal", "given", "none")
 PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask")
@@ -21,7 +23,7 @@ PER_TOKEN = ("input_ids", "attention_mask", "labels", "loss_mask")
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class Packed(Rows):
     """Rows of packed documents, `[rows, length]`, with their mask, positions, labels and boundaries. Made by
     `noren.data.pack`."""
 
@@ -109,24 +111,6 @@ class Packed:
         """The number of tokens without padding, divided by the number of all places in the rows: from 0 to 1."""
         return sum(self.lengths) / self.input_ids.size
 
-    def shape(self, heads: int = 1, kv_heads: int | None = None) -> Shape:
-        """Returns the shape of the mask. Each packed row is one batch row."""
-        number("heads", heads, 1)
-        if kv_heads is not None:
-            number("kv_heads", kv_heads, 1)
-        return Shape.square(self.input_ids.shape[1], batch=len(self.input_ids), heads=heads, kv_heads=kv_heads)
-
-    def bind(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> BoundMask:
-        """Returns `mask` [default: the attribute `mask`] bound to the shape and the facts of the packed rows. Another mask is,
-        for example, `sliding(512) & documents`.
-        """
-        return (self.mask if mask is None else Mask(mask)).bind(self.shape(heads, kv_heads), self.facts)
-
-    def plan(self, heads: int = 1, kv_heads: int | None = None, *, mask: Mask | str | None = None) -> Plan:
-        """Returns the plan of the mask that `bind` returns for these arguments. `noren.attention` and `noren.torch.attention`
-        take this plan."""
-        return (self.mask if mask is None else Mask(mask)).plan(self.shape(heads, kv_heads), self.facts)
-
     def unpack(self, values: Array) -> list[Array]:
         """Returns the values of each document, in the order of the documents given to `pack`.
 
@@ -134,11 +118,7 @@ class Packed:
         values of a document without tokens in the rows (empty or dropped) are an empty array `[0, ...]`. Gradients of tensors
         are kept.
         """
-        shape = getattr(values, "shape", None)
-        if shape is None or not hasattr(values, "__getitem__"):
-            raise TypeError(f"`values` is a {type(values).__name__}: give an array or tensor [rows, length, ...]")
-        if tuple(shape[:2]) != self.input_ids.shape:
-            raise Error(f"`values` has shape {tuple(shape)}: its first dimensions must be {self.input_ids.shape} (rows, length)")
+        self._check_values(values)
         parts: list[list[tuple[int, Array]]] = [[] for _ in self.sizes]
         for piece in self.pieces:
             parts[piece.document].append((piece.start, values[piece.row, piece.column : piece.end]))
@@ -242,7 +222,7 @@ class Columns:
         tokens = [ids(f"document {at}", row["input_ids"]) for at, row in enumerate(rows)]
         if labels == "none":
             return cls(tokens, None, None)
-        targets = [whole(f"labels of document {at}", target, 1) for at, target in enumerate(own or tokens)]
+        targets = [integers(f"labels of document {at}", target, 1) for at, target in enumerate(own or tokens)]
         masks = [flags(f"loss_mask of document {at}", mask, 1, "a token to learn") for at, mask in enumerate(column(rows, "loss_mask", "document"))]
         for name, others in (("labels", targets), ("entries of 'loss_mask'", masks)):
             for at, other in enumerate(others):
@@ -253,7 +233,7 @@ class Columns:
     def packed(self, pieces: Sequence[Piece], width: int, pad_token_id: int, ignore_index: int, causal: bool) -> Packed:
         """Returns the packed rows, each of `width` tokens. Each piece is placed in the row and at the column that are its
         fields."""
-        pad, ignore = number("pad_token_id", pad_token_id, 0), number("ignore_index", ignore_index, -(2**31))
+        pad, ignore = whole("pad_token_id", pad_token_id, 0), whole("ignore_index", ignore_index, -(2**31))
         if not isinstance(causal, bool):
             raise TypeError(f"causal is a {type(causal).__name__}: give True or False")
         rows = pieces[-1].row + 1
@@ -296,7 +276,7 @@ def without_padding(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         kept: dict[str, Any] = {name: value for name, value in row.items() if name not in PER_TOKEN}
         for name in PER_TOKEN:
             if name in row:
-                values = whole(f"{name} of document {at}", row[name], 1)
+                values = integers(f"{name} of document {at}", row[name], 1)
                 if len(values) != len(mask):
                     raise Error(f"document {at} has {len(values)} {name}, but {len(mask)} entries of 'attention_mask': give one for each token")
                 kept[name] = values[mask]
