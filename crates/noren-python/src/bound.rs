@@ -131,23 +131,11 @@ impl PyBound {
         PyFacts(self.0.facts().clone())
     }
 
-    /// The number of distinct patterns. A pattern is the set of allowed cells of one batch row and head; batch rows and
-    /// heads with equal cells share a pattern.
-    #[getter]
-    fn pattern_count(&self) -> usize {
-        self.0.pattern_count()
-    }
-
     /// Returns the block-sparse plan; the arguments are those of `Mask.plan`.
     #[pyo3(signature = (*, block_q=96, block_kv=64, reorder=None))]
     pub(crate) fn plan(&self, py: Python<'_>, block_q: u32, block_kv: u32, reorder: Option<Order>) -> PyResult<PyPlan> {
         let options = PlanOptions { block_q, block_kv, reorder: self::reorder(reorder)? };
         within_budget(py, |budget| self.0.plan_within(&options, budget)).map(PyPlan::new)
-    }
-
-    /// Returns true if query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape.
-    fn allowed(&self, batch: usize, head: usize, q: usize, k: usize) -> PyResult<bool> {
-        self.0.explain(batch, head, q, k).map(|why| why.allowed).map_err(raise)
     }
 
     /// Returns the reason why query row `q` may or may not read key `k`, for the whole mask and for each of its
@@ -418,12 +406,6 @@ impl PyPlan {
     #[pyo3(signature = (*, width=100, height=48, color=false))]
     fn picture(&self, width: usize, height: usize, color: bool) -> PyResult<String> {
         picture_text(&self.plan.bound().picture().tiles(*self.plan.options()), color, width, height)
-    }
-
-    /// Draws the cells of one batch row and head with matplotlib; the arguments are those of `BoundMask.plot`.
-    #[pyo3(signature = (**arguments))]
-    fn plot<'py>(slf: &Bound<'py, Self>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
-        plot(slf.py(), slf.clone().into_any(), arguments)
     }
 
     /// Returns a picture of the mask with its tiles as SVG.

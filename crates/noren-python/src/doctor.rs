@@ -107,12 +107,6 @@ pub(crate) fn check<'py>(
     Ok((fields.to_string(), classes, report.to_string(), arrays))
 }
 
-/// Returns (name, description, usual causes) for every class of mistakes.
-#[pyfunction]
-pub(crate) fn classes() -> Vec<(&'static str, &'static str, String)> {
-    noren_doctor::classes().iter().map(|class| (class.name, class.title, class.cause())).collect()
-}
-
 /// Reads the allowed cells of an array; `convention` is `"keep"`, `"drop"` or `"additive"`.
 fn keep(tensor: &Tensor, convention: &str) -> PyResult<Keep> {
     tensor.len_within(MOST_CELLS)?;

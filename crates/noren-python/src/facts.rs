@@ -253,12 +253,6 @@ impl PyArray {
         Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
     }
 
-    /// Returns a mask in compressed sparse rows: row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`.
-    #[staticmethod]
-    fn csr(q_len: usize, kv_len: usize, indptr: Vec<usize>, indices: Vec<u32>) -> PyResult<Self> {
-        Array::csr(q_len, kv_len, &indptr, &indices).map_err(raise).map(PyArray)
-    }
-
     /// Returns the mask that allows exactly the (query, key) pairs in `cells`.
     #[staticmethod]
     fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {

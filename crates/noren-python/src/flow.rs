@@ -6,18 +6,21 @@ use crate::facts::{PyShape, facts_of, shape_of};
 use noren::noren_mask::interval::{Interval, IntervalSet};
 use noren::noren_mask::{Mask, Node};
 use noren_flow::{Certificate, Fill, Flow, Policy, Ruling};
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyRange};
 use serde::Serialize;
 
-/// The influence of tokens on outputs over a stack of layers, computed from the masks of the layers.
-#[pyclass(name = "_Flow", module = "noren", frozen, subclass)]
+/// The exact flow of information between tokens over the layers of a list of masks. `noren.flow` makes a `Flow`.
+#[pyclass(name = "Flow", module = "noren", frozen)]
 pub(crate) struct PyFlow(Flow);
 
-/// The statement that a policy holds or fails over a stack of layers, with all data that another program needs to check
-/// the statement.
-#[pyclass(name = "_Certificate", module = "noren", frozen, subclass)]
+/// A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
+///
+/// `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the paths of influence
+/// outside of attention, about which the certificate states nothing.
+#[pyclass(name = "Certificate", module = "noren", frozen)]
 pub(crate) struct PyCertificate(Certificate, String);
 
 type Ranges<'py> = Vec<Bound<'py, PyRange>>;
@@ -38,6 +41,11 @@ fn by_head_or_row(mask: &Mask) -> bool {
 fn ranges<'py>(py: Python<'py>, sets: &[IntervalSet]) -> PyResult<Vec<Ranges<'py>>> {
     let range = |i: Interval| PyRange::new(py, i.start as isize, i.end as isize);
     sets.iter().map(|set| set.iter().map(range).collect()).collect()
+}
+
+/// Calls the function called `name` in `python/noren/_flow.py`, which makes a result from JSON, and returns the result.
+fn made<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
+    py.import("noren._flow")?.getattr(name)?.call1(arguments)
 }
 
 fn json(value: &impl Serialize) -> PyResult<String> {
@@ -146,52 +154,63 @@ impl PyFlow {
         ranges(py, &py.detach(|| self.0.back(row, &targets)))
     }
 
-    /// Returns a path from `sources` to `targets` over the fewest layers as (JSON, text); `None` if no path exists.
+    /// Returns a path from one of `sources` to one of `targets` over the fewest layers, or `None` if no path exists.
     #[pyo3(signature = (sources, targets, *, batch=0))]
-    fn _witness(
+    fn witness<'py>(
         &self,
-        py: Python<'_>,
-        sources: &Bound<'_, PyAny>,
-        targets: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        sources: &Bound<'py, PyAny>,
+        targets: &Bound<'py, PyAny>,
         batch: usize,
-    ) -> PyResult<Option<(String, String)>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let row = self.row(batch)?;
         let (sources, targets) = (self.tokens_of(sources, "sources")?, self.tokens_of(targets, "targets")?);
         let path = py.detach(|| self.0.witness(row, &sources, &targets));
-        path.map(|path| Ok((json(&path)?, path.to_string()))).transpose()
+        path.map(|path| made(py, "path", (json(&path)?, path.to_string()))).transpose()
     }
 
+    /// Returns one `Cut` for each layer: the cells through which `sources` influence `targets`.
     #[pyo3(signature = (sources, targets, *, batch=0))]
-    fn _cuts(
+    fn cuts<'py>(
         &self,
-        py: Python<'_>,
-        sources: &Bound<'_, PyAny>,
-        targets: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        sources: &Bound<'py, PyAny>,
+        targets: &Bound<'py, PyAny>,
         batch: usize,
-    ) -> PyResult<String> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let row = self.row(batch)?;
         let (sources, targets) = (self.tokens_of(sources, "sources")?, self.tokens_of(targets, "targets")?);
-        json(&py.detach(|| self.0.cuts(row, &sources, &targets)))
+        made(py, "cuts", (json(&py.detach(|| self.0.cuts(row, &sources, &targets)))?,))
     }
 
+    /// Returns the influence over all layers as booleans `[tokens, tokens]`: true in row `i` and column `j` if output `i`
+    /// may depend on token `j`.
+    ///
+    /// Memory grows with the square of the number of tokens.
     #[pyo3(signature = (*, batch=0))]
-    fn _closure<'py>(&self, py: Python<'py>, batch: usize) -> PyResult<Bound<'py, PyByteArray>> {
+    fn closure<'py>(&self, py: Python<'py>, batch: usize) -> PyResult<Bound<'py, PyAny>> {
         let row = self.row(batch)?;
         let bytes: Vec<u8> = py.detach(|| self.0.closure(row).cells().map(u8::from).collect());
-        Ok(PyByteArray::new(py, &bytes))
+        made(py, "closure", (PyByteArray::new(py, &bytes), self.0.tokens()))
     }
 
-    /// Checks a policy. Returns (result as JSON, result as text).
-    fn _check(&self, py: Python<'_>, policy: &str) -> PyResult<(String, Words)> {
+    /// Checks every pair of tokens that a policy denies.
+    ///
+    /// A policy is a text of lines. `deny: label(pii) -> output` denies that a token of the left group influences a token of
+    /// the right group. `deny maybe: ...` is a `deny` line whose groups may be empty; `allow: ...` permits exceptions. Groups
+    /// are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only) and `all`. Raises
+    /// `noren.Error` for a text that is not a policy.
+    fn check<'py>(&self, py: Python<'py>, policy: &str) -> PyResult<Bound<'py, PyAny>> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let ruling = py.detach(|| policy.check(&self.0)).map_err(raise)?;
-        Ok((json(&ruling)?, words(&ruling)))
+        made(py, "ruling", (json(&ruling)?, words(&ruling)))
     }
 
-    fn _certify(&self, py: Python<'_>, policy: &str) -> PyResult<String> {
+    /// Checks a policy like `check` and returns a certificate: a JSON document from which the verdict can be verified.
+    fn certify(&self, py: Python<'_>, policy: &str) -> PyResult<PyCertificate> {
         let policy = policy.parse::<Policy>().map_err(raise)?;
         let certificate = py.detach(|| Certificate::issue(&self.0, &policy)).map_err(raise)?;
-        certificate.to_json().map_err(raise)
+        PyCertificate::new(&certificate.to_json().map_err(raise)?)
     }
 
     fn __repr__(&self) -> String {
@@ -231,13 +250,15 @@ impl PyCertificate {
         &self.0.sha256
     }
 
-    /// Checks the certificate with a second implementation. Returns (result of the policy check as JSON, the same
-    /// result as text).
-    fn _verify(&self, py: Python<'_>) -> PyResult<(String, Words)> {
+    /// Verifies every count, set, path and verdict of the certificate. The verifier shares no code with the program that
+    /// made the certificate.
+    ///
+    /// Raises `noren.Error` if the certificate is wrong or cannot be verified.
+    fn verify<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
         let ruling = self.0.ruling();
-        Ok((json(ruling)?, words(ruling)))
+        made(py, "ruling", (json(ruling)?, words(ruling)))
     }
 
     /// Raises `Error` if the masks, sizes or facts (data of the masks) of the certificate differ from those of `flow`.

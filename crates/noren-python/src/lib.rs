@@ -98,7 +98,6 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(fold::fold_sequences, module)?,
         wrap_pyfunction!(function::tile_function, module)?,
         wrap_pyfunction!(doctor::check, module)?,
-        wrap_pyfunction!(doctor::classes, module)?,
         wrap_pyfunction!(doctor::recognise, module)?,
     ] {
         module.add_function(function)?;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,23 @@ if not os.environ.get("NOREN_GPU"):
 
 # Tests send themselves interrupts, which a process in the background of a shell ignores.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+NIGHTLY = os.environ.get("NOREN_NIGHTLY", "") not in ("", "0")
+"""True in `.ci/nightly`, which runs every test with many more random cases."""
+
+
+def runs(few: int, many: int) -> int:
+    """Returns the number of random cases of a test: `few` for every change, `many` in `.ci/nightly`."""
+    return many if NIGHTLY else few
+
+
+def sampled(values: Iterable[Any], step: int, first: int = 0) -> list[Any]:
+    """Returns the parameters of a test. All but every `step`-th, from the one with the index `first` on, are marked as nightly. A
+    tuple has one value for each argument."""
+    late = pytest.mark.nightly
+    tuples = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*value, marks=[] if at % step == first else [late]) for at, value in enumerate(tuples)]
+
 
 TESTDATA = Path(__file__).parents[3] / "testdata"
 

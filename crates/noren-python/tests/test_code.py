@@ -265,7 +265,7 @@ def test_presets_at_their_own_length() -> None:
         cells = [r.integers(0, n, 500) for n in (batch, heads, q_len, kv_len)]
         cells[3] = np.where(r.random(500) < 0.5, np.clip(cells[2] - r.integers(0, 200, 500), 0, kv_len - 1), cells[3])
         found = done["mask_mod"](*(torch.from_numpy(part) for part in cells)).expand(500)
-        wanted = [case.bound.allowed(*map(int, cell)) for cell in zip(*cells, strict=True)]
+        wanted = [bool(case.bound.explain(int(q), int(k), batch=int(b), head=int(h))) for b, h, q, k in zip(*cells, strict=True)]
         np.testing.assert_array_equal(found.numpy(), wanted, case.text)
 
 

@@ -114,11 +114,6 @@ def test_tensors_and_arrays_beside_the_mask() -> None:
     assert listed.classes == report.classes
 
 
-def test_classes_are_known() -> None:
-    classes = nr.check_classes()
-    assert len(classes) > 40 and "causal_leak" in classes
-
-
 @pytest.mark.parametrize("text", ["causal", "sliding(3)", "full", "chunk(4)", "causal & documents([5, 4])", "causal | prefix(3)"])
 def test_recognised(text: str) -> None:
     cells = nr.Mask(text).dense(9)

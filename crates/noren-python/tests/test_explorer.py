@@ -11,4 +11,4 @@ def test_the_notebook_cell_shows_the_mask() -> None:
     exec("\n".join(lines), names)
     shown = eval(last, names)  # a notebook shows the value of the last line
     assert shown._repr_svg_().startswith("<svg") and str(shown.mask) == "causal & padding"
-    assert [shown.allowed(1, 0, q, k) for q, k in [(4, 2), (4, 3), (1, 2)]] == [True, False, False]
+    assert [bool(shown.explain(q, k, batch=1)) for q, k in [(4, 2), (4, 3), (1, 2)]] == [True, False, False]

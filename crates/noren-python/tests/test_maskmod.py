@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import noren as nr
+from noren.maskmod._mask import examined
 from mask_functions import BATCH, HEADS, LENGTH, PUBLISHED, plain_python
 
 SHAPE = nr.Shape.square(LENGTH, batch=BATCH, heads=HEADS)
@@ -37,7 +38,7 @@ def test_there_are_thirty_published_functions():
 
 @pytest.mark.parametrize(("name", "function", "recognised"), PUBLISHED, ids=[name for name, _, _ in PUBLISHED])
 def test_published_functions_equal_dense_evaluation(name, function, recognised):
-    found = nr.describe_mask_mod(function)
+    found = examined(function)
     assert found.recognised == recognised and found.traced, found
     at = torch.arange(LENGTH)
     if function is plain_python:
@@ -51,7 +52,7 @@ def test_published_functions_equal_dense_evaluation(name, function, recognised):
     rng = np.random.default_rng(len(name))
     for _ in range(20):
         b, h, q, k = (int(rng.integers(n)) for n in expected.shape)
-        assert bound.allowed(b, h, q, k) == expected[b, h, q, k]
+        assert bool(bound.explain(q, k, batch=b, head=h)) == expected[b, h, q, k]
 
 
 @pytest.mark.parametrize("name", ["streaming", "natten", "gemma3", "local_global_heads", "sparse_fixed"])
@@ -87,7 +88,7 @@ def test_memory_follows_the_tiles_of_a_function():
     def function(b, h, q, k):
         return (ids[q] == ids[k]) & (q >= k) & (starts[q] - starts[k] < 5000)
 
-    found = nr.describe_mask_mod(function)
+    found = examined(function)
     assert not found.recognised and found.traced
     gc.collect()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -100,7 +101,7 @@ def test_memory_follows_the_tiles_of_a_function():
     for _ in range(200):
         q = int(rng.integers(length))
         k = int(np.clip(q + rng.integers(-6000, 200), 0, length - 1))
-        assert bits.allowed(0, 0, q, k) == bool(function(0, 0, torch.tensor(q), torch.tensor(k)))
+        assert bool(bits.explain(q, k)) == bool(function(0, 0, torch.tensor(q), torch.tensor(k)))
 
 
 RNG = np.random.default_rng(7)
@@ -142,7 +143,7 @@ class Object:
 @pytest.mark.parametrize("function", [chained, minimum, numpy_where, numpy_flags, guarded, Object(5), partial(Object.__call__, Object(7))])
 def test_functions_of_numpy_and_plain_python(function):
     shape = nr.Shape(70, 80, query_offset=10, batch=3, heads=2)
-    found = nr.describe_mask_mod(function)
+    found = examined(function)
     assert found.traced, found
     assert np.array_equal(found.mask.dense(shape), by_numbers(function, 3, 2, 70, 80, 10))
 
@@ -240,16 +241,16 @@ def slow(b, h, q, k):
 
 
 def test_functions_that_cannot_be_recorded():
-    found = nr.describe_mask_mod(slow)
-    assert not found.traced and found.evaluated_as == "torch" and "cannot be recorded" in repr(found)
+    found = examined(slow)
+    assert not found.traced and found.evaluated_as == "torch" and "cannot be recorded" in found.reasons[0]
     at = torch.arange(300)
     assert np.array_equal(found.mask.dense(300), dense(slow, 1, 1, at, at))
-    only_scalar = nr.describe_mask_mod(lambda b, h, q, k: float(q) ** 0.5 > float(k) or h == 2)
+    only_scalar = examined(lambda b, h, q, k: float(q) ** 0.5 > float(k) or h == 2)
     assert only_scalar.evaluated_as == "scalar" and len(only_scalar.reasons) >= 3
     expected = by_numbers(lambda b, h, q, k: q**0.5 > k or h == 2, 1, 3, 40, 40)
     assert np.array_equal(only_scalar.mask.dense(nr.Shape.square(40, heads=3)), expected)
     sums = torch.rand(64, 8, generator=torch.Generator().manual_seed(0))
-    by_vmap = nr.describe_mask_mod(lambda b, h, q, k: (sums[q] * sums[k]).sum() > 2)
+    by_vmap = examined(lambda b, h, q, k: (sums[q] * sums[k]).sum() > 2)
     assert by_vmap.evaluated_as == "vmap"
     assert np.array_equal(by_vmap.mask.dense(64)[0, 0], (sums @ sums.T > 2).numpy())
 
@@ -267,50 +268,8 @@ SOME = {0, 3, 40}
     ],
 )
 def test_functions_that_look_up_an_index_in_a_set_or_a_dict(function):
-    found = nr.describe_mask_mod(function).mask.dense(nr.Shape.square(45, batch=2, heads=4))
+    found = examined(function).mask.dense(nr.Shape.square(45, batch=2, heads=4))
     assert np.array_equal(found, by_numbers(function, 2, 4, 45, 45))
-
-
-def test_bounds_limit_the_evaluated_cells():
-    counted = []
-
-    def function(b, h, q, k):
-        counted.append(int(torch.broadcast_shapes(q.shape, k.shape).numel()))
-        return ((q - k).double().abs() < 20) & (torch.sin((q * k).double()) > -0.5)
-
-    def bounds(b, h, first, end):
-        return [(max(0, first - 20), end + 20)], []
-
-    mask = nr.from_mask_mod(function, bounds=bounds)
-    counted.clear()
-    cells = mask.dense(2048)
-    assert sum(counted) < 2048 * 400
-    at = torch.arange(2048)
-    assert np.array_equal(cells, dense(function, 1, 1, at, at))
-    wrong = nr.from_mask_mod(function, bounds=lambda b, h, first, end: ([(first, end)], [(0, 10)]))
-    with pytest.raises(nr.Error, match=r"bounds= of the mask function .* are wrong for batch row 0, head 0, query \d+, key \d+"):
-        wrong.bind(128)
-    with pytest.raises(nr.Error, match="return two lists") as raised:
-        nr.from_mask_mod(function, bounds=lambda b, h, first, end: None).bind(128)
-    assert isinstance(raised.value.__cause__, TypeError)
-    recorded = nr.from_mask_mod(lambda b, h, q, k: (q * k) % 5 == 0, bounds=lambda b, h, first, end: ([(0, 1)], []))
-    with pytest.raises(nr.Error, match="are wrong"):
-        recorded.bind(100)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        (lambda b, h, first, end: ([], []), "are wrong for batch row 0, head 0"),
-        (lambda b, h, first, end: ([(0, 64)], []), "are wrong for batch row 0, head 0"),
-        (lambda b, h, first, end: ([(end, max(0, first - 2))], []), r"returns \(\d+, \d+\) for queries \d+ to \d+: give \(first key"),
-    ],
-)
-def test_wrong_bounds_of_a_narrow_window_are_found(bounds, message):
-    found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((q - k) / 1.0 < 3), bounds=bounds)
-    assert "the other cells are decided by bounds=" in found.established
-    with pytest.raises(nr.Error, match=message):
-        found.mask.bind(500)
 
 
 def raises(b, h, q, k):
@@ -393,8 +352,6 @@ def test_functions_that_are_not_pure():
 def test_wrong_arguments():
     with pytest.raises(TypeError, match=r"the mask function is 5: give a function of \(b, h, q_idx, kv_idx\)"):
         nr.from_mask_mod(5)
-    with pytest.raises(TypeError, match="bounds is 3"):
-        nr.from_mask_mod(plain_python, bounds=3)
     wrong_shape = torch.ones(7, 9, dtype=torch.bool)
     with pytest.raises(nr.Error, match="shape"):
         nr.from_mask_mod(lambda b, h, q, k: wrong_shape)
@@ -402,27 +359,21 @@ def test_wrong_arguments():
         nr.from_mask_mod(lambda b, h, q, k: float(q) > k).bind(131072)
 
 
-def test_what_is_established():
-    assert "at every length" in nr.describe_mask_mod(lambda b, h, q, k: q >= k).established
-    assert "no expression with the cells" in nr.describe_mask_mod(lambda b, h, q, k: q * k % 7 == 0).established
-    assert "the function itself" in nr.describe_mask_mod(slow).established
-
-
 def test_captured_data_limits_expressions():
     ids, other = torch.arange(40) // 10, torch.arange(50)
-    found = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & ((ids[q] == ids[k]) | (q >= 0)))
+    found = examined(lambda b, h, q, k: (q >= k) & ((ids[q] == ids[k]) | (q >= 0)))
     assert not found.recognised  # the expression would be `causal`, also where the function raises IndexError
     assert np.array_equal(found.mask.dense(40)[0, 0], np.tri(40, dtype=bool))
     with pytest.raises(nr.Error, match="IndexError"):
         found.mask.bind(41)
-    unused = nr.describe_mask_mod(lambda b, h, q, k: (q >= k) & (other[k] == other[k]))
+    unused = examined(lambda b, h, q, k: (q >= k) & (other[k] == other[k]))
     with pytest.raises(nr.Error):
         unused.mask.bind(51)
-    assert not nr.describe_mask_mod(lambda b, h, q, k: q * 1000.0 >= k * 1000.0 + 1).traced  # rounded to float32
+    assert not examined(lambda b, h, q, k: q * 1000.0 >= k * 1000.0 + 1).traced  # rounded to float32
 
 
 def test_numbers_beyond_60_bits_are_left_to_the_function():
-    made = nr.describe_mask_mod(lambda b, h, q, k: (q < 2**70) & (k <= q))
+    made = examined(lambda b, h, q, k: (q < 2**70) & (k <= q))
     assert not made.traced and "more than 60 bits" in made.reasons[0]
     np.testing.assert_array_equal(made.mask.dense(5)[0, 0], np.tri(5, dtype=bool))
 
@@ -431,9 +382,9 @@ def test_numbers_beyond_60_bits_are_left_to_the_function():
 def test_arithmetic_with_narrow_captured_numbers_is_left_to_the_function(dtype):
     lens = np.array([5, 3, 7, np.iinfo(dtype).min], dtype)
     with np.errstate(over="ignore"):
-        made = nr.describe_mask_mod(lambda b, h, q, k: k <= lens[b] - lens.dtype.type(1))
+        made = examined(lambda b, h, q, k: k <= lens[b] - lens.dtype.type(1))
         assert not made.traced and "may wrap around" in made.reasons[0]
         cells = made.mask.dense(nr.Shape.square(8, batch=4))
     assert cells[3].all() and (cells[:3, 0, 0].sum(-1) == [5, 3, 7]).all()
-    made = nr.describe_mask_mod(lambda b, h, q, k: k < lens[b])
+    made = examined(lambda b, h, q, k: k < lens[b])
     assert made.traced

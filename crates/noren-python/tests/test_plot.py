@@ -45,7 +45,7 @@ def test_axes_tokens_and_titles() -> None:
 
 def test_tiles_are_outlined() -> None:
     plan = nr.causal().plan(100)
-    ax = plan.plot(tiles=(32, 32))
+    ax = plan.bound.plot(tiles=(32, 32))
     full, mixed = (len(collection.get_paths()) for collection in ax.collections)
     assert (full, mixed) == (6, 4)
     assert len(nr.causal().bind(100).plot(tiles=True).collections) == 2

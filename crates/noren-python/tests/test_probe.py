@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import noren as nr
-from noren.probing import CallAdapter, Entry, Report, Signature, Verdict, command, table
+from noren.probing import Answer, Entry, Report, Signature, Verdict, command, table
 
 torch = pytest.importorskip("torch")
 
@@ -132,14 +132,21 @@ def test_layouts_arrays_and_bases_that_are_declared() -> None:
     assert wrong.entry("mask", "random cells (keep)").detail == "the mask is inverted: hidden keys are read, allowed keys are not"
 
 
-def test_own_adapter() -> None:
-    def kernel(call: Any) -> Any:
-        return nr.attention(*(x.astype(np.float32) for x in (call.q, call.k, call.v)), "full" if not call.causal else "causal", query_offset=call.k.shape[2] - call.q.shape[2])
+class Own:
+    """An adapter of a function of noren."""
 
-    report = nr.probe(CallAdapter(kernel, ["causal", "gqa"], alignment="bottom-right"))
+    name, alignment, lse_base, causal_window, assumptions = "own", "bottom-right", "e", False, ()
+    takes = frozenset({"causal", "gqa"})
+    versions: dict[str, str] = {}
+
+    def run(self, call: Any, cotangent: Any) -> Answer:
+        q, k, v = (x.astype(np.float32) for x in (call.q, call.k, call.v))
+        return Answer(nr.attention(q, k, v, "causal" if call.causal else "full", query_offset=k.shape[2] - q.shape[2]).astype(np.float64))
+
+
+def test_own_adapter() -> None:
+    report = nr.probe(Own())
     assert report.ok and report.entry("causal flag", "fewer queries than keys").detail == "aligned bottom-right", str(report)
-    with pytest.raises(nr.Error, match="unknown feature 'casual'"):
-        CallAdapter(kernel, ["casual"])
 
 
 def test_masks_of_the_user() -> None:

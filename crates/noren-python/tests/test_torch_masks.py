@@ -55,12 +55,12 @@ def test_changes_that_no_version_counts(dtype: Any) -> None:
 
 
 def test_plans_are_forgotten_by_what_they_take() -> None:
-    plans = _masks._Plans(1000)
+    plans = _masks.Plans(1000)
     for key in range(10):
-        plans.put(key, _masks._Kept(nr.causal().plan(4), 300))
+        plans.put(key, _masks.Kept(nr.causal().plan(4), 300))
         assert plans.bytes <= 1000 and plans.get(key) is not None
     assert [plans.get(key) is None for key in range(10)] == [True] * 7 + [False] * 3
-    plans.put(10, _masks._Kept(nr.causal().plan(4), 5000))  # the last one stays whatever it takes
+    plans.put(10, _masks.Kept(nr.causal().plan(4), 5000))  # the last one stays whatever it takes
     assert plans.get(10) is not None and plans.get(9) is None and plans.bytes == 5000
 
 

@@ -182,7 +182,7 @@ def test_used_keys_and_pages() -> None:
         close(found, expected, torch.float32)
 
 
-def test_sequences_of_one_length_and_packed_tensors() -> None:
+def test_sequences_of_one_length() -> None:
     g = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(3, n, h, 8, generator=g, requires_grad=True) for n, h in ((5, 4), (9, 2), (9, 2)))
     slopes = torch.rand(3, 4, generator=g)
@@ -192,17 +192,6 @@ def test_sequences_of_one_length_and_packed_tensors() -> None:
     out, lse, _ = nt.flash_attn_func(q, k, v, return_attn_probs=True, **options)
     close(out, expected.unflatten(0, (3, 5)), torch.float32)
     close(lse, sums.unflatten(1, (3, 5)).transpose(0, 1), torch.float32)
-    kv = torch.stack([k, v], 2)
-    assert torch.equal(nt.flash_attn_kvpacked_func(q, kv, **options), out)
-    flat = (q.flatten(0, 1), kv.flatten(0, 1), starts([5] * 3), starts([9] * 3), 5, 9)
-    assert torch.equal(nt.flash_attn_varlen_kvpacked_func(*flat, **options), out.flatten(0, 1))
-    qkv = torch.randn(2, 6, 3, 4, 8, generator=g, requires_grad=True)
-    whole = nt.flash_attn_func(*qkv.unbind(2), causal=True)
-    assert torch.equal(nt.flash_attn_qkvpacked_func(qkv, causal=True), whole)
-    packed = nt.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), starts([6, 6]), 6, causal=True)
-    assert torch.equal(packed, whole.flatten(0, 1))
-    packed.sum().backward()
-    assert qkv.grad is not None and float(qkv.grad.abs().max()) > 0
 
 
 def test_dropout_drops_weights_and_scales_the_others() -> None:
@@ -439,8 +428,6 @@ def test_wrong_arguments_of_flash_attention_are_named(change: dict[str, Any], me
     given: dict[str, Any] = {"q": X, "k": X, "v": X, "cu_seqlens_q": CU, "cu_seqlens_k": CU, "max_seqlen_q": 4, "max_seqlen_k": 4} | change
     with pytest.raises((nr.Error, TypeError, RuntimeError), match=message):
         nt.flash_attn_varlen_func(**given)
-    with pytest.raises(nr.Error, match="qkv has shape"):
-        nt.flash_attn_qkvpacked_func(X)
     with pytest.raises(nr.Error, match="q has 1 batch rows, but k has 2"):
         nt.flash_attn_func(torch.zeros(1, 3, 2, 8), torch.zeros(2, 3, 2, 8), torch.zeros(2, 3, 2, 8))
 

@@ -10,13 +10,10 @@ from ._doctor import (
     Recognised as Recognised,
     Report as Report,
     check as check,
-    check_classes as check_classes,
     recognise as recognise,
 )
 from ._flow import (
-    Certificate as Certificate,
     Cut as Cut,
-    Flow as Flow,
     Path as Path,
     RuleVerdict as RuleVerdict,
     Ruling as Ruling,
@@ -25,10 +22,12 @@ from ._flow import (
 from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
+    Certificate as Certificate,
     Equivalence as Equivalence,
     Error as Error,
     ExportError as ExportError,
     Facts as Facts,
+    Flow as Flow,
     Mask as Mask,
     ParseError as ParseError,
     Plan as Plan,
@@ -144,9 +143,7 @@ from .formats.varlen import (
     to_xformers as to_xformers,
 )
 from .maskmod import (
-    MaskMod as MaskMod,
     ScoreMod as ScoreMod,
-    describe_mask_mod as describe_mask_mod,
     from_mask_mod as from_mask_mod,
     from_score_mod as from_score_mod,
 )

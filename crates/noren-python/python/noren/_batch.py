@@ -182,6 +182,3 @@ def _array(name: str, value: Any) -> NDArray[Any]:
     if made.dtype.kind not in "biuf":
         raise Error(f"{name} holds {made.dtype} values: give whole numbers")
     return np.array(made)  # a copy, because DLPack refuses arrays that cannot be written
-
-
-__all__ = ["FactsFound", "facts_from"]

@@ -33,7 +33,7 @@ class Finding:
     """One statement of the report about a mask: a mistake, or a note."""
 
     cls: str
-    """The name of the class of mistakes to which the finding belongs. The names are the keys of `noren.check_classes()`."""
+    """The name of the class of mistakes to which the finding belongs. docs/doctor.md describes the classes."""
     certainty: Literal["possible", "likely", "certain"]
     """The degree of certainty that the finding is a mistake and not intended."""
     severity: Literal["note", "warning", "error"]
@@ -263,11 +263,6 @@ def check(
         text=text,
         **found,
     )
-
-
-def check_classes() -> dict[str, tuple[str, str]]:
-    """Returns a dict of all classes of mistakes that `check` knows: from the name of a class to (description, usual cause)."""
-    return {name: (says, cause) for name, says, cause in _noren.classes()}
 
 
 def recognise(array: Array, convention: Convention | None = None) -> Recognised:

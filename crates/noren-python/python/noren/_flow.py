@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ._noren import Facts, Mask, Shape, _Certificate, _Flow
+from ._noren import Facts, Flow, Mask, Shape
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,59 +137,6 @@ class Ruling:
         return "\n".join([self.text, *(violation.text for violation in self.violations)])
 
 
-class Flow(_Flow):
-    """The exact flow of information between tokens over the layers of a list of masks. `noren.flow` makes a `Flow`."""
-
-    def witness(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> Path | None:
-        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if no path exists."""
-        found = self._witness(sources, targets, batch=batch)
-        return None if found is None else _path(json.loads(found[0]), found[1])
-
-    def cuts(self, sources: Tokens, targets: Tokens, *, batch: int = 0) -> list[Cut]:
-        """Returns one `Cut` for each layer: the cells through which `sources` influence `targets`."""
-        return [Cut(**cut) for cut in json.loads(self._cuts(sources, targets, batch=batch))]
-
-    def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
-        """Returns the influence over all layers as booleans `[tokens, tokens]`: true in row `i` and column `j` if output `i`
-        may depend on token `j`.
-
-        Memory grows with the square of the number of tokens.
-        """
-        import numpy as np
-
-        return np.frombuffer(self._closure(batch=batch), np.bool_).reshape(self.tokens, self.tokens)
-
-    def check(self, policy: str) -> Ruling:
-        """Checks every pair of tokens that a policy denies.
-
-        A policy is a text of lines. `deny: label(pii) -> output` denies that a token of the left group influences a token of
-        the right group. `deny maybe: ...` is a `deny` line whose groups may be empty; `allow: ...` permits exceptions. Groups
-        are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only) and `all`. Raises
-        `noren.Error` for a text that is not a policy.
-        """
-        return _ruling(*self._check(policy))
-
-    def certify(self, policy: str) -> Certificate:
-        """Checks a policy like `check` and returns a certificate: a JSON document from which the verdict can be verified."""
-        return Certificate(self._certify(policy))
-
-
-class Certificate(_Certificate):
-    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
-
-    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the paths of influence
-    outside of attention, about which the certificate states nothing.
-    """
-
-    def verify(self) -> Ruling:
-        """Verifies every count, set, path and verdict of the certificate. The verifier shares no code with the program that made
-        the certificate.
-
-        Raises `noren.Error` if the certificate is wrong or cannot be verified.
-        """
-        return _ruling(*self._verify())
-
-
 def flow(
     masks: Mask | str | Sequence[Mask | str],
     shape: Shape | int,
@@ -225,21 +172,33 @@ def flow(
     return Flow(list(masks), shape, facts, fill=fill)
 
 
-def _path(given: dict[str, Any], text: str) -> Path:
+def path(written: str, text: str) -> Path:
+    """Returns a path from its JSON and its text."""
+    given = json.loads(written)
     return Path(given["source"], tuple(tuple(step) for step in given["steps"]), text)
 
 
-def _ruling(text: str, words: tuple[str, str, list[str]]) -> Ruling:
-    given = json.loads(text)
-    verdict, summary, lines = words
+def cuts(written: str) -> list[Cut]:
+    """Returns the cuts of all layers from their JSON."""
+    return [Cut(**cut) for cut in json.loads(written)]
+
+
+def closure(cells: bytearray, tokens: int) -> NDArray[np.bool_]:
+    """Returns the influence of `tokens` tokens on each other as booleans `[tokens, tokens]`."""
+    import numpy as np
+
+    return np.frombuffer(cells, np.bool_).reshape(tokens, tokens)
+
+
+def ruling(written: str, words: tuple[Literal["holds", "broken", "nothing established"], str, list[str]]) -> Ruling:
+    """Returns a ruling from its JSON and its texts: the verdict, a summary, and one text for each rule."""
+    given = json.loads(written)
     rules = []
-    for rule, said in zip(given["rules"], lines, strict=True):
-        path, cut = rule.pop("witness"), rule.pop("cut")
-        witness = None
-        if path is not None:
-            steps = "".join(f" -> token {token} in layer {layer}" for layer, token in path["steps"])
-            witness = _path(path, f"token {path['source']}{steps}")
+    for rule, said in zip(given["rules"], words[2], strict=True):
+        found, cut = rule.pop("witness"), rule.pop("cut")
+        steps = [] if found is None else [f"token {found['source']}", *(f"token {token} in layer {layer}" for layer, token in found["steps"])]
+        witness = None if found is None else path(json.dumps(found), " -> ".join(steps))
         rules.append(RuleVerdict(**rule, witness=witness, cut=None if cut is None else tuple(cut), text=said))
     counts = {name: given[name] for name in ("pairs", "batch_rows", "heads", "layers")}
     empty = tuple(EmptyGroup(**group) for group in given["empty"])
-    return Ruling(verdict, tuple(rules), **counts, empty=empty, text=summary)  # type: ignore[arg-type]
+    return Ruling(words[0], tuple(rules), **counts, empty=empty, text=words[1])

@@ -45,14 +45,19 @@ def number(name: str, given: Any) -> float | None:
     return value
 
 
-def whole(name: str, given: Any, least: int = 0, most: int = WHOLE) -> int:
-    """Returns a whole number from `least` to `most`. Raises TypeError for other types, and `Error` for other numbers."""
+def integer(name: str, given: Any) -> int:
+    """Returns a whole number of Python or of an array library as an int. Raises TypeError for other types, also for booleans."""
     try:
-        value = None if isinstance(given, bool) else index(given)
+        if type(given).__name__ not in ("bool", "bool_"):
+            return index(given)
     except Exception:  # tensors raise errors of several types
-        value = None
-    if value is None:
-        raise TypeError(f"{name} is {short(given)}: give a whole number")
+        pass
+    raise TypeError(f"{name} is {short(given)}: give a whole number")
+
+
+def whole(name: str, given: Any, least: int = 0, most: int = WHOLE) -> int:
+    """Returns a whole number from `least` to `most`. Raises the error of `integer`, and `Error` for other numbers."""
+    value = integer(name, given)
     if not least <= value <= most:
         raise Error(f"{name} is {short(given)}: give a whole number from {least} to {'2^31 - 1' if most == WHOLE else most}")
     return value

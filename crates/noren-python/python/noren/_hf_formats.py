@@ -97,6 +97,3 @@ def from_transformers(
     shape = Shape(q_length, kv_length, query_offset=made.query_offset, batch=batch_size, heads=heads)
     bound = made.mask.bind(shape, made.facts.used_by(made.mask))
     return found(bound.dense(), "the mask function") if "dense(" in str(made.mask) and count <= MOST_CELLS else bound
-
-
-__all__ = ["from_transformers", "to_transformers"]

@@ -7,10 +7,10 @@ import difflib
 import inspect
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch

@@ -6,6 +6,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ._flow import Cut, Path, Ruling
 from ._views import Cell, Difference, Explanation, Stats
 
 __version__: str
@@ -305,9 +306,6 @@ class Array:
     def additive(array: Any) -> Array:
         """Reads floats that are added to scores: 0 means "may attend", -inf or a number from -9984 down means "ignored"."""
     @staticmethod
-    def csr(q_len: int, kv_len: int, indptr: Sequence[int], indices: Sequence[int]) -> Array:
-        """Returns the mask in compressed sparse rows: query row `q` may read the keys `indices[indptr[q]:indptr[q + 1]]`."""
-    @staticmethod
     def cells(q_len: int, kv_len: int, cells: Sequence[tuple[int, int]]) -> Array:
         """Returns the mask that allows exactly the (query, key) pairs in `cells`."""
     @staticmethod
@@ -340,16 +338,10 @@ class BoundMask:
     def facts(self) -> Facts:
         """The facts (data such as lengths and documents) with which the mask is bound."""
     @property
-    def pattern_count(self) -> int:
-        """The number of distinct patterns (sets of allowed cells). All pairs of batch row and head with equal allowed cells
-        have the same pattern."""
-    @property
     def varies(self) -> tuple[bool, bool]:
         """(Whether the cells differ between batch rows, whether the cells differ between the heads of a batch row)."""
     def plan(self, *, block_q: int = 96, block_kv: int = 64, reorder: Order = None) -> Plan:
         """Returns the block-sparse plan; the arguments are those of `Mask.plan`."""
-    def allowed(self, batch: int, head: int, q: int, k: int) -> bool:
-        """Returns true if query row `q` may read key `k` (indices from 0). Raises `Error` for an index outside the shape."""
     def explain(self, q: int, k: int, *, batch: int = 0, head: int = 0) -> Explanation:
         """Returns the reason why query row `q` may or may not read key `k`, for the whole mask and for each of its
         subexpressions.
@@ -437,17 +429,6 @@ class Plan:
         """
     def picture(self, *, width: int = 100, height: int = 48, color: bool = False) -> str:
         """Returns a picture of the mask with its tiles as text; the arguments are those of `Mask.picture`."""
-    def plot(
-        self,
-        *,
-        ax: Any = None,
-        batch: int = 0,
-        head: int = 0,
-        tokens: Tokens = None,
-        tiles: bool | tuple[int, int] = False,
-        weights: Any = None,
-    ) -> Any:
-        """Draws the cells of one batch row and head with matplotlib; the arguments are those of `Mask.plot`."""
     def svg(self) -> str:
         """Returns a picture of the mask with its tiles as SVG."""
     def _repr_svg_(self) -> str: ...
@@ -519,13 +500,11 @@ class _KvCache:
     @property
     def isa(self) -> str: ...
 
-class _Flow:
-    def __new__(
-        cls, masks: Sequence[Mask | str], shape: Shape | int, facts: Known = None, *, fill: str = "nothing"
-    ) -> _Flow: ...
-    def __init__(
-        self, masks: Sequence[Mask | str], shape: Shape | int, facts: Known = None, *, fill: str = "nothing"
-    ) -> None: ...
+@final
+class Flow:
+    """The exact flow of information between tokens over the layers of a list of masks. `noren.flow` makes a `Flow`."""
+
+    def __new__(cls, masks: Sequence[Mask | str], shape: Shape | int, facts: Known = None, *, fill: str = "nothing") -> Flow: ...
     @property
     def depth(self) -> int:
         """The number of layers."""
@@ -544,15 +523,36 @@ class _Flow:
 
         Each entry is a list of ranges.
         """
-    def _witness(self, sources: Any, targets: Any, *, batch: int = 0) -> tuple[str, str] | None: ...
-    def _cuts(self, sources: Any, targets: Any, *, batch: int = 0) -> str: ...
-    def _closure(self, *, batch: int = 0) -> bytearray: ...
-    def _check(self, policy: str) -> tuple[str, tuple[str, str, list[str]]]: ...
-    def _certify(self, policy: str) -> str: ...
+    def witness(self, sources: Any, targets: Any, *, batch: int = 0) -> Path | None:
+        """Returns a path from one of `sources` to one of `targets` over the fewest layers, or None if no path exists."""
+    def cuts(self, sources: Any, targets: Any, *, batch: int = 0) -> list[Cut]:
+        """Returns one `Cut` for each layer: the cells through which `sources` influence `targets`."""
+    def closure(self, *, batch: int = 0) -> NDArray[np.bool_]:
+        """Returns the influence over all layers as booleans `[tokens, tokens]`: true in row `i` and column `j` if output `i`
+        may depend on token `j`.
 
-class _Certificate:
-    def __new__(cls, text: str) -> _Certificate: ...
-    def __init__(self, text: str) -> None: ...
+        Memory grows with the square of the number of tokens.
+        """
+    def check(self, policy: str) -> Ruling:
+        """Checks every pair of tokens that a policy denies.
+
+        A policy is a text of lines. `deny: label(pii) -> output` denies that a token of the left group influences a token of
+        the right group. `deny maybe: ...` is a `deny` line whose groups may be empty; `allow: ...` permits exceptions. Groups
+        are `label(NAME)`, `document(N)`, `level(N)`, `token(N)`, `tokens(A..B)`, `output` (a target only) and `all`. Raises
+        `noren.Error` for a text that is not a policy.
+        """
+    def certify(self, policy: str) -> Certificate:
+        """Checks a policy like `check` and returns a certificate: a JSON document from which the verdict can be verified."""
+
+@final
+class Certificate:
+    """A certificate: the verdict of a policy with the masks, facts and proof that are needed to verify the verdict.
+
+    `Certificate(json)` reads a certificate; `Flow.certify` creates a certificate. `not_covered` lists the paths of influence
+    outside of attention, about which the certificate states nothing.
+    """
+
+    def __new__(cls, text: str) -> Certificate: ...
     @property
     def holds(self) -> bool:
         """True if the certificate states that the policy holds. Only `verify` checks whether this statement is true."""
@@ -565,11 +565,16 @@ class _Certificate:
     @property
     def sha256(self) -> str:
         """The SHA-256 hash of the certificate, in hexadecimal digits."""
-    def matches(self, flow: _Flow) -> None:
+    def matches(self, flow: Flow) -> None:
         """Raises `Error` if the masks, sizes or facts of the certificate differ from those of `flow`."""
     def to_json(self) -> str:
         """Returns the certificate as JSON."""
-    def _verify(self) -> tuple[str, tuple[str, str, list[str]]]: ...
+    def verify(self) -> Ruling:
+        """Verifies every count, set, path and verdict of the certificate. The verifier shares no code with the program that made
+        the certificate.
+
+        Raises `noren.Error` if the certificate is wrong or cannot be verified.
+        """
 
 def parse(text: str) -> Any:
     """Parses a text to a `Mask`, or to a `Spec` if the text has score modifiers. Raises `ParseError` if the text is neither a
@@ -621,7 +626,6 @@ _Cells = tuple[list[int], bytearray]
 def check(
     mask: Any, companions: Mapping[str, Any], context: str, meant: BoundMask | None = None
 ) -> tuple[str, list[str], str, list[_Cells | None]]: ...
-def classes() -> list[tuple[str, str, str]]: ...
 def recognise(array: Any, convention: str) -> tuple[Mask, Shape, list[list[int]], int, str, _Cells]: ...
 
 def full() -> Mask:

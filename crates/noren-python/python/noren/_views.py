@@ -138,8 +138,6 @@ class Stats:
     """Number of allowed cells divided by the number of cells."""
     computed: int
     """Number of cells that kernels compute."""
-    computed_per_allowed: float
-    """Number of computed cells divided by the number of allowed cells."""
     empty_rows: int
     """Number of query rows without an allowed key."""
     full_tiles: int
@@ -149,12 +147,6 @@ class Stats:
     keys."""
     empty_tiles: int
     """Number of tiles without an allowed cell."""
-    plan_bytes: int
-    """Memory of the plan in bytes."""
-    dense_bytes: int
-    """Memory of a dense mask with one byte for each cell."""
-    planning_seconds: float
-    """Time that planning took, in seconds."""
     text: str
     """The counts as lines of text."""
     reordered: dict[str, Any] | None = None
@@ -169,5 +161,5 @@ def stats(text: str, values: str) -> Stats:
     """Returns a `Stats`. `text` has the counts as lines of text, and `values` has them as JSON; the extension module makes
     both.
     """
-    fields = json.loads(values)
-    return Stats(**{**fields, "shape": tuple(fields["shape"]), "text": text})
+    known = {name: value for name, value in json.loads(values).items() if name in Stats.__dataclass_fields__}
+    return Stats(**{**known, "shape": tuple(known["shape"]), "text": text})

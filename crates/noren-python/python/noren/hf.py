@@ -19,7 +19,7 @@ from ._call import Call, Extras
 from ._hf_calls import current_frame, install_hooks, set_default, set_mask as set_mask, traced
 from ._hf_masks import Masked as Masked, make_mask as make_mask
 from ._hf_support import check_arguments, refuse_when_made, unsupported as unsupported
-from ._noren import Error, Facts, Plan, Shape, full
+from ._noren import Error, Plan, full
 from ._tensors import check_dropout
 from .torch._dynamic import Given as GivenMask
 from .torch._function import lower, new_seed, operator, run, source_of, split_mask, uncompiled

@@ -312,7 +312,7 @@ class Test:
     title: str
     trials: Callable[[Lab], Trials] | None
     likely: str
-    """The usual cause of a failure, as a text. The text names classes of mistakes in `noren.check_classes()`."""
+    """The usual cause of a failure, as a text. The text names classes of mistakes of `noren.check`."""
 
 
 _TRIALS: dict[str, Callable[[Lab], Trials] | None] = {

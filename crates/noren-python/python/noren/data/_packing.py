@@ -56,19 +56,6 @@ class Packed(Rows):
         return (self.segment_ids > 0).astype(np.int64)
 
     @property
-    def shifted_labels(self) -> Ints:
-        """The labels for a loss that does not shift, `[rows, length]`: each token has the entry of `labels` for the next token.
-
-        The last token of a piece (a document, or a part of a split document) and padding have `ignore_index`. Raises
-        `noren.Error` for rows packed with `causal=False`.
-        """
-        if self.mask == _noren.documents():
-            raise Error("the rows were packed with causal=False, so there are no shifted labels: use `labels`")
-        out = np.full_like(self.labels, self.ignore_index)
-        out[:, :-1] = self.labels[:, 1:]
-        return out
-
-    @property
     def documents(self) -> tuple[tuple[int, ...], ...]:
         """The lengths of the documents of each row."""
         rows: list[list[int]] = [[] for _ in self.input_ids]

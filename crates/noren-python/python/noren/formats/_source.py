@@ -26,6 +26,8 @@ bound mask; a plan; the result of `nr.recognise`."""
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
+EMPTY, FULL = -1, -2
+"""The numbers of empty and of full blocks; other numbers are indices of mixed blocks."""
 MOST_CELLS = 1 << 30
 """Maximum number of cells of a mask that is imported from another format."""
 MOST_BLOCKS = 1 << 28
@@ -176,6 +178,13 @@ def block_sizes(shape: Shape, block: Any) -> tuple[int, int]:
             f"`block` is {short(block)}, which divides {shape.q_len} x {shape.kv_len} cells into {count} blocks of {rows * keys} cells: give sizes with at most {MOST_BLOCKS} blocks of at most {MOST_BLOCKS} cells"
         )
     return rows, keys
+
+
+def sorted_lists(which: Bools) -> tuple[Ints, Ints]:
+    """Returns for each row of booleans (number of true entries, all column indices, those of true entries first). For the row
+    [0, 1, 1], the result is 2 and [1, 2, 0].
+    """
+    return which.sum(-1, dtype=np.int32), np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
 
 
 def found(cells: Array, source: str) -> BoundMask:

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import Bools, Exported, Ints, Source, block_sizes, found, read
+from ._source import EMPTY, FULL, Bools, Exported, Ints, Source, block_sizes, found, read
 from .dense import Known, Sizes
-
-EMPTY, FULL = -1, -2
 
 
 def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
@@ -256,9 +254,3 @@ def from_splash(info: SplashMaskInfo, *, dkv: bool = False) -> BoundMask:
     blocks.
     """
     return found(info.dense(dkv=dkv), "the MaskInfo")
-
-
-__all__ = [
-    "BsrMask", "FlashInferMask", "SplashMaskInfo", "from_flashinfer", "from_flashinfer_bsr", "from_splash", "to_flashinfer",
-    "to_flashinfer_bsr", "to_splash",
-]  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,56 +18,30 @@ from .._noren import BoundMask, Error, ExportError, Facts, Score, Shape
 from ._source import Bools, Exported, Source, found, read
 from .scores import bias_of, refuse_positions, slopes_of, softcap_of
 
-if TYPE_CHECKING:
-    import torch
-
 Sizes = Shape | int | None
 Known = Facts | Mapping[str, Any] | None
 
 
-Kind = Literal["numpy", "torch"]
-"""The library of the array that a conversion returns: NumPy or PyTorch."""
-
-
-@overload
-def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Literal["numpy"] = "numpy") -> Bools: ...
-@overload
-def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Literal["torch"]) -> torch.Tensor: ...
-def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Kind = "numpy") -> Bools | torch.Tensor:
+def to_keep(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
     """Returns the cells as booleans, true means "may attend": the convention of SDPA, transformers, JAX, Keras and ONNX.
 
     The array is `[batch or 1, heads or 1, q_len, kv_len]`; a dimension is 1 if all batch rows or heads are equal. `shape` (a
-    `Shape` or a length) and `facts` are needed for a mask or its text. `kind` is the library of the result: "numpy" [default] or
-    "torch". Raises `ExportError` for score modifiers.
+    `Shape` or a length) and `facts` are needed for a mask or its text. Raises `ExportError` for score modifiers.
 
     >>> import noren as nr
     >>> nr.to_keep("causal", 3)[0, 0].astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    return _as(kind, read(mask, shape, facts, "an array of booleans").cells())
+    return read(mask, shape, facts, "an array of booleans").cells()
 
 
-@overload
-def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Literal["numpy"] = "numpy") -> Bools: ...
-@overload
-def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Literal["torch"]) -> torch.Tensor: ...
-def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None, *, kind: Kind = "numpy") -> Bools | torch.Tensor:
+def to_drop(mask: Exported, shape: Sizes = None, facts: Known = None) -> Bools:
     """Returns the cells as booleans, true means "the query may not read the key": the convention of `nn.MultiheadAttention` and
     burn.
 
     Everything else is as in `to_keep`.
     """
-    return _as(kind, ~read(mask, shape, facts, "an array of booleans").cells())
-
-
-def _as(kind: Kind, cells: Bools) -> Bools | torch.Tensor:
-    if kind == "numpy":
-        return cells
-    if kind != "torch":
-        raise Error(f'`kind` is {kind!r}: give "numpy" or "torch"')
-    import torch
-
-    return torch.from_numpy(cells)
+    return ~read(mask, shape, facts, "an array of booleans").cells()
 
 
 def to_additive(
@@ -348,9 +322,3 @@ def from_llama_cpp(mask: LlamaCppMask | Array, q_len: int) -> BoundMask:
     if max_bias > 0:
         rows = np.where(np.isneginf(rows), rows, np.zeros((), rows.dtype))
     return found(recognise(_lent(rows), "additive").bind().dense(), "the mask")
-
-
-__all__ = [
-    "LlamaCppMask", "from_additive", "from_drop", "from_jax", "from_keep", "from_keras", "from_llama_cpp", "from_onnx",
-    "to_additive", "to_drop", "to_jax", "to_keep", "to_keras", "to_llama_cpp", "to_onnx",
-]  # fmt: skip

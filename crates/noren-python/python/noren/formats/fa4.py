@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read
+from ._source import FULL, MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read, sorted_lists
 from .dense import Known, Sizes
 
-EMPTY, FULL = -1, -2
 MOST_ENDPOINTS = 1 << 28
 """Maximum number of entries in the array `Fa4Blocks.endpoints`."""
 MOST_ENTRIES = 1 << 27
@@ -184,8 +183,7 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
 
 def _listed(which: Bools) -> tuple[Ints, Ints]:
     """Returns for each row of booleans (number of true entries, indices of the true entries followed by zeros)."""
-    counts = which.sum(-1, dtype=np.int32)
-    indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
+    counts, indices = sorted_lists(which)
     return counts, np.where(np.arange(which.shape[-1]) < counts[..., None], indices, 0).astype(np.int32)
 
 
@@ -206,6 +204,3 @@ def from_fa4(blocks: Fa4Blocks) -> BoundMask:
     Raises `ExportError` if the lists of the forward and the backward pass describe different blocks.
     """
     return found(blocks.dense(), "the block lists")
-
-
-__all__ = ["Fa4Blocks", "from_fa4", "to_fa4"]

@@ -12,13 +12,12 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import Exported, Source, block_sizes, found, read
+from ._source import EMPTY, FULL, Exported, Source, block_sizes, found, read, sorted_lists
 from .dense import Known, Sizes
 
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 """The type of FlexAttention's `mask_mod(batch, head, q_idx, kv_idx)`, which returns true if the query may read the key."""
 
-EMPTY, FULL = -1, -2
 MOST_RUNS = 4
 """`form="auto"` of `to_flex` selects endpoints if no row has more than this number of runs (ranges) of keys."""
 
@@ -115,11 +114,7 @@ def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device:
 
 
 def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns for each row of booleans (number of true entries, all column indices, those of true entries first). For the row
-    [0, 1, 1], the result is 2 and [1, 2, 0].
-    """
-    counts = which.sum(-1, dtype=np.int32)
-    indices = np.argsort(~which, axis=-1, kind="stable").astype(np.int32)
+    counts, indices = sorted_lists(which)
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)
 
 
@@ -224,6 +219,3 @@ def _spread(counts: torch.Tensor, indices: torch.Tensor, block_mask: BlockMask) 
     for at in np.ndindex(numbers.shape):
         tiles[at][lists[at][: numbers[at]]] = True
     return tiles.repeat(block_q, 2).repeat(block_kv, 3)[:, :, :q_len, :kv_len]
-
-
-__all__ = ["from_flex", "to_flex"]

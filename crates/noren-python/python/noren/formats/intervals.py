@@ -235,6 +235,3 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
 def from_magi(slices: MagiSlices, q_len: int, kv_len: int) -> BoundMask:
     """Returns the mask that MagiAttention's slices define over one sequence of `q_len` queries and `kv_len` keys."""
     return found(slices.dense(q_len, kv_len)[None, None], "the slices")
-
-
-__all__ = ["FlashMask", "MagiSlices", "from_cudnn", "from_flashmask", "from_magi", "to_cudnn", "to_flashmask", "to_magi"]

@@ -229,8 +229,3 @@ def to_sglang(
 def from_sglang(mask: SglangMask) -> BoundMask:
     """Returns the mask of SGLang's fine sparse mask."""
     return found(mask.dense(), "the fine sparse mask")
-
-
-__all__ = [
-    "FlashInferRanges", "SglangMask", "from_flashinfer_ranges", "from_sglang", "to_flashinfer_ranges", "to_sglang",
-]  # fmt: skip

@@ -191,6 +191,3 @@ def _relative(table: Any, offsets: Any) -> ScoreMod:
         return score + table[h * 0 if shared else h, at]
 
     return relative
-
-
-__all__ = ["to_score_mod"]

@@ -294,6 +294,3 @@ def from_xformers(bias: XformersBias | Any, q_len: int, kv_len: int) -> BoundMas
         raise TypeError(f"{type(bias).__name__} is not an xFormers bias: give an XformersBias or a bias object of the package xformers")
     cells = bias.materialize((q_len, kv_len)).cpu().numpy() == 0
     return found(cells[(None,) * (4 - cells.ndim)], type(bias).__name__)
-
-
-__all__ = ["Varlen", "XformersBias", "from_varlen", "from_xformers", "to_varlen", "to_xformers"]

@@ -6,7 +6,5 @@ cells, `_evaluate` calls the function for many cells, and `_tiles` computes full
 finds the numbers that a score function adds.
 """
 
-from ._mask import MaskMod, describe_mask_mod, from_mask_mod
-from ._score import ScoreMod, from_score_mod
-
-__all__ = ["MaskMod", "ScoreMod", "describe_mask_mod", "from_mask_mod", "from_score_mod"]
+from ._mask import from_mask_mod as from_mask_mod
+from ._score import ScoreMod as ScoreMod, from_score_mod as from_score_mod

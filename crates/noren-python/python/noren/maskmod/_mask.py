@@ -14,7 +14,7 @@ from .._noren import Error, Mask, Shape, tile_function
 from ._evaluate import Evaluator
 from ._nodes import Node, evaluate, nodes
 from ._recognise import Unknown, recognise
-from ._tiles import Bounds, Tiler
+from ._tiles import Tiler
 from ._trace import Trace, Untraceable, trace
 
 COMPARED = 160
@@ -24,52 +24,23 @@ raises an error in some of them, or if captured data is shorter."""
 
 
 @dataclass(frozen=True)
-class MaskMod:
-    """The mask of a mask function, and the results of the examination of this function by `describe_mask_mod`.
-
-    `mask` is the mask. `recognised` is true if the mask is an expression of noren, which is correct at every length to which it
-    can be bound. Otherwise the mask is an atom, and its cells are computed when it is bound. `traced` is true if the operations
-    of the function were recorded: full and empty tiles are then found without evaluating their cells. `evaluated_as` is the
-    type of the function's arguments in evaluations: "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy", or "scalar"
-    (one cell at a time). `reasons` has the reasons why a simpler or faster form was not used. `compared` is the number of cells
-    in which the recorded operations were compared with the function itself. `bounded` is true if the caller's `bounds` limit
-    the cells in which the function is evaluated.
-    """
+class Examined:
+    """The mask of a mask function, and how it was found."""
 
     mask: Mask
     recognised: bool
+    """True if the mask is an expression, which is correct at every length to which it can be bound. Otherwise the mask is an atom,
+    whose cells are computed when it is bound."""
     traced: bool
+    """True if the operations of the function were recorded: full and empty tiles are then found without evaluating their cells."""
     evaluated_as: str
+    """The type of the function's arguments in evaluations: "torch" (tensors that broadcast), "vmap" (torch.vmap), "numpy", or
+    "scalar" (one cell at a time)."""
     reasons: tuple[str, ...]
-    compared: int
-    bounded: bool = False
-
-    @property
-    def established(self) -> str:
-        """A sentence that states how the mask was made from the function, and in how many cells the two were compared."""
-        if self.recognised:
-            return (
-                f"`{self.mask}` has the cells of the function at every length at which it can be bound: it was derived from the recorded "
-                f"operations of the function, which were compared with the function in {self.compared} cells"
-            )
-        if self.traced:
-            return (
-                "no expression with the cells of the function was found; for each shape, the cells are computed from the recorded operations of "
-                f"the function, which were compared with the function in {self.compared} cells; random cells of each shape are compared too"
-            )
-        if self.bounded:
-            return (
-                "no expression with the cells of the function was found; the function itself computes the cells that bounds= does not decide, and random cells are computed "
-                "twice; the other cells are decided by bounds=, which is compared with the function for random queries only"
-            )
-        return "no expression with the cells of the function was found; the function itself computes the cells of each shape, and random cells are computed twice"
-
-    def __repr__(self) -> str:
-        reasons = "".join(f"; {reason}" for reason in self.reasons)
-        return f"<{self.mask}: {self.established}{reasons}>"
+    """The reasons why a simpler or faster form was not used."""
 
 
-def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> Mask:
+def from_mask_mod(function: Callable[..., Any], *, name: str | None = None) -> Mask:
     """Returns the mask of a function `mask_mod(b, h, q_idx, kv_idx)`, which returns true where the query may read the key.
 
     The function may use PyTorch, NumPy or plain Python, and captured tensors, arrays and lists. It gets positions: those of
@@ -79,34 +50,25 @@ def from_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None,
     The operations of the function are recorded. If they are an expression of noren, the result is this expression, for every
     length; an expression made from captured lists (documents, ends of documents) is bound only to the length and the batch of
     these lists. Otherwise the result is an atom, printed as `function(name)`: when it is bound to a shape, tiles of 64 x 64 cells are
-    computed, and mixed tiles are stored as bits. `describe_mask_mod` returns the mask with the results of these examinations.
-
-    `bounds(b, h, first, end)` limits the cells that are evaluated if the operations cannot be recorded. It returns two lists of
-    ranges (first key, key after the last) for the queries from `first` to before `end`: the keys that at least one of these
-    queries reads, and the keys that all of them read. The bounds are compared with the function for random queries; a
-    difference is an error.
+    computed, and mixed tiles are stored as bits.
 
     Raises TypeError if the function is not callable, and `Error` if it raises an exception (which is the cause), returns something
     else than booleans, or depends on random numbers. An atom raises the same errors when it is bound.
     """
-    return describe_mask_mod(function, bounds=bounds, name=name).mask
+    return examined(function, name).mask
 
 
-def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = None, name: str | None = None) -> MaskMod:
-    """Returns the mask of `from_mask_mod` together with the results of examining the function (`MaskMod`). Arguments and
-    errors are those of `from_mask_mod`."""
+def examined(function: Callable[..., Any], name: str | None = None) -> Examined:
+    """Returns the result of `from_mask_mod` for these arguments, and how it was found."""
     if not callable(function):
         raise TypeError(f"the mask function is {short(function)}: give a function of (b, h, q_idx, kv_idx)")
-    if bounds is not None and not callable(bounds):
-        raise TypeError(f"bounds is {short(bounds)}: give a function of (b, h, first, end)")
     named = _name(function) if name is None else name
     evaluator = Evaluator(function, named)
     reasons = []
     recorded: Trace | None = None
-    compared = 0
     try:
         recorded = trace(function)
-        compared = _compare(evaluator, recorded.result)
+        _compare(evaluator, recorded.result)
         used = recorded.result.variables | recorded.fails.variables
         evaluator.uses_batch, evaluator.uses_head = "b" in used, "h" in used
     except Untraceable as error:
@@ -119,13 +81,12 @@ def describe_mask_mod(function: Callable[..., Any], *, bounds: Bounds | None = N
             found = _shorter(recognise(recorded.result))
             _check_limits(recorded, str(found))
             _compare_expression(found, recorded.result)
-            return MaskMod(found, True, True, evaluator.mode, tuple(evaluator.reasons), compared)
+            return Examined(found, True, True, evaluator.mode, tuple(evaluator.reasons))
         except Unknown as error:
             reasons.append(str(error))
-    tiler = Tiler(evaluator, recorded, bounds, named)
+    tiler = Tiler(evaluator, recorded, named)
     mask = tile_function(named, evaluator.uses_batch, evaluator.uses_head, tiler)
-    bounded = bounds is not None and recorded is None
-    return MaskMod(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons), compared, bounded)
+    return Examined(mask, False, recorded is not None, evaluator.mode, (*reasons, *evaluator.reasons))
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -143,39 +104,37 @@ class _Contradicts(Exception):
     """Raised if the recorded operations of a function differ from its result in a cell; the message names the cell."""
 
 
-def _compare(evaluator: Evaluator, node: Node) -> int:
-    """Compares recorded operations with the function, and returns the number of compared cells.
+def _compare(evaluator: Evaluator, node: Node) -> None:
+    """Compares recorded operations with the function.
 
     The compared cells are those of the first queries and keys, and random cells of later ones if the function can be evaluated
     there. Raises `_Contradicts` if a cell differs.
     """
-    count = 0
     rng = np.random.default_rng(0)
     for batch, head in ((0, 0), (0, 1), (1, 0)):
         side = COMPARED if (batch, head) == (0, 0) and evaluator.mode != "scalar" else 24
         while side:
             q = np.arange(side, dtype=np.int64)
             try:
-                count += _equal(evaluator, node, (batch, head), q, q)
+                _equal(evaluator, node, (batch, head), q, q)
                 break
             except _Failed:
                 side //= 2
     for reach in (300, 5000, 200_000):
         q, k = (np.sort(rng.integers(0, reach, 16 if evaluator.mode != "scalar" else 4)) for _ in range(2))
         try:
-            count += _equal(evaluator, node, (int(rng.integers(3)), int(rng.integers(3))), q, k)
+            _equal(evaluator, node, (int(rng.integers(3)), int(rng.integers(3))), q, k)
         except _Failed:
             continue
-    return count
 
 
 class _Failed(Exception):
     """Raised if the function cannot be evaluated in the chosen cells, for example because captured data is shorter."""
 
 
-def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: Any) -> int:
+def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: Any) -> None:
     """Compares recorded operations with the function in the cells of the queries `q` and the keys `k`; `place` is (batch row,
-    head). Returns the number of compared cells. Raises `_Failed` if the function cannot be evaluated, `_Contradicts` if a cell
+    head). Raises `_Failed` if the function cannot be evaluated, `_Contradicts` if a cell
     differs."""
     try:
         truth = Evaluator.raw(evaluator, *place, q, k)
@@ -186,7 +145,6 @@ def _equal(evaluator: Evaluator, node: Node, place: tuple[int, int], q: Any, k: 
     if len(wrong):
         at = (int(q[wrong[0][0]]), int(k[wrong[0][1]]))
         raise _Contradicts(f"batch row {place[0]}, head {place[1]}, query {at[0]}, key {at[1]}")
-    return int(truth.size)
 
 
 def _at(place: tuple[int, int], q: Any, k: Any) -> dict[str, Any]:

@@ -40,26 +40,12 @@ class ScoreMod:
     `arguments` are keyword arguments of `nr.attention` and `nt.attention`: `{}` (nothing is added), `{"alibi": slopes}`,
     `{"relative": table}` (`[heads, 2 * reach + 1]`, by key position minus query position), or `{"bias": array}` (`[batch or 1, heads
     or 1, q_len, kv_len]`). `mask` hides the cells in which the function returns -inf; it is `full` if there are none. `shape`
-    is the shape for which the function was evaluated, in `cells` cells.
+    is the shape for which the function was evaluated.
     """
 
     arguments: dict[str, Any]
     mask: Mask
     shape: Shape
-    cells: int
-
-    @property
-    def established(self) -> str:
-        """A sentence that describes the score function, and states the shape and the number of cells for which the description
-        was checked."""
-        kind = next(iter(self.arguments), "the function does not change the scores")
-        return (
-            f"additive ({kind}) for {self.shape}: in {self.cells} cells, the function only adds numbers to its score or hides it, at "
-            "every score; other lengths were not evaluated"
-        )
-
-    def __repr__(self) -> str:
-        return f"<ScoreMod: {self.established}>"
 
 
 def from_score_mod(function: Callable[..., Any], shape: Shape | int, *, name: str | None = None) -> ScoreMod:
@@ -88,7 +74,7 @@ def from_score_mod(function: Callable[..., Any], shape: Shape | int, *, name: st
     mask = full()
     if hidden:
         mask = from_mask_mod(_finite(function), name=named)
-    return ScoreMod(reduced.arguments(), mask, sizes, source.cells)
+    return ScoreMod(reduced.arguments(), mask, sizes)
 
 
 class _Source:

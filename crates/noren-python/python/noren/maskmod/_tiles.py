@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,26 +28,18 @@ AT_ONCE = 1 << 20
 operations."""
 CHECKED = 128
 """Number of random cells that are checked: the mask function is called again for each of them alone."""
-CHECKED_QUERIES = 16
-"""Number of random queries for which the caller's bounds are compared with the function."""
 EMPTY, FULL, MIXED = 0, 1, 2
 _FULL_SLOT = 0xFFFFFFFF
-
-KeyRanges = Sequence[tuple[int, int]]
-Bounds = Callable[[int, int, int, int], tuple[KeyRanges, KeyRanges]]
-"""A function of (batch row, head, first query, query after the last). Returns two lists of (first key, key after the last): the
-keys that at least one of these queries reads, and the keys that all of these queries read."""
 
 States = NDArray[np.int8]
 Ints = NDArray[np.int64]
 
 
 class Tiler:
-    """Computes the tiles of a mask function. `trace` has the recorded operations of the function, or is None. `bounds` is the
-    function that the caller gave to limit the evaluated cells, or None."""
+    """Computes the tiles of a mask function. `trace` has the recorded operations of the function, or is None."""
 
-    def __init__(self, evaluator: Evaluator, trace: Trace | None, bounds: Bounds | None, name: str) -> None:
-        self.evaluator, self.trace, self.bounds, self.name = evaluator, trace, bounds, name
+    def __init__(self, evaluator: Evaluator, trace: Trace | None, name: str) -> None:
+        self.evaluator, self.trace, self.name = evaluator, trace, name
 
     def __call__(self, batch: int, head: int, first: int, end: int, keys_end: int) -> tuple[bytes, bytes]:
         """Returns the tiles that are not empty in the rows of tiles from `first` to `end`, as the two arrays of bytes (tiles, bits)
@@ -117,47 +108,32 @@ class Region:
         self.runs: list[NDArray[np.uint32]] = []
         self.bits: list[NDArray[np.uint8]] = []
         self.mixed = 0
-        self.evaluated = 0
         self._bounder = Bounder(node) if node is not None else None
 
     def compute(self) -> None:
         """Computes all tiles. Raises `Error` if there are too many mixed tiles, and passes on the errors of the mask function."""
-        if self.tiler.bounds is None:
-            self._check_budget(self.rows * self.columns * SIDE * SIDE)
+        self._check_budget()
         for first in range(0, self.rows, COARSE):
             rows = np.arange(first, min(first + COARSE, self.rows), dtype=np.int64)
             row, column = self._classify(rows)
             self._store(row, column)
 
-    def _check_budget(self, cells: int) -> None:
-        """Raises `Error` if `cells`, the number of cells for which the mask function must be called, exceeds the maximum."""
+    def _check_budget(self) -> None:
+        """Raises `Error` if the mask function must be called for more cells than the maximum."""
         scalar = self.tiler.evaluator.mode == "scalar"
         most = MOST_SCALAR if scalar else MOST_EVALUATED
-        if self.node is None and cells > most:
-            name, q_len = self.tiler.name, self.queries[1] - self.queries[0]
-            if scalar:
-                raise Error(
-                    f"the mask function {name} is evaluated one cell at a time, and needs more than {most} cells for {q_len} queries and "
-                    f"{self.keys_end} keys: write it with operators of tensors (&, |, torch.where), or give bounds="
-                )
+        if self.node is None and self.rows * self.columns * SIDE * SIDE > most:
+            how, fix = ("one cell at a time", "write it with operators of tensors (&, |, torch.where)") if scalar else ("in arrays", "write it with operations that can be recorded, without .item() and floats")
             raise Error(
-                f"the mask function {name} is evaluated in arrays, and needs more than {most} cells for {q_len} queries and "
-                f"{self.keys_end} keys: give bounds="
+                f"the mask function {self.tiler.name} is evaluated {how}, and needs more than {most} cells for {self.queries[1] - self.queries[0]} queries and "
+                f"{self.keys_end} keys: {fix}"
             )
 
     def _classify(self, rows: Ints) -> tuple[Ints, Ints]:
         """Classifies the tiles in the rows of tiles `rows`: full, empty, or open (the cells must be evaluated). Returns (rows,
         columns) of the open tiles."""
-        if self._bounder is not None:
-            states = self._bounded(rows)
-        elif self.tiler.bounds is not None:
-            states = np.stack([self._given(int(row)) for row in rows])
-        else:
-            states = np.full((len(rows), self.columns), MIXED, np.int8)
-        self._states = states
-        row, column = np.nonzero(states == MIXED)
-        self.evaluated += len(row) * SIDE * SIDE
-        self._check_budget(self.evaluated)
+        self._states = np.full((len(rows), self.columns), MIXED, np.int8) if self._bounder is None else self._bounded(rows)
+        row, column = np.nonzero(self._states == MIXED)
         return rows[row], column
 
     def _variables(self, q: Ranges, k: Ranges) -> dict[str, Ranges]:
@@ -182,33 +158,6 @@ class Region:
             k = (column[None] * SIDE, np.minimum((column + 1) * SIDE, self.keys_end)[None] - 1)
             fine = _states(self._bounder.ranges(self._variables(q, k)), (len(rows), len(column)))
             states[:, column] = fine
-        return states
-
-    def _given(self, row: int) -> States:
-        """Returns the state of each tile in one row of tiles, according to the caller's bounds: full, empty, or open (its cells
-        must be evaluated)."""
-        bounds = self.tiler.bounds
-        assert bounds is not None
-        first = self.queries[0] + row * SIDE
-        end = min(first + SIDE, self.queries[1])
-        try:
-            some, every = ([(int(a), int(z)) for a, z in part] for part in bounds(*self.place, first, end))
-        except Exception as error:  # the function of the caller may raise anything
-            raise Error(
-                f"bounds= of the mask function {self.tiler.name} fails for queries {first} to {end}: it must return two lists of (first key, key after the last): the keys that at least one query reads, and the keys that every query reads ({type(error).__name__}: {error})"
-            ) from error
-        for a, z in (*some, *every):
-            if z < a:
-                raise Error(
-                    f"bounds= of the mask function {self.tiler.name} returns ({a}, {z}) for queries {first} to {end}: give (first key, key "
-                    "after the last)"
-                )
-        states = np.zeros(self.columns, np.int8)
-        for a, z in some:
-            states[max(0, a) // SIDE : -(-max(0, min(z, self.keys_end)) // SIDE)] = MIXED
-        for a, z in every:
-            inside = self.columns if z >= self.keys_end else z // SIDE
-            states[-(-max(0, a) // SIDE) : max(0, inside)] = FULL
         return states
 
     def _store(self, row: Ints, column: Ints) -> None:
@@ -278,12 +227,10 @@ class Region:
 
     def check_cells(self) -> None:
         """Evaluates random cells again, one cell in each call, and compares the results with the tiles. Raises `_Differs` if a
-        result differs, and `Error` if the caller's bounds are wrong."""
+        result differs."""
         runs = np.concatenate(self.runs) if self.runs else np.zeros((0, 4), np.uint32)
         words = np.concatenate(self.bits) if self.bits else np.zeros((0, SIDE, SIDE // 8), np.uint8)
         rng = np.random.default_rng(0)
-        if self.tiler.bounds is not None:
-            self._check_bounds(rng)
         keys = runs[:, 0].astype(np.int64) * (self.columns + 1) + runs[:, 1]
         for _ in range(CHECKED):
             q, k = int(rng.integers(*self.queries)), int(rng.integers(self.keys_end))
@@ -300,30 +247,6 @@ class Region:
             cell = f"batch row {self.place[0]}, head {self.place[1]}, query {q}, key {k}"
             if truth != held:
                 raise _Differs(cell)
-
-    def _check_bounds(self, rng: np.random.Generator) -> None:
-        """Compares the caller's bounds with the function for random queries: for all keys, or for the keys of random tiles and
-        of the tiles at the ends of the bounds. Raises `Error` if the bounds are wrong.
-        """
-        most = 4 if self.tiler.evaluator.mode == "scalar" else 1024
-        for _ in range(CHECKED_QUERIES):
-            q = int(rng.integers(*self.queries))
-            states = self._given((q - self.queries[0]) // SIDE)
-            changes = np.flatnonzero(np.diff(states))
-            tiles = np.concatenate([rng.permutation(np.concatenate([changes, changes + 1])), rng.permutation(self.columns)])
-            tiles = tiles[np.sort(np.unique(tiles, return_index=True)[1])][:most]
-            keys = np.sort((tiles[:, None] * SIDE + np.arange(SIDE)).reshape(-1))
-            keys = keys[keys < self.keys_end]
-            truth = self.tiler.evaluator.cells(*self.place, np.array([q]), keys)[0]
-            state = states[keys // SIDE]
-            wrong = np.flatnonzero(np.where(truth, state == EMPTY, state == FULL))
-            if len(wrong):
-                reads = bool(truth[wrong[0]])
-                says = "no query in this row of tiles reads the key" if reads else "every query in this row of tiles reads the key"
-                raise Error(
-                    f"bounds= of the mask function {self.tiler.name} are wrong for batch row {self.place[0]}, head {self.place[1]}, query "
-                    f"{q}, key {keys[wrong[0]]}: by the bounds, {says}, but the function returns {reads}"
-                )
 
     def packed(self) -> tuple[bytes, bytes]:
         """Returns (groups of consecutive tiles, bits of the mixed tiles) as bytes, in the form that `Tiler.__call__` returns."""

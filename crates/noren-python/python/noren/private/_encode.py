@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .._given import flag, integer, short
 from .._noren import Error
-from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, flag, items, short, whole
+from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, items
 from ._offsets import MOST_TOKENS, Offsets, array, offsets_of, text_tokens
 from ._tokens import Tokens, locate_row
 
@@ -78,7 +79,7 @@ class Encoded:
     def names(self, row: int = 0) -> list[str]:
         """Returns the tokens of the batch row `row` as readable texts, one for each token."""
         self.tokens.row(row)
-        row = whole("row", row)
+        row = integer("row", row)
         ids = self.ids[row].tolist()
         read = getattr(self.tokenizer, "convert_ids_to_tokens", None)
         if read is not None:
@@ -132,7 +133,7 @@ def encode(
     second = None if pairs is None else check_texts("pairs", [pairs] if isinstance(pairs, str) else pairs)
     if second is not None and len(second) != len(first):
         raise Error(f"`pairs` has {len(second)} texts, but there are {len(first)} first texts: give one for each first text")
-    most = None if max_length is None else whole("max_length", max_length)
+    most = None if max_length is None else integer("max_length", max_length)
     if most is not None and not 1 <= most <= MOST_TOKENS:
         raise Error(f"max_length is {most}: give a number of tokens from 1 to {MOST_TOKENS}, or None")
     side = getattr(tokenizer, "padding_side", "right") if padding_side is None else padding_side

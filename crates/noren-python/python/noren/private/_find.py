@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, overload
 
+from .._given import short
 from .._noren import _PRIVATE_KINDS, Error, _Detectors
 
 KINDS: tuple[str, ...] = tuple(_PRIVATE_KINDS)
@@ -107,10 +108,6 @@ class Found(Sequence[Finding]):
         if not isinstance(replacement, str):
             raise TypeError(f'`replacement` is {short(replacement)}: give a text such as "[{{kind}}]"')
         return "".join(text if kind is None else replacement.replace("{kind}", kind) for text, kind in self.parts())
-
-    def marked(self) -> str:
-        """Returns a copy of the text with brackets around each private part."""
-        return "".join(text if kind is None else f"⟦{text}⟧" for text, kind in self.parts())
 
 
 @dataclass(frozen=True)
@@ -237,43 +234,28 @@ def detectors_of(
     return kinds
 
 
-@overload
 def find(
-    text: str, kinds: Kinds | Detectors = ..., *, words: Words | None = ..., patterns: Mapping[str, str | Iterable[str]] | None = ...,
-    spans: Spans | None = ..., recognizers: Iterable[Recognizer] = ...,
-) -> Found: ...  # fmt: skip
-@overload
-def find(
-    text: list[str] | tuple[str, ...], kinds: Kinds | Detectors = ..., *, words: Words | None = ..., patterns: Mapping[str, str | Iterable[str]] | None = ...,
-    spans: Iterable[Spans | None] | None = ..., recognizers: Iterable[Recognizer] = ...,
-) -> list[Found]: ...  # fmt: skip
-def find(
-    text: str | list[str] | tuple[str, ...],
+    text: str,
     kinds: Kinds | Detectors = "all",
     *,
     words: Words | None = None,
     patterns: Mapping[str, str | Iterable[str]] | None = None,
-    spans: Any = None,
+    spans: Spans | None = None,
     recognizers: Iterable[Recognizer] = (),
-) -> Found | list[Found]:
-    """Returns the findings (private parts) in `text`; for a list of texts, a list with the findings of each text.
+) -> Found:
+    """Returns the findings (private parts) in `text`. `Detectors.find_all` searches several texts.
 
     `kinds` are kinds of private text (`KINDS`) or `Detectors`; `words`, `patterns` and `recognizers` are those of `Detectors`.
-    `spans` are ranges of characters that are private; for a list of texts, one entry for each text. No detector finds
-    everything: `found.not_looked_for` names the kinds for which the text was not searched.
+    `spans` are ranges of characters that are private. No detector finds everything: `found.not_looked_for` names the kinds for
+    which the text was not searched.
 
     >>> found = find("Ask Ann (lee@x.example) or pay 4111 1111 1111 1111.", "email,card", words={"name": ["Ann"]})
     >>> [(f.kind, f.text) for f in found]
     [('name', 'Ann'), ('email', 'lee@x.example'), ('card', '4111 1111 1111 1111')]
-    >>> [len(f) for f in find(["no secret", "call +44 20 7946 0958"], "phone")]
-    [0, 1]
 
     Raises `Error` for unknown kinds and spans outside the text.
     """
-    detectors = detectors_of(kinds, words, patterns, recognizers)
-    if isinstance(text, str):
-        return detectors.find(text, spans=spans)
-    return detectors.find_all(text, spans=spans)
+    return detectors_of(kinds, words, patterns, recognizers).find(text, spans=spans)
 
 
 # --- checks of arguments ------------------------------------------------------------------------------------------
@@ -300,33 +282,6 @@ def check_texts(name: str, texts: Any) -> list[str]:
     for at, text in enumerate(listed):
         check_text(f"{name}[{at}]", text)
     return listed
-
-
-def short(value: Any) -> str:
-    """Returns the type of a value and the beginning of its text, for error messages."""
-    try:
-        text = repr(value)
-    except Exception:  # the repr of a user's object may raise anything
-        text = "..."
-    return f"{type(value).__name__} {text[:60]}"
-
-
-def whole(name: str, given: Any) -> int:
-    """Returns `given` as an int if it is a whole number of Python or of an array library. Raises a TypeError for anything else,
-    also for booleans."""
-    try:
-        if isinstance(given, bool) or type(given).__name__ == "bool_":
-            raise TypeError
-        return index(given)
-    except Exception:  # tensors of several numbers raise errors of their own
-        raise TypeError(f"{name} is {short(given)}: give a whole number") from None
-
-
-def flag(name: str, given: Any) -> bool:
-    """Returns `given` as a bool. Raises a TypeError unless it is a boolean."""
-    if isinstance(given, bool) or type(given).__name__ == "bool_":
-        return bool(given)
-    raise TypeError(f"{name} is {short(given)}: give True or False")
 
 
 def items(name: str, given: Any) -> list[Any]:

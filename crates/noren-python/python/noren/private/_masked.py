@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import hf
+from .._given import short
 from .._hf_calls import DEFAULTS, SETTING, Setting
 from .._noren import Error
 from ._encode import Encoded
-from ._find import short
 from .._paths import other_paths
 from ._policy import Hide, Policy, check_policy
 from ._roles import Roles

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._given import integer, short
 from .._noren import Error, Facts, Mask, _Policy
-from ._find import items, short, whole
+from ._find import items
 from ._tokens import Tokens, check_facts, tokens_of
 
 MOST_HEADS = 1 << 16
@@ -59,7 +60,7 @@ class Policy(ABC):
     def denied_heads(self, count: int) -> list[int]:
         """Returns the indices of the query heads in which no token may read private tokens. `count` is the number of query
         heads of the model."""
-        number = whole("count", count)
+        number = integer("count", count)
         if not 0 <= number <= MOST_HEADS:
             raise Error(f"`count` is {number}: give a number of query heads from 0 to {MOST_HEADS}")
         return list(range(number))
@@ -159,7 +160,7 @@ class Heads(Policy):
 
 def _heads(given: Any) -> int | range:
     """Returns `given`, an index of a head or a range of heads. Raises an error for other values."""
-    part = given if isinstance(given, range) else whole("heads", given)
+    part = given if isinstance(given, range) else integer("heads", given)
     ends = (part.start, part.stop - 1) if isinstance(part, range) else (part, part)
     if not 0 <= ends[0] <= ends[1] < MOST_HEADS or (isinstance(part, range) and part.step != 1):
         raise Error(f"`heads` holds {given!r}: give heads from 0 to {MOST_HEADS - 1}, as an index, a range such as range(2), or a list of these")
@@ -167,7 +168,7 @@ def _heads(given: Any) -> int | range:
 
 
 def _level(name: str, given: Any) -> int:
-    level = whole(name, given)
+    level = integer(name, given)
     if abs(level) >= 1 << 31:
         raise Error(f"{name} is {level}: give a number below 2^31")
     return level

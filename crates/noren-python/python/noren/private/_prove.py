@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import index
 from typing import Any, cast
 
 import numpy as np
@@ -13,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._given import integer, short, whole
 from .._noren import Error
 from ._encode import Encoded
-from ._find import items, short, whole
+from ._find import items
 from ._masked import computing, model_of
 from ._outputs import OF_TOKENS, Output, chosen, differing, outputs
 from ._policy import Hide, Policy, check_policy
@@ -70,8 +70,7 @@ def prove(
     Raises `Error` if the model cannot compute the tokens, or cannot compute its attention with noren.
     """
     test = _Test(model, encoded, check_policy(Hide() if policy is None else policy), {} if inputs is None else inputs)
-    _check_numbers(trials, seed, new_tokens)
-    trials, seed, new_tokens = index(trials), index(seed), index(new_tokens)
+    trials, seed, new_tokens = whole("trials", trials, 0, MOST_TRIALS), whole("seed", seed, 0, 1 << 63), whole("new_tokens", new_tokens, 0, 1 << 16)
     swapped = test.replaced(trials, seed, choices) + test.given(others)
     if new_tokens:
         test.check_continuation(new_tokens)
@@ -82,12 +81,6 @@ def prove(
         return test.nothing("no model run with other secrets was requested: give trials=, the number of such runs, or others=, texts with other secrets")
     with torch.no_grad():
         return test.run(swapped, new_tokens)
-
-
-def _check_numbers(trials: Any, seed: Any, new_tokens: Any) -> None:
-    for name, value, most in (("trials", trials, MOST_TRIALS), ("seed", seed, 1 << 63), ("new_tokens", new_tokens, 1 << 16)):
-        if not 0 <= whole(name, value) <= most:
-            raise Error(f"{name} is {value}: give a number from 0 to {most}")
 
 
 @dataclass
@@ -413,7 +406,7 @@ def _check_names(own: list[Output], other: list[Output]) -> None:
 
 
 def _given_choices(choices: Any, size: int | None) -> NDArray[np.int64]:
-    listed = [whole("choices", id) for id in items("choices", choices)]
+    listed = [integer("choices", id) for id in items("choices", choices)]
     most = (size or 1 << 31) - 1
     bad = next((id for id in listed if not 0 <= id <= most), None)
     if bad is not None or len(set(listed)) < 2:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._given import integer, short
 from .._noren import Error, Facts, _Policy, _PrivateTokens
-from ._find import Found, items, short, whole
+from ._find import Found, items
 from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 
 
@@ -102,7 +103,7 @@ class Tokens:
 
     def row(self, index: int) -> Tokens:
         """Returns the tokens of one batch row, as a batch of one row. Raises `Error` if there is no such row."""
-        at = whole("index", index)
+        at = integer("index", index)
         if not -len(self.rows) <= at < len(self.rows):
             raise Error(f"`index` is {at}: there are {len(self.rows)} batch rows, counted from 0")
         return Tokens((self.rows[at],), self.real[[at]])
@@ -121,7 +122,7 @@ class Tokens:
 
     def window(self, first: int, length: int) -> Tokens:
         """Returns a batch of the `length` tokens from token `first` on of each row. Tokens after the end of a row are public."""
-        start, count = whole("first", first), whole("length", length)
+        start, count = integer("first", first), integer("length", length)
         if not 0 <= start <= MOST_TOKENS or count < 0 or count * max(1, len(self.rows)) > MOST_TOKENS:
             raise Error(f"`first` is {start} and `length` is {count}: give numbers of 0 or more, and at most {MOST_TOKENS} tokens in all rows")
         real = np.ones((self.shape[0], count), np.bool_)
@@ -131,7 +132,7 @@ class Tokens:
 
     def repeated(self, batch: int) -> Tokens:
         """Returns a batch of `batch` rows in which each row is repeated equally often, as for the beams of beam search."""
-        rows, size = self.shape[0], whole("batch", batch)
+        rows, size = self.shape[0], integer("batch", batch)
         if size * self.shape[1] > MOST_TOKENS:
             raise Error(f"`batch` is {size}: give so few batch rows that they have at most {MOST_TOKENS} tokens together")
         if rows == 0 or size < 1 or size % rows:

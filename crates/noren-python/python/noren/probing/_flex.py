@@ -58,13 +58,8 @@ def score_mod(call: Call, arrays: Library) -> Callable[..., Any]:
     cap: Any = None if call.softcap is None else arrays.plain(np.float32(call.softcap))  # torch.compile takes captured tensors, not floats
     bias: Any = None if call.bias is None else arrays.floats(np.broadcast_to(call.bias, call.shape), call.dtype)
 
-    def capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return torch.tanh(score / cap) * cap
+    def changed(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        score = score if cap is None else torch.tanh(score / cap) * cap
+        return score if bias is None else score + bias[b, h, q, k]
 
-    def biased(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return score + bias[b, h, q, k]
-
-    def both(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return torch.tanh(score / cap) * cap + bias[b, h, q, k]
-
-    return biased if cap is None else capped if bias is None else both
+    return changed

@@ -5,38 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ._call import Unprepared, Unusable
 from ._reference import Floats
-
-
-class Library(Protocol):
-    """The operations that the probe needs from an array library: conversion of arrays and computation of gradients."""
-
-    name: str
-
-    def floats(self, x: Floats, dtype: str) -> Any:
-        """Converts `x` to an array of this library with numbers of the type `dtype`."""
-        ...
-
-    def plain(self, x: Any) -> Any:
-        """Converts a NumPy array of booleans or integers to an array of this library."""
-        ...
-
-    def numpy(self, x: Any) -> Floats:
-        """Converts an array of this library to a NumPy array of float64. Raises `Unusable` if `x` is not an array of
-        numbers."""
-        ...
-
-    def run(
-        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
-    ) -> tuple[Any, Any, tuple[Any, ...]]:
-        """Calls `function` and returns (output, log-sum-exp or None, gradients of `arrays`). The gradients are empty if
-        `cotangent` is None."""
-        ...
 
 
 def checked(x: Any) -> Floats:
@@ -52,12 +26,17 @@ def checked(x: Any) -> Floats:
         raise Unusable(f"the function under test returned {type(x).__name__}, not an array of floating-point numbers") from error
 
 
-class NumpyLibrary:
-    """Arrays of NumPy, without gradients."""
+class Library:
+    """The operations that the probe needs from an array library: conversion of arrays and computation of gradients. This class is
+    for arrays of NumPy, without gradients."""
 
     name = "numpy"
 
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+
     def floats(self, x: Floats, dtype: str) -> Any:
+        """Converts `x` to an array of this library with numbers of the type `dtype`."""
         if dtype == "bfloat16":
             try:
                 import ml_dtypes
@@ -67,24 +46,42 @@ class NumpyLibrary:
         return x.astype(dtype)
 
     def plain(self, x: Any) -> Any:
+        """Converts a NumPy array of booleans or integers to an array of this library."""
         return np.ascontiguousarray(x)
 
     def numpy(self, x: Any) -> Floats:
+        """Converts an array of this library to a NumPy array of float64. Raises `Unusable` if `x` is not an array of
+        numbers."""
         return checked(x)
 
     def run(
         self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
+        """Calls `function` and returns (output, log-sum-exp or None, gradients of `arrays`). The gradients are empty if
+        `cotangent` is None."""
         return (*pick(function(*arrays)), ())
 
 
-class TorchLibrary:
+@contextmanager
+def _compiled_always() -> Iterator[None]:
+    """Returns a context in which PyTorch compiles a function again for each new shape and mask.
+
+    Without this context, PyTorch runs a function uncompiled after a limited number of compilations, so the probe would test
+    another implementation.
+    """
+    config = getattr(sys.modules.get("torch._dynamo"), "config", None)
+    names = [name for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)]
+    if config is None:
+        yield
+        return
+    with config.patch(dict.fromkeys(names, 1 << 16)):
+        yield
+
+
+class TorchLibrary(Library):
     """Tensors of PyTorch on a device."""
 
     name = "torch"
-
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
 
     def floats(self, x: Floats, dtype: str) -> Any:
         import torch
@@ -111,13 +108,8 @@ class TorchLibrary:
             raise Unusable(f"the function under test returned a tensor of {x.dtype}, not of floating-point numbers")
         return np.asarray(x.detach().to("cpu", torch.float64).numpy(), np.float64)
 
+    @_compiled_always()
     def run(
-        self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
-    ) -> tuple[Any, Any, tuple[Any, ...]]:
-        with _compiled_always():
-            return self._run(function, pick, arrays, cotangent)
-
-    def _run(
         self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
         import torch
@@ -132,29 +124,10 @@ class TorchLibrary:
         return out, lse, torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
 
 
-@contextmanager
-def _compiled_always() -> Iterator[None]:
-    """Returns a context in which PyTorch compiles a function again for each new shape and mask.
-
-    Without this context, PyTorch runs a function uncompiled after a limited number of compilations, so the probe would test
-    another implementation.
-    """
-    config = getattr(sys.modules.get("torch._dynamo"), "config", None)
-    names = [name for name in ("recompile_limit", "accumulated_recompile_limit") if hasattr(config, name)]
-    if config is None:
-        yield
-        return
-    with config.patch(dict.fromkeys(names, 1 << 16)):
-        yield
-
-
-class JaxLibrary:
+class JaxLibrary(Library):
     """Arrays of JAX."""
 
     name = "jax"
-
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
 
     def _placed(self, array: Any) -> Any:
         import jax
@@ -178,9 +151,6 @@ class JaxLibrary:
 
         return self._placed(jnp.asarray(x))
 
-    def numpy(self, x: Any) -> Floats:
-        return checked(x)
-
     def run(
         self, function: Callable[..., Any], pick: Callable[[Any], tuple[Any, Any]], arrays: tuple[Any, Any, Any], cotangent: Any | None
     ) -> tuple[Any, Any, tuple[Any, ...]]:
@@ -201,7 +171,7 @@ def library(name: str, device: str) -> Library:
     if name == "numpy":
         if device != "cpu":
             raise Unprepared(f"NumPy cannot use the device {device!r}: give 'cpu'")
-        return NumpyLibrary()
+        return Library()
     from .._noren import Error
 
     raise Error(f'`library={name!r}` is unknown: give "numpy", "torch" or "jax"')

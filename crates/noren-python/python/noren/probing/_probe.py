@@ -34,7 +34,7 @@ def probe(
 
     Args:
         fn: A function of queries, keys and values; the name of an `attn_implementation` of transformers, such as `"sdpa"`; a target such
-            as `"torch:sdpa/math"` (`noren.probing.TARGETS` lists them); or an adapter, such as `noren.probing.CallAdapter`.
+            as `"torch:sdpa/math"` (`noren.probing.TARGETS` lists them); or an adapter, an object of the protocol `noren.probing.Adapter`.
         masks: Masks to test: a mapping from names to masks, a sequence of masks, or one mask. A mask is one of noren, its text, or an array
             of booleans (true may attend). None: the default set.
         dtypes: The number types to test: `"float32"`, `"bfloat16"`, `"float16"` or `"float64"`.

@@ -12,13 +12,7 @@ except ImportError:
     raise ImportError("noren.torch needs PyTorch: pip install 'noren-attention[torch]'") from None
 
 from ._dynamic import Handle as Handle, MaskFunction as MaskFunction, Replace as Replace, mask_inputs as mask_inputs
-from ._flash import (
-    flash_attn_func as flash_attn_func,
-    flash_attn_kvpacked_func as flash_attn_kvpacked_func,
-    flash_attn_qkvpacked_func as flash_attn_qkvpacked_func,
-    flash_attn_varlen_kvpacked_func as flash_attn_varlen_kvpacked_func,
-    flash_attn_varlen_qkvpacked_func as flash_attn_varlen_qkvpacked_func,
-)
+from ._flash import flash_attn_func as flash_attn_func
 from ._function import attention as attention
 from ._losses import (
     TokenMeanLoss as TokenMeanLoss,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import Lock
 from types import BuiltinFunctionType
 from typing import Any, cast
 
@@ -23,13 +21,12 @@ from .._masking import broadcast, refuse_array
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from .._tensors import compiling
 from ._mask_call import Inputs, MaskCall, Own, Part
+from ._masks import Kept, Plans
 
 MOST_CELLS = 1 << 30
 """Maximum number of cells of a mask that is computed cell by cell instead of from an expression."""
 MOST_BYTES = 1 << 26
 """Maximum memory of cached plans, in bytes."""
-MOST_PLANS = 512
-"""Maximum number of cached plans."""
 
 
 @dataclass(frozen=True)
@@ -126,35 +123,17 @@ class _Known:
         return self._hash
 
 
-class Plans:
-    """A cache of plans by mask, shape and facts (data of the mask); the least recently used plans are removed."""
+PLANS = Plans(MOST_BYTES)
 
-    def __init__(self) -> None:
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
-        self.made = 0
-        """The number of plans that were made since the start of the process."""
 
-    def plan(self, mask: Mask, shape: Shape, facts: Facts, arrays: Mapping[str, Array]) -> Plan:
-        key = (mask, shape, _Known(facts, arrays))
-        with self._lock:
-            found = self._plans.get(key)
-            if found is not None:
-                self._plans.move_to_end(key)
-                return found
+def _planned(mask: Mask, shape: Shape, facts: Facts, arrays: Mapping[str, Array]) -> Plan:
+    """Returns the plan of a mask with facts; `arrays` are the mask arrays among the facts that the call made. Plans are cached."""
+    key = (mask, shape, _Known(facts, arrays))
+    kept = PLANS.get(key)
+    if kept is None:
         plan = mask.plan(shape, facts.used_by(mask))
-        with self._lock:
-            self.made += 1
-            if key not in self._plans:
-                self._plans[key] = plan
-                self._bytes += plan.bytes
-            while len(self._plans) > 1 and (self._bytes > MOST_BYTES or len(self._plans) > MOST_PLANS):
-                self._bytes -= self._plans.popitem(last=False)[1].bytes
-        return plan
-
-
-PLANS = Plans()
+        kept = PLANS.put(key, Kept(plan, plan.bytes))
+    return kept.plan
 
 
 def plan_of_call(given: Given, call: MaskCall) -> Plan:
@@ -176,7 +155,7 @@ def plan_of_call(given: Given, call: MaskCall) -> Plan:
             mask, facts = own.fixed()
             kept = Own(mask, facts, own.shape, first_key=own.first_key)
     if given is None:
-        return PLANS.plan(kept.mask, kept.shape, kept.facts, {})
+        return _planned(kept.mask, kept.shape, kept.facts, {})
     if not isinstance(given, Mask):
         assert isinstance(given, (BoundMask, Recognised, Plan))
         return _of_bound(given, kept)
@@ -186,7 +165,7 @@ def plan_of_call(given: Given, call: MaskCall) -> Plan:
         return _beyond_cache(mask, added, kept)
     both = mask if kept.mask == _noren.full() else kept.mask & mask
     facts = _with_all_keys(added.merged(kept.facts), both, kept.shape)
-    return PLANS.plan(both, kept.shape, facts, call.arrays)
+    return _planned(both, kept.shape, facts, call.arrays)
 
 
 def _facts_of(call: MaskCall) -> Facts:
@@ -241,7 +220,7 @@ def _with_cells(cells: Array, kept: Own) -> Plan:
     """Returns the plan of the cells that both the layer's mask `kept` and the mask array `cells` allow."""
     facts = Facts(arrays={"result of the mask function": cells}).merged(kept.facts)
     mask = kept.mask & _noren.dense("result of the mask function")
-    return PLANS.plan(mask, kept.shape, facts, {"result": cells})
+    return _planned(mask, kept.shape, facts, {"result": cells})
 
 
 def _check_size(shape: Shape) -> None:

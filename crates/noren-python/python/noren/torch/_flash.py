@@ -1,5 +1,4 @@
-"""Replacements of flash-attention's functions for sequences of equal lengths, and of its functions whose queries, keys and values are in
-one tensor."""
+"""A replacement of flash-attention's function for sequences of equal lengths."""
 
 from __future__ import annotations
 
@@ -52,42 +51,3 @@ def flash_attn_func(
     )  # fmt: skip
     out = split(found[0] if return_attn_probs else found, 0, q.shape[:2])
     return (out, split(found[1], 1, q.shape[:2]).transpose(0, 1), found[2]) if return_attn_probs else out
-
-
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *arguments: Any, **options: Any) -> Any:
-    """Replaces `flash_attn.flash_attn_kvpacked_func`: `flash_attn_func` with keys and values in one tensor `kv`, `[batch, kv_len, 2,
-    kv_heads, head_dim]`."""
-    k, v = _parts("kv", kv, 5, 2)
-    return flash_attn_func(q, k, v, *arguments, **options)
-
-
-def flash_attn_qkvpacked_func(qkv: Tensor, *arguments: Any, **options: Any) -> Any:
-    """Replaces `flash_attn.flash_attn_qkvpacked_func`: `flash_attn_func` with queries, keys and values in one tensor `qkv`, `[batch,
-    length, 3, heads, head_dim]`."""
-    q, k, v = _parts("qkv", qkv, 5, 3)
-    return flash_attn_func(q, k, v, *arguments, **options)
-
-
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int, *arguments: Any, **options: Any
-) -> Any:
-    """Replaces `flash_attn.flash_attn_varlen_kvpacked_func`: `flash_attn_varlen_func` with keys and values in one tensor `kv`, `[keys, 2,
-    kv_heads, head_dim]`."""
-    k, v = _parts("kv", kv, 4, 2)
-    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *arguments, **options)
-
-
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *arguments: Any, **options: Any) -> Any:
-    """Replaces `flash_attn.flash_attn_varlen_qkvpacked_func`: `flash_attn_varlen_func` with queries, keys and values in one tensor `qkv`,
-    `[tokens, 3, heads, head_dim]`."""
-    q, k, v = _parts("qkv", qkv, 4, 3)
-    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *arguments, **options)
-
-
-def _parts(name: str, packed: Tensor, dims: int, count: int) -> tuple[Tensor, ...]:
-    """Returns the `count` tensors that `packed` contains, split along the third dimension from the end."""
-    check_strided(name, packed)
-    if packed.dim() != dims or packed.shape[-3] != count:
-        lead = "batch, length" if dims == 5 else "tokens"
-        raise Error(f"{name} has shape {tuple(packed.shape)}: give [{lead}, {count}, heads, head_dim]")
-    return packed.unbind(-3)

@@ -66,7 +66,7 @@ class MaskCall:
 
     A mask function returns a mask for the call: an expression or its text. The methods `keep`, `drop`, `keys`, `queries` and
     `blocks` of this object make masks from tensors. The layer computes attention with the intersection of the returned mask and
-    its own mask.
+    its own mask. `batch`, `heads`, `kv_heads`, `q_len` and `kv_len` are the sizes of the call; `kv_len` includes the keys of a cache.
 
     >>> import torch, noren as nr, noren.torch as nt
     >>> q = torch.randn(1, 2, 6, 8)
@@ -89,6 +89,8 @@ class MaskCall:
         """The queries `[batch, heads, q_len, head_dim]`, without gradients."""
         self.key = key.detach()
         """The keys `[batch, kv_heads, kv_len, head_dim]`, those of a cache included, without gradients."""
+        self.batch, self.heads, self.q_len, _ = query.shape
+        self.kv_heads, self.kv_len = key.shape[1:3]
         self.scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         """The factor by which the dot products of queries and keys are multiplied."""
         self.inputs: Mapping[str, Any] = _Named(inputs.others)
@@ -101,31 +103,6 @@ class MaskCall:
         """The mask arrays that methods of this call made. The key of an array is the name by which the returned mask refers to the
         array."""
         self._own, self._inputs = own, inputs
-
-    @property
-    def batch(self) -> int:
-        """The number of batch rows."""
-        return self.query.shape[0]
-
-    @property
-    def heads(self) -> int:
-        """The number of query heads."""
-        return self.query.shape[1]
-
-    @property
-    def kv_heads(self) -> int:
-        """The number of key-value heads."""
-        return self.key.shape[1]
-
-    @property
-    def q_len(self) -> int:
-        """The number of queries in a batch row."""
-        return self.query.shape[2]
-
-    @property
-    def kv_len(self) -> int:
-        """The number of keys in a batch row, including the keys of a cache."""
-        return self.key.shape[2]
 
     @property
     def mask(self) -> Mask:

@@ -31,6 +31,8 @@ Lowest = Literal["refuse", "padding", "zero"]
 `Error`. "padding": `planned` raises `Error` unless the token of the row is padding. "zero": the output of the row is 0."""
 MOST_BYTES = 1 << 28
 """Maximum memory of the cache of plans, masks included, in bytes."""
+MOST_PLANS = 512
+"""Maximum number of cached plans."""
 
 
 @dataclass(frozen=True)
@@ -44,40 +46,43 @@ class Given:
 
 
 @dataclass
-class _Kept:
+class Kept:
     plan: Plan
     bytes: int
     empty: NDArray[np.bool_] | None = None
     """Booleans `[batch, q_len]`: true for a query row that reads no key in at least one head; None until they are computed."""
 
 
-class _Plans:
+class Plans:
     """A cache of plans by the masks and sizes from which they were made; the least recently used plans are removed."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self.made = 0
+        """The number of plans that were added since the start of the process."""
+        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable) -> _Kept | None:
+    def get(self, key: Hashable) -> Kept | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: Hashable, kept: _Kept) -> _Kept:
+    def put(self, key: Hashable, kept: Kept) -> Kept:
         with self._lock:
+            self.made += 1
             self.bytes += kept.bytes
             old = self._kept.pop(key, None)
             self.bytes -= 0 if old is None else old.bytes
             self._kept[key] = kept
-            while self.bytes > self.most_bytes and len(self._kept) > 1:
+            while len(self._kept) > 1 and (self.bytes > self.most_bytes or len(self._kept) > MOST_PLANS):
                 self.bytes -= self._kept.popitem(last=False)[1].bytes
         return kept
 
 
-_PLANS = _Plans(MOST_BYTES)
+_PLANS = Plans(MOST_BYTES)
 
 
 def sizes_of(q: Tensor, k: Tensor) -> Sizes:
@@ -130,7 +135,7 @@ def planned(
     if kept is None:
         nbytes = sum(a.shape[0] * a.shape[1] * a.shape[2] * -(-a.shape[3] // 64) * 8 for a in arrays)
         plan = _plan(base, arrays, sizes, extra)
-        kept = _PLANS.put(key, _Kept(plan, nbytes + plan.bytes))
+        kept = _PLANS.put(key, Kept(plan, nbytes + plan.bytes))
     if finite and lowest != "zero":
         _refuse_lowest(kept, finite[0], arrays[last] if lowest == "padding" and last >= 0 else None)
     return kept.plan, biases
@@ -161,7 +166,7 @@ def _plan(base: Mask, arrays: list[Array], sizes: Sizes, extra: int) -> Plan:
     return mask.plan(shape, Facts(**facts).used_by(mask))
 
 
-def _refuse_lowest(kept: _Kept, name: str, padding: Array | None) -> None:
+def _refuse_lowest(kept: Kept, name: str, padding: Array | None) -> None:
     if kept.empty is None:
         kept.empty = empty_rows(kept.plan)
     empty = kept.empty

@@ -20,7 +20,7 @@ from .._given import flag
 from .._noren import Error, Facts, Mask, Plan, Spec, full
 from .._tensors import check_dropout, check_mask, compiling
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
-from ._function import SCORES, cells_operator, empty, lower, new_seed, source_of, operator, run
+from ._function import cells_operator, empty, lower, new_seed, source_of, operator, run
 from ._mask_call import MaskCall, Own, Part
 from ._masks import Given, Lowest, empty_rows, ignored, planned, sizes_of
 

@@ -23,14 +23,14 @@ from .._given import short
 from .._noren import Error, Facts, Mask, Plan, Shape, Spec
 from .._tensors import check_dense, check_floats
 from ._function import NO_SECOND, SCORES, forward, gradients, new_seed
-from ._masks import MOST_BYTES, _Kept, _Plans
+from ._masks import MOST_BYTES, Kept, Plans
 
 Masks = Mask | str | Sequence[Mask | str]
 """One mask, or one mask for each sequence."""
 Known = Facts | Mapping[str, Any]
 """Facts: the data that a mask needs in one call, such as document lengths or arrays; a `Facts` object, or a dict by name."""
 
-_PLANS = _Plans(MOST_BYTES)
+_PLANS = Plans(MOST_BYTES)
 _BY_ROW = ("batch(", "random", "function(")
 """If the text of a mask contains one of these words, its cells may differ between batch rows. Each sequence is then computed by a separate
 kernel call with one batch row."""
@@ -248,7 +248,7 @@ def _plan(
     shape = Shape(q_len, kv_len, query_offset=kv_len - q_len, batch=count, heads=heads, kv_heads=kv_heads)
     plan = mask.plan(shape, facts)
     nbytes = plan.bytes + 8 * len(documents)
-    return plan if facts is not None else _PLANS.put(key, _Kept(plan, nbytes)).plan
+    return plan if facts is not None else _PLANS.put(key, Kept(plan, nbytes)).plan
 
 
 def _seed(options: Options) -> Tensor | None:
