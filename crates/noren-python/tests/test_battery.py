@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import sampled
 import noren.battery
 
 torch = pytest.importorskip("torch")
@@ -32,12 +32,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-ALL = os.environ.get("NOREN_BATTERY", "") not in ("", "0")
-"""True to test all families in half precision too."""
-HALVES = [(family, dtype) for family in FAMILIES for dtype in ("bfloat16", "float16")]
+DTYPES = ("float32", "bfloat16", "float16")
 
 
-@pytest.mark.parametrize(("family", "dtype"), [(family, "float32") for family in FAMILIES] + (HALVES if ALL else HALVES[1::5]))
+@pytest.mark.parametrize(("family", "dtype"), sampled([(family, dtype) for dtype in DTYPES for family in FAMILIES], 6))
 def test_healthy_models_pass(family: str, dtype: str) -> None:
     model = make(family).to(getattr(torch, dtype))
     before = [p.clone() for p in model.parameters()]
@@ -48,7 +46,7 @@ def test_healthy_models_pass(family: str, dtype: str) -> None:
     assert all(p.dtype == q.dtype and torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
 
-@pytest.mark.parametrize("family", others())
+@pytest.mark.parametrize("family", sampled(others(), 4))
 def test_other_families_pass(family: str) -> None:
     torch.manual_seed(0)
     report = nr.audit(others()[family]().eval())

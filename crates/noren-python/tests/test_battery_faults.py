@@ -1,11 +1,7 @@
-"""`nr.audit` and `nr.guard` on sixty planted faults, and on models without faults.
-
-Only a part runs by default; `NOREN_BATTERY=1` runs all.
-"""
+"""`nr.audit` and `nr.guard` on sixty planted faults, and on models without faults."""
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -14,6 +10,7 @@ from typing import Any
 import pytest
 
 import noren as nr
+from conftest import sampled
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -23,7 +20,6 @@ from fault_book import FUNCTIONS  # noqa: E402
 from fault_healthy import healthy  # noqa: E402
 from fault_list import faults  # noqa: E402
 
-ALL = os.environ.get("NOREN_BATTERY", "") not in ("", "0")
 FAULTS = list(faults())
 HEALTHY = [(name, dtype) for name in healthy() for dtype in ("float32", "bfloat16", "float16")]
 CHECKS = [name for name in nr.battery.BATTERY if name != "backends"]
@@ -45,7 +41,7 @@ def test_there_are_sixty() -> None:
     assert sum(fault.untested is not None for fault in FAULTS) <= 2
 
 
-@pytest.mark.parametrize("fault", FAULTS if ALL else FAULTS[1::5], ids=lambda fault: fault.id)
+@pytest.mark.parametrize("fault", sampled(FAULTS, 10, 1), ids=lambda fault: fault.id)
 def test_planted_faults_are_found(fault) -> None:  # type: ignore[no-untyped-def]
     model, known = fault.audited()
     report = nr.audit(model, checks=CHECKS, **known)
@@ -59,7 +55,7 @@ def test_there_are_forty_healthy_models() -> None:
     assert len(healthy()) == 40
 
 
-@pytest.mark.parametrize(("name", "dtype"), HEALTHY if ALL else HEALTHY[::17])
+@pytest.mark.parametrize(("name", "dtype"), sampled(HEALTHY, 34))
 def test_healthy_models_pass(name: str, dtype: str) -> None:
     make, known = healthy()[name]
     report = nr.audit(make().to(getattr(torch, dtype)), **known)
@@ -96,7 +92,7 @@ def guarded(model: Any, length: int) -> None:
 SEEN = [fault for fault in FAULTS if fault.seen]
 
 
-@pytest.mark.parametrize("fault", SEEN if ALL else SEEN[::4], ids=lambda fault: fault.id)
+@pytest.mark.parametrize("fault", sampled(SEEN, 8), ids=lambda fault: fault.id)
 def test_the_guard_finds_faults_as_they_pass_by(fault) -> None:  # type: ignore[no-untyped-def]
     """Tests also faults that `nr.audit` cannot find: the guard sees every head, and all lengths that occur."""
     lengths = re.search(r"(fewer than )?(\d+) tokens", fault.name)
@@ -112,7 +108,7 @@ test_guard.py). Bloom adds its mask to the scores in its own code."""
 GUARDED = [(name, dtype) for name, dtype in HEALTHY if name not in OTHERS]
 
 
-@pytest.mark.parametrize(("name", "dtype"), GUARDED if ALL else GUARDED[::11])
+@pytest.mark.parametrize(("name", "dtype"), sampled(GUARDED, 22))
 def test_the_guard_raises_no_false_alarm(name: str, dtype: str) -> None:
     make, _ = healthy()[name]
     model = make().to(getattr(torch, dtype))

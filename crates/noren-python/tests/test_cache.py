@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
-RUNS = 500
+RUNS = runs(100, 500)
 TYPES = ("float32", "float32", "bfloat16", "float16")
 MASKS = (
     "causal", "sliding({w})", "sliding({w}) | causal & keys(..{s})", "causal & chunk({c})", "causal | prefix({s})", "full", "causal & stride(3)",
@@ -412,7 +413,7 @@ def test_a_tree_at_the_sink_tokens_of_a_rotating_cache() -> None:
     cache.append(x, x)
     with pytest.raises(nr.Error, match="need 3"):
         cache.tree([-1, -1, 1, 2])
-    for seed in range(600):
+    for seed in range(runs(150, 600)):
         rng = np.random.default_rng(seed)
         count, past, window, sinks = (int(rng.integers(low, 9)) for low in (1, 0, 1, 0))
         parents = [int(rng.integers(-1, i)) if i and rng.random() < 0.7 else i - 1 for i in range(count)]

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
 torch = pytest.importorskip("torch")
 
-CALLS = 2000
+CALLS = runs(300, 2000)
 X = np.ones((2, 2, 3, 4), np.float32)
 Q = np.ones((2, 4, 3, 4), np.float32)
 RAW = re.compile(

@@ -17,6 +17,7 @@ import pytest
 from code_cases import RANDOM, Case, found, of_corpus, presets, random_case, scored
 
 import noren as nr
+from conftest import NIGHTLY
 from noren import _noren
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -201,8 +202,8 @@ KINDS: dict[str, Callable[[], list[Case]]] = {
 }
 
 
-EVERY = {} if os.environ.get("NOREN_CODE") == "all" else {"flex": 8, "jax": 8, "keras": 8}
-"""These targets take about a second for each mask. By default every eighth mask is executed; NOREN_CODE=all executes all."""
+EVERY = {} if NIGHTLY else {"flex": 24, "jax": 24, "keras": 24, "onnx": 4, "numpy": 2, "sdpa": 2, "mha": 2, "encoder": 2, "hf": 2}
+"""By default only every so-manieth mask is executed; `.ci/nightly` executes all."""
 
 
 def reason(case: Case, target: str) -> str | None:

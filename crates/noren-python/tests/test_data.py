@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 from noren.data import pack
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")
@@ -84,9 +85,9 @@ def reference_batch(documents: list[dict[str, Any]], rows: list[list[tuple[int, 
     return {**out, "cells": cells}
 
 
-def test_packing_equals_plain_loops_on_1000_batches() -> None:
+def test_packing_equals_plain_loops() -> None:
     compared = 0
-    for seed in range(1000):
+    for seed in range(runs(200, 1000)):
         rng = np.random.default_rng(seed)
         documents: list[dict[str, Any]] = [{"input_ids": text} for text in texts(rng, int(rng.integers(1, 9)))]
         if not any(document["input_ids"] for document in documents):
@@ -221,11 +222,12 @@ def keyword_names() -> dict[str, tuple[Any, list[str]]]:
 
 
 @pytest.mark.parametrize("name", sorted(keyword_names()))
-def test_2000_calls_with_wrong_input_raise_only_errors_with_advice(name: str) -> None:
+def test_calls_with_wrong_input_raise_only_errors_with_advice(name: str) -> None:
     call, names = keyword_names()[name]
     rng = np.random.default_rng(len(name))
     refused = 0
-    for _ in range(2000):
+    calls = runs(400, 2000)
+    for _ in range(calls):
         given = {key: HOSTILE[rng.integers(len(HOSTILE))] for key in rng.permutation(names)[: int(rng.integers(1, 4))]}
         try:
             call(**given)
@@ -236,4 +238,4 @@ def test_2000_calls_with_wrong_input_raise_only_errors_with_advice(name: str) ->
                 assert ":" in str(error) and len(str(error)) < 600, (given, error)
                 frame = traceback.extract_tb(error.__traceback__)[-1]
                 assert "/noren/" in frame.filename and str(frame.line).startswith("raise"), (given, error)
-    assert refused > 500, refused
+    assert refused > calls / 4, refused

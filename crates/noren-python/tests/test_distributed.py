@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import noren as nr
+from conftest import sampled
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -69,7 +70,7 @@ def test_the_corpus_over_2_3_and_4_ranks(server: Any, tmp_path: Path) -> None:
     assert found["keys travel"] > 300 and found["queries travel"] > 50, found
 
 
-@pytest.mark.parametrize("travel", ["keys", "both"])
+@pytest.mark.parametrize("travel", sampled(["both", "keys"], 2))
 def test_sizes_options_types_decoding_and_transformers(server: Any, tmp_path: Path, travel: str) -> None:
     said = finish(start(server, tmp_path, 4, "equal_at_all_sizes", travel), tmp_path)
     assert all(text.startswith("done") for text in said), "\n".join(said)
@@ -80,8 +81,7 @@ def test_ranks_that_disagree_all_say_so(server: Any, tmp_path: Path) -> None:
     assert all(text.startswith("done") for text in said), "\n".join(said)
 
 
-@pytest.mark.parametrize("when", ["before the agreement", "in the exchange"])
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize(("how", "when"), sampled([("SIGKILL", "in the exchange"), ("SIGSTOP", "before the agreement"), ("SIGKILL", "before the agreement"), ("SIGSTOP", "in the exchange")], 2))
 def test_a_rank_that_is_gone_ends_the_job_everywhere(server: Any, tmp_path: Path, how: str, when: str) -> None:
     processes = start(server, tmp_path, 3, "lose_a_rank", how, when)
     said = finish(processes[:2], tmp_path, 30)

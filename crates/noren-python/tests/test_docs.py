@@ -52,6 +52,7 @@ def test_docstrings(source: Path) -> None:
     assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
 
 
+@pytest.mark.nightly
 def test_the_notebook_trains_a_model() -> None:
     pytest.importorskip("torch")
     cells = json.loads((DOCS / "from-mask-to-model.ipynb").read_text())["cells"]

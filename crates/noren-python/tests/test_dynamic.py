@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs, sampled
 
 torch = pytest.importorskip("torch")
 import noren.torch as nt  # noqa: E402
@@ -80,7 +81,7 @@ def made(case: Case, call: Any) -> tuple[Any, Any]:
             return nr.window(left=reach), (torch.arange(m) >= q - reach)[None, None]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", sampled(range(300), 5))
 def test_outputs_and_gradients_equal_dense_evaluation_of_the_mask(seed: int) -> None:
     case = Case(seed)
     found: list[Any] = []
@@ -102,7 +103,7 @@ def test_outputs_and_gradients_equal_dense_evaluation_of_the_mask(seed: int) -> 
         near(a, b)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", sampled(range(120), 4))
 def test_scores_of_blocks_equal_loops(seed: int) -> None:
     case = Case(seed)
     block = (case.rng.randint(1, 4), case.rng.randint(1, 5))
@@ -289,7 +290,7 @@ def test_no_bad_argument_raises_a_raw_error() -> None:
     q = torch.randn(1, 2, 5, 4)
     methods = ("keep", "drop", "keys", "queries", "blocks", "block_maxima", "block_estimates", "top_blocks")
     takes_two = {"blocks", "top_blocks"}
-    for _ in range(2000):
+    for _ in range(runs(300, 2000)):
         name, arguments = rng.choice(methods), [rng.choice(BAD) for _ in range(3)]
 
         def function(call: Any, name: str = name, arguments: list[Any] = arguments) -> Any:
@@ -298,12 +299,12 @@ def test_no_bad_argument_raises_a_raw_error() -> None:
             return result if isinstance(result, nr.Mask) else None
 
         with_error(lambda function=function: nt.attention(q, q, q, function))
-    for _ in range(2000):
+    for _ in range(runs(300, 2000)):
         with_error(lambda: nt.attention(q, q, q, lambda call: rng.choice(BAD)))
     model = nt.MultiheadAttention(8, 2, batch_first=True)
-    for _ in range(2000):
+    for _ in range(runs(300, 2000)):
         with_error(lambda: nt.set_mask(rng.choice([model, torch.nn.Linear(1, 1)]), rng.choice(BAD)).remove())
-    for _ in range(2000):
+    for _ in range(runs(300, 2000)):
 
         def inputs() -> None:
             with nt.mask_inputs(tokens=rng.choice(BAD), key_tokens=rng.choice(BAD), facts=rng.choice(BAD), other=rng.choice(BAD)):

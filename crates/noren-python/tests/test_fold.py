@@ -1,20 +1,18 @@
 """`noren.fold` against the unfolded sequences: tokens, masks, losses, gradients and bits.
-
-`NOREN_FOLD_BATCHES` sets the number of random batches of each model.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
 import numpy as np
 import noren as nr
+from conftest import runs
 import pytest
 
-BATCHES = int(os.environ.get("NOREN_FOLD_BATCHES", "125"))
-FLEX_BATCHES = int(os.environ.get("NOREN_FOLD_BATCHES", "10"))
+BATCHES = runs(30, 125)
+FLEX_BATCHES = runs(3, 10)
 Tokens = list[list[int]]
 
 
@@ -108,7 +106,7 @@ def test_wrong_input() -> None:
 def test_fuzz() -> None:
     rng = random.Random(9)
     values = [None, 0, 1, -1, 3, 2.5, "a", "", b"x", [], [1], [[1]], [[1, 2], [1]], {}, [{}], True, float("nan"), [[]], [None], [[2**63]], [["a"]], [[1], "b"], range(3), object, 10**30, np.arange(4), np.zeros((2, 2)), [np.arange(3)], [{"input_ids": [1, 2], "loss_mask": [0, 1]}], [[True]]]
-    for _ in range(2000):
+    for _ in range(runs(400, 2000)):
         options = {name: rng.choice(values) for name in ("budget", "min_prefix", "max_prompts", "max_length", "pad_token_id") if rng.random() < 0.3}
         try:
             nr.fold(rng.choice(values), **options)

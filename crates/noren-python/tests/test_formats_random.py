@@ -1,11 +1,8 @@
 """Random masks in every format, read by the definition that the target documents, written here once more, cell by cell.
-
-`NOREN_FORMAT_MASKS` sets the number of masks.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from typing import Any
@@ -14,8 +11,9 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
-MASKS = int(os.environ.get("NOREN_FORMAT_MASKS", "120"))
+MASKS = runs(40, 400)
 
 
 def atom(r: random.Random, sizes: tuple[int, int], packed: bool) -> str:

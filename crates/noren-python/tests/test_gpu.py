@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import corpus
+from conftest import corpus, sampled
 
 import noren as nr
 
@@ -111,7 +111,7 @@ HALVES = [torch.bfloat16, torch.float16] if DEVICE != "cpu" else [torch.bfloat16
 CORPUS = [(number, case) for number, case in enumerate(CASES) if DEVICE != "cpu" or number // 7 % 3 == 0]
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", sampled(range(8), 8, 3))
 def test_every_mask_of_the_corpus(part: int) -> None:
     for number, case in CORPUS[part::8]:
         bound = case.bind()
@@ -136,7 +136,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
-@pytest.mark.parametrize(("text", "shape", "facts"), LONG)
+@pytest.mark.parametrize(("text", "shape", "facts"), sampled(LONG, 3, 1))
 def test_several_tiles(text: str, shape: nr.Shape, facts: dict[str, Any], dtype: Any) -> None:
     plan = nr.Mask(text).plan(shape, nr.Facts(**facts))
     tensors = drawn(shape, 64, 32, dtype, 1)
@@ -144,7 +144,7 @@ def test_several_tiles(text: str, shape: nr.Shape, facts: dict[str, Any], dtype:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize(("dim", "v_dim"), [(24, 16), (40, 40), (80, 80), (96, 64), (128, 128), (192, 128), (256, 256)])
+@pytest.mark.parametrize(("dim", "v_dim"), sampled([(24, 16), (40, 40), (80, 80), (96, 64), (128, 128), (192, 128), (256, 256)], 5))
 def test_head_dimensions(dim: int, v_dim: int, dtype: Any) -> None:
     shape = nr.Shape.square(100, heads=2, kv_heads=1)
     plan = (nr.causal() & nr.sliding(30)).plan(shape)
@@ -176,7 +176,7 @@ def test_every_score_modifier_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), 3, 2))
 def test_all_score_modifiers_together(seed: int, dtype: Any) -> None:
     shape = nr.Shape.square(100, batch=2, heads=2, kv_heads=1)
     mask = [nr.full(), nr.causal() & nr.sliding(30), nr.causal() & nr.documents()][seed]
@@ -219,7 +219,7 @@ BITS = [torch.float32, torch.bfloat16]
 
 
 @pytest.mark.parametrize("dtype", BITS)
-@pytest.mark.parametrize("text", ["causal", "full", "sliding(40)", "window(left=30, right=70)"])
+@pytest.mark.parametrize("text", sampled(["causal", "full", "sliding(40)", "window(left=30, right=70)"], 3))
 def test_packed_documents_have_the_bits_that_they_have_alone(text: str, dtype: Any) -> None:
     lens = [50, 129, 3, 41]
     shape = nr.Shape.square(sum(lens), heads=2, kv_heads=1)
@@ -235,7 +235,7 @@ def test_packed_documents_have_the_bits_that_they_have_alone(text: str, dtype: A
 
 @pytest.mark.parametrize("dtype", BITS)
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("text", ["causal", "full", "sliding(40)", "window(left=30, right=70)"])
+@pytest.mark.parametrize("text", sampled(["causal", "full", "sliding(40)", "window(left=30, right=70)"], 3))
 def test_padding_and_other_rows_change_no_bit(text: str, side: str, dtype: Any) -> None:
     lens = [130, 150, 33]
     shape = nr.Shape.square(150, batch=3, heads=1)
@@ -318,7 +318,7 @@ def test_runs_have_the_same_bits_and_batch_rows_are_independent() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("group", [2, 3, 4, 8])
+@pytest.mark.parametrize("group", sampled([2, 3, 4, 8], 3))
 def test_groups_share_tiles(group: int, dtype: Any) -> None:
     """Equal masks of a group share tiles, also of other rows and heads; a mask that differs in one head is computed head by head."""
     shape = nr.Shape.square(90, batch=2, heads=2 * group, kv_heads=2)
@@ -418,7 +418,7 @@ def test_pages_have_the_bits_of_a_contiguous_cache(dtype: Any) -> None:
     same_bits(contiguous, list(paged), "pages")
 
 
-@pytest.mark.parametrize("cap", [0.5, 20.0, 1e3, 1e6, 1e30])
+@pytest.mark.parametrize("cap", sampled([0.5, 20.0, 1e3, 1e6, 1e30], 4))
 def test_large_softcaps_are_precise(cap: float) -> None:
     shape = nr.Shape.square(40)
     tensors = drawn(shape, 16, 16, torch.float32, 14)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import noren as nr
+from conftest import runs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5.0")
@@ -354,7 +355,7 @@ BAD: list[Any] = [
 def test_no_bad_argument_raises_a_raw_error() -> None:
     rng = random.Random(0)
     model = make("llama", num_hidden_layers=1)
-    for _ in range(2000):
+    for _ in range(runs(200, 2000)):
         given = {name: rng.choice(BAD) for name in rng.sample(["noren_mask", "noren_facts", "noren_inputs", "attention_mask"], rng.randint(1, 2))}
         if not isinstance(given.get("attention_mask"), (str, nr.Mask, nr.Plan, nr.BoundMask, nr.Spec)):
             given.pop("attention_mask", None)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
 
 def textbook(q: Any, k: Any, v: Any, keep: Any, bias: Any = None) -> Any:
@@ -174,7 +175,7 @@ def test_wrong_input_raises_no_other_error() -> None:
         None, 3, "x", [1], np.ones(3), np.ones((4, 4), bool), np.ones((2, 4, 4), bool), np.zeros((0, 4), bool), np.ones((4, 4), np.float32),
         np.full((4, 4), np.nan, np.float32), np.ones((4, 4), object), np.ones((1, 1, 1, 1), bool), nr.causal(), nr.causal().bind(4), nr.causal().bind(9), {},
     ]  # fmt: skip
-    for _ in range(2000):
+    for _ in range(runs(400, 2000)):
         arguments = {name: things[rng.integers(len(things))] for name in ("keep", "drop", "additive") if rng.random() < 0.6}
         mask = things[rng.integers(len(things))] if rng.random() < 0.5 else "causal"
         try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 from noren.private import Clearance, Detectors, Encoded, Finding, Found, Heads, Hide, Recognizer, Tokens, encode, find, locate
 
 torch = pytest.importorskip("torch")
@@ -20,7 +21,7 @@ from private_text import characters, fast, word_piece  # noqa: E402
 
 from noren.private import masked, pool, prove  # noqa: E402
 
-CALLS = 2000
+CALLS = runs(300, 2000)
 TOKENIZER = characters()
 TEXTS = ["Mail ann@x.example", "no secret", "", "Ann Lee 李明 4111 1111 1111 1111"]
 
@@ -155,5 +156,5 @@ def test_random_arguments(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert len(message) < 2000 and "object is not" not in message and "PyO3" not in message, message
     finally:
         torch.set_num_threads(before)
-    assert fine > 20 and refused > 100 and fine + refused == CALLS
+    assert fine > CALLS / 100 and refused > CALLS / 20 and fine + refused == CALLS
     assert model().config._attn_implementation != "noren_private"

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ datasets = pytest.importorskip("datasets")
 from transformers import AutoConfig, AutoModelForCausalLM, DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer, TrainingArguments  # noqa: E402
 
 import noren as nr  # noqa: E402
+from conftest import sampled  # noqa: E402
 import noren.hf as hf  # noqa: E402
 from noren.data import pack  # noqa: E402
 
@@ -81,8 +83,7 @@ COLLATORS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("collator", COLLATORS)
-@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+@pytest.mark.parametrize(("kind", "collator"), sampled(product(["llama", "gemma3_text"], COLLATORS), 4, 2))
 def test_trainer(kind: str, collator: str, tmp_path: Path) -> None:
     found = []
     for attention in ("noren", "eager"):
@@ -92,7 +93,7 @@ def test_trainer(kind: str, collator: str, tmp_path: Path) -> None:
     near(*found)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", sampled(MODELS, 4, 3))
 def test_trainer_with_every_column_of_a_data_set(kind: str, tmp_path: Path) -> None:
     """Tests columns that no model reads, a maximum batch by tokens, and evaluation."""
     texts = datasets.Dataset.from_list([{**text, "token_type_ids": [0] * len(text["input_ids"]), "special_tokens_mask": [1] + [0] * (len(text["input_ids"]) - 1)} for text in TEXTS])
@@ -173,7 +174,7 @@ TRL: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", ["padded", "packed"])
+@pytest.mark.parametrize("rows", sampled(["packed", "padded"], 2))
 def test_trl_sft(rows: str, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl")
     found = []
@@ -186,7 +187,7 @@ def test_trl_sft(rows: str, tmp_path: Path) -> None:
     near(*found)
 
 
-@pytest.mark.parametrize("padding_free", [False, True])
+@pytest.mark.parametrize("padding_free", sampled([True, False], 2))
 def test_trl_dpo(padding_free: bool, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl")
     texts = words("text")["text"]
@@ -200,7 +201,7 @@ def test_trl_dpo(padding_free: bool, tmp_path: Path) -> None:
     near(*found)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("kind", sampled(["gemma3_text", "llama"], 2))
 def test_trl_grpo(kind: str, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl")
     found = []

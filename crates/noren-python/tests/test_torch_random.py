@@ -1,12 +1,9 @@
 """Random calls of `nt.sdpa` and `nt.MultiheadAttention` against PyTorch: equal results, or an error where PyTorch has one.
-
-`NOREN_TORCH_CALLS` sets the number of calls of each.
 """
 
 from __future__ import annotations
 
 import copy
-import os
 import random
 import warnings
 from collections import Counter
@@ -20,8 +17,9 @@ import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
 import noren.torch as nt  # noqa: E402
+from conftest import runs  # noqa: E402
 
-CALLS = int(os.environ.get("NOREN_TORCH_CALLS", "250"))
+CALLS = runs(80, 1000)
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 4e-3}
 REFUSALS = (RuntimeError, ValueError, TypeError, AssertionError, IndexError)
 FORBIDDEN = -9984.0

@@ -1,13 +1,10 @@
 """`nt.varlen_attn` and flash-attention's functions against attention of each sequence alone, computed by PyTorch in float64.
-
-`NOREN_VARLEN_BATCHES` sets the number of random batches.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-import os
 import random
 from typing import Any
 
@@ -15,12 +12,13 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
 torch = pytest.importorskip("torch")
 
 import noren.torch as nt  # noqa: E402
 
-BATCHES = int(os.environ.get("NOREN_VARLEN_BATCHES", "100"))
+BATCHES = runs(30, 200)
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 6e-3}
 MASKS = {
     "keys(0..2)": lambda q, k: k < 2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Callable
@@ -13,12 +12,13 @@ import numpy as np
 import pytest
 
 import noren as nr
+from conftest import runs
 
 torch = pytest.importorskip("torch")
 import noren.torch as nt  # noqa: E402
 
 X = torch.ones(1, 2, 5, 4)
-CALLS = int(os.environ.get("NOREN_CALLS", "400"))  # of each function; a fifth of them for pictures
+CALLS = runs(100, 2000)  # of each function; a fifth of them for pictures
 CELLS = torch.ones(5, 5, dtype=torch.bool)
 TOKENS = nr.private.Tokens.of({"name": [[False, True, False], [True, False, False]]})
 FOLD = nr.fold([[1, 2], [1, 3]])
@@ -76,7 +76,6 @@ DRAWN = ["ax", "batch", "head", "tokens", "tiles", "weights"]
 SCORES = ["keep", "drop", "additive", "scale", "softcap", "bias", "alibi", "soft", "sinks", "facts", "query_offset"]
 CASES: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
     "plot": (nr.causal().plot, [5], ["facts", *DRAWN]),
-    "plot of a plan": (nr.causal().plan(5).plot, [], DRAWN),
     "attention": (nt.attention, [X, X, X], ["mask", "dropout", "engine", *SCORES]),
     "result of a mask function": (lambda found: nt.attention(X, X, X, lambda _: found), ["causal"], []),
     "keep": (made("keep"), [CELLS], []),
