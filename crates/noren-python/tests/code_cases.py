@@ -64,10 +64,9 @@ class Case:
     @cached_property
     def cells(self) -> Any:
         """The cells `[batch, heads, q_len, kv_len]` by the definition, one call for each cell."""
-        allowed = self.bound.allowed
         cells = np.zeros(self.sizes, np.bool_)
-        for at in np.ndindex(*self.sizes):
-            cells[at] = allowed(*at)
+        for b, h, q, k in np.ndindex(*self.sizes):
+            cells[b, h, q, k] = self.bound.explain(q, k, batch=b, head=h).allowed
         return cells
 
     @cached_property

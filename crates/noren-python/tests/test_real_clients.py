@@ -161,7 +161,14 @@ def tokenizer(**more: Any) -> Any:
 
 
 def padding(side: str = "right") -> Any:
-    return DataCollatorForLanguageModeling(tokenizer(padding_side=side), mlm=False)
+    collate = DataCollatorForLanguageModeling(tokenizer(padding_side=side), mlm=False)
+
+    def padded(examples: list[dict[str, Any]]) -> Any:
+        batch = collate(examples)
+        batch["labels"][batch["attention_mask"].cumsum(1) <= 1] = -100  # no token predicts the first one
+        return batch
+
+    return padded
 
 
 def words(column: str) -> Any:
