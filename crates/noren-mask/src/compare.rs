@@ -56,7 +56,7 @@ impl BoundMask {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Compare`] if the batch sizes, heads or lengths differ.
+    /// Returns [`Error::Invalid`] if the batch sizes, heads or lengths differ.
     pub fn same_cells(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.first_difference(other)?.is_none())
     }
@@ -78,28 +78,12 @@ impl BoundMask {
         self.first_cell(other, Ask::OnlyFirst)
     }
 
-    /// Returns whether `other` allows every cell that `self` allows.
-    ///
-    /// # Errors
-    /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn is_subset_of(&self, other: &Self) -> Result<bool, Error> {
-        Ok(self.first_outside(other)?.is_none())
-    }
-
     /// Returns the first cell that both masks allow, or `None` if they allow no common cell.
     ///
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_common(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
         self.first_cell(other, Ask::Both)
-    }
-
-    /// Returns true if the masks allow no common cell.
-    ///
-    /// # Errors
-    /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn is_disjoint_from(&self, other: &Self) -> Result<bool, Error> {
-        Ok(self.first_common(other)?.is_none())
     }
 
     /// Returns the first `limit` cells that exactly one of the two masks allows, in the order of batch row, head, query
@@ -148,14 +132,14 @@ impl BoundMask {
     /// Checks that both masks have the same batch size, heads and lengths.
     ///
     /// # Errors
-    /// Returns [`Error::Compare`] with the sizes of both masks if the sizes differ.
+    /// Returns [`Error::Invalid`] with the sizes of both masks if the sizes differ.
     pub fn check_comparable(&self, other: &Self) -> Result<(), Error> {
         let sizes = |m: &Self| [m.shape().batch_len(), m.shape().head_count(), m.shape().q_len(), m.shape().kv_len()];
         if sizes(self) == sizes(other) {
             return Ok(());
         }
-        Err(Error::Compare(format!(
-            "the shapes of the two masks, [batch, heads, q_len, kv_len], are {:?} and {:?}: bind both masks to the \
+        Err(Error::invalid(format!(
+            "cannot compare: the shapes of the two masks, [batch, heads, q_len, kv_len], are {:?} and {:?}: bind both masks to the \
              same shape",
             sizes(self),
             sizes(other)

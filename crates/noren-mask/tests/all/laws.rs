@@ -72,9 +72,7 @@ fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
     assert_eq!(a.first_difference(b).unwrap(), differ.first().map(cell));
     assert_eq!(a.same_cells(b).unwrap(), differ.count() == 0);
     assert_eq!(a.first_outside(b).unwrap(), outside.first().map(cell));
-    assert_eq!(a.is_subset_of(b).unwrap(), outside.count() == 0);
     assert_eq!(a.first_common(b).unwrap(), both.first().map(cell));
-    assert_eq!(a.is_disjoint_from(b).unwrap(), both.count() == 0);
     assert_eq!(a.count_outside(b).unwrap(), outside.count() as u128);
     assert_eq!(a.differences(b, usize::MAX).unwrap(), differ.all().map(cell).collect::<Vec<_>>());
     assert_eq!(a.differences(b, 3).unwrap(), differ.all().take(3).map(cell).collect::<Vec<_>>());
@@ -85,7 +83,7 @@ fn compare(a: &BoundMask, b: &BoundMask, in_a: &Cells, in_b: &Cells) {
 fn a_single_difference_in_a_long_mask_is_found() {
     use noren_mask::{Facts, Shape, atoms::*};
     for (n, masks) in [
-        (2000u64, vec!["!stride(7)", "random(0.5, 3)"]),
+        (2000usize, vec!["!stride(7)", "random(0.5, 3)"]),
         (100_000, vec!["causal", "sliding(9) | keys(0..4)", "chunk(512) & causal"]),
         (1 << 30, vec!["causal", "window(left=100, right=3)", "causal & chunk(4096)"]),
     ] {
