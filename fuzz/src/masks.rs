@@ -1,6 +1,6 @@
 //! Properties that hold for every text: nothing panics, a parsed mask prints and parses again, and plans are exact.
 
-use noren_mask::{BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Shape, Spec};
+use noren_mask::{BoundMask, Facts, Mask, Plan, PlanOptions, Shape, SpanKind, Spec};
 
 /// Cells of the largest mask that is compared with its definition.
 const MOST_CELLS: u128 = 1 << 14;
@@ -97,7 +97,7 @@ fn is_exact(bound: &BoundMask, plan: &Plan) {
                     for place in 0..pattern.kv_len() {
                         let span = tile.spans.iter().find(|s| s.start <= place && place < s.end);
                         let bit = words[place as usize / 64] >> (place % 64) & 1 == 1;
-                        let planned = span.is_some_and(|s| s.kind == Kind::Full || bit);
+                        let planned = span.is_some_and(|s| s.kind == SpanKind::Full || bit);
                         let (q, k) = (pattern.query_at(row) as usize, pattern.key_at(place) as usize);
                         let allowed = bound.allowed(batch, head, q, k);
                         assert_eq!(planned, allowed, "[{batch}, {head}, {q}, {k}] of {}", bound.mask());

@@ -84,8 +84,8 @@ pub fn policies(data: &[u8]) {
         .lengths([8, 5])
         .documents([5, 3])
         .levels([0, 2, 1, 1, 0, 0, 3, 2])
-        .label("pii", [2u64])
-        .label("summary", [6u64]);
+        .label("pii", [2])
+        .label("summary", [6]);
     for masks in [vec!["causal & padding"; 3], vec!["sliding(2)", "documents", "full"]] {
         let masks: Vec<Mask> = masks.into_iter().map(|text| text.parse().expect("a mask")).collect();
         for fill in [Fill::Nothing, Fill::Finite] {

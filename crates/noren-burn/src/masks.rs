@@ -68,7 +68,7 @@ pub fn array_from_keep<const D: usize>(tensor: Tensor<D, Bool>) -> Result<Array>
 /// Returns the errors of [`array_from_keep`].
 pub fn array_from_drop<const D: usize>(tensor: Tensor<D, Bool>) -> Result<Array> {
     let (shape, cells) = flags(tensor)?;
-    Ok(Array::drop(&shape, &cells)?)
+    Ok(Array::hide(&shape, &cells)?)
 }
 
 /// Returns facts (data given with a mask) about padding, from a tensor `[batch, length]` in which true marks a padding

@@ -56,7 +56,7 @@ pub(crate) struct FactArgs {
     pub(crate) facts: Option<PathBuf>,
     /// Index of the layer whose mask is used, for a mask that contains layers(...)
     #[arg(long, value_name = "L")]
-    pub(crate) layer: Option<u64>,
+    pub(crate) layer: Option<usize>,
 }
 
 /// The end of a row at which the padding tokens are.
@@ -117,7 +117,7 @@ pub(crate) fn bind_stack(
 
 /// Parses the text of a mask with its score modifiers. If `layer` is an index of a layer, replaces `layers(...)` by the
 /// mask of this layer; if `layer` is `None`, keeps `layers(...)`.
-pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
+pub(crate) fn parse(text: &str, layer: Option<usize>) -> Result<Spec> {
     Ok(request::parse(text, layer)?)
 }
 

@@ -6,7 +6,7 @@ impl From<noren::Error> for Failure {
     fn from(error: noren::Error) -> Self {
         match error {
             noren::Error::Parse(error) => noren_mask::Error::Parse(*error).into(),
-            noren::Error::Missing { part, what, fix } => noren_mask::Error::Missing { atom: part, what, fix }.into(),
+            noren::Error::Missing { part, what, fix } => noren_mask::Error::Missing { part, what, fix }.into(),
             noren::Error::Mask(error) => error.into(),
             other => Failure::new(other.to_string()),
         }

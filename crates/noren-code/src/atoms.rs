@@ -109,7 +109,7 @@ fn of_facts(to: &mut Builder<'_>, atom: &AtomRef) -> Result<(&'static str, Test)
     Err(Error::unreadable(format!("`{atom}`"), advice))
 }
 
-fn number(n: u64) -> i64 {
+fn number(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
@@ -221,7 +221,7 @@ fn neighborhood(to: &mut Builder<'_>, atom: &Neighborhood) -> Test {
 
 fn random_blocks(to: &mut Builder<'_>, atom: &RandomBlocks) -> Test {
     let (block, count) = (number(atom.block), number(atom.count));
-    let blocks = number((to.ground.shape.kv_len() as u64).div_ceil(atom.block));
+    let blocks = number(to.ground.shape.kv_len().div_ceil(atom.block));
     let first = to.ground.first_query.div_euclid(block);
     let last = (to.ground.len - 1).div_euclid(block);
     let cols = blocks.max(last + 1);

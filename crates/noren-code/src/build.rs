@@ -140,12 +140,11 @@ impl Building<'_> {
         }
         let mut tests = Vec::new();
         for (at, arm) in arms.iter().enumerate() {
-            let chosen: Vec<i64> =
-                (0..count).filter(|i| picked(arms, *i as u64) == Some(at)).map(|i| i as i64).collect();
+            let chosen: Vec<i64> = (0..count).filter(|i| picked(arms, *i) == Some(at)).map(|i| i as i64).collect();
             if chosen.is_empty() {
                 continue;
             }
-            let named = chosen.len() == (0..count).filter(|i| arm.selector.names(*i as u64)).count();
+            let named = chosen.len() == (0..count).filter(|i| arm.selector.names(*i)).count();
             let when = match arm.selector {
                 _ if chosen.len() == count => Test::Always(true),
                 Selector::Every { step, from } if named && chosen.len() > 2 => {
@@ -183,7 +182,7 @@ impl Building<'_> {
 }
 
 /// Returns the index of the entry of `arms` whose mask applies to the head or batch row `index`.
-fn picked(arms: &[Arm], index: u64) -> Option<usize> {
+fn picked(arms: &[Arm], index: usize) -> Option<usize> {
     let named = arms.iter().position(|arm| arm.selector.names(index));
     named.or_else(|| arms.iter().position(|arm| arm.selector == Selector::Else))
 }

@@ -5,7 +5,7 @@ use crate::names::Names;
 use crate::program::{Num, Op, Part, Range, Test};
 use crate::table::{Content, Table};
 use noren_mask::interval::IntervalSet;
-use noren_mask::{Set, Side};
+use noren_mask::{Positions, Side};
 
 /// The tables, named conditions and variable names of a mask that is being converted to a program.
 pub(crate) struct Builder<'a> {
@@ -63,11 +63,11 @@ impl Builder<'_> {
     }
 
     /// Returns the condition that the position `at` is in `set`.
-    pub(crate) fn in_set(&mut self, set: &Set, at: Num) -> Test {
+    pub(crate) fn in_set(&mut self, set: &Positions, at: Num) -> Test {
         let spans = match set {
-            Set::Label(label) => {
+            Positions::Label(label) => {
                 let len = self.ground.len;
-                let clip = |n: u64| i64::try_from(n).unwrap_or(i64::MAX).min(len);
+                let clip = |n: usize| i64::try_from(n).unwrap_or(i64::MAX).min(len);
                 let rows = self.ground.rows(|row| {
                     let spans = row.label(label).unwrap_or(&[]).iter();
                     let ranges = spans.map(|span| (clip(span.start), span.end.map_or(len, clip)));
@@ -77,7 +77,7 @@ impl Builder<'_> {
                 let table = self.table(&format!("is_{}", Names::word(label)), Content::Ranges { rows, len, note });
                 return self.entry_test(table, at);
             }
-            Set::Spans(spans) => spans,
+            Positions::Spans(spans) => spans,
         };
         let ranges = self.ranges(spans);
         let inside = one_of_ranges(&at, &ranges);
@@ -89,7 +89,7 @@ impl Builder<'_> {
 
     /// Returns `spans` as ranges of positions, without empty ranges.
     pub(crate) fn ranges(&self, spans: &[noren_mask::Span]) -> Vec<Range> {
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let ranges = spans.iter().map(|span| (number(span.start), span.end.map(number)));
         ranges.filter(|(start, end)| end.is_none_or(|end| *start < end)).collect()
     }

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::ground::{Ground, together};
 use noren_mask::atoms::{Clearance, Dense, Documents, Global, Keys, Neighborhood, Padding, Queries};
-use noren_mask::{Mask, Node, Set, Side, Span};
+use noren_mask::{Mask, Node, Positions, Side, Span};
 
 /// Maximum number of numbers that the code lists for one fact.
 const MOST: usize = 4096;
@@ -107,7 +107,7 @@ pub(crate) fn facts(mask: &Mask, ground: &Ground<'_>) -> Result<Vec<Fact>, Error
         let set = atom.downcast::<Keys>().map(|keys| &keys.0);
         let set = set.or_else(|| atom.downcast::<Queries>().map(|queries| &queries.0));
         let set = set.or_else(|| atom.downcast::<Global>().map(|global| &global.0));
-        if let Some(Set::Label(label)) = set
+        if let Some(Positions::Label(label)) = set
             && !out.iter().any(|fact| matches!(fact, Fact::Label(known, _) if known == label))
         {
             out.push(Fact::Label(label.clone(), ground.rows(|row| row.label(label).unwrap_or(&[]).to_vec())));

@@ -10,7 +10,7 @@ use crate::python::text::{Text, list};
 use crate::pytorch::attention_inputs;
 use crate::request::Request;
 use noren_mask::atoms::*;
-use noren_mask::{Mask, Node, Rows, Score, Selector, Set, Side, Span};
+use noren_mask::{Mask, Node, Positions, Rows, Score, Selector, Side, Span};
 
 /// The language Python, in which mask expressions are written.
 struct Python;
@@ -51,10 +51,10 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", escaped.collect::<String>())
 }
 
-fn set(set: &Set) -> String {
+fn set(set: &Positions) -> String {
     match set {
-        Set::Label(label) => format!("label={}", quoted(label)),
-        Set::Spans(list) => match &list[..] {
+        Positions::Label(label) => format!("label={}", quoted(label)),
+        Positions::Spans(list) => match &list[..] {
             [one] => span(one),
             list => spans(list),
         },
@@ -123,7 +123,7 @@ impl Language for Python {
 
 /// Returns the code of an elementary mask that depends on facts, on a tree or grid, or on random numbers.
 fn structure(mask: &Mask) -> Result<String, Error> {
-    let list_of = |name: &str, list: &Option<Vec<u64>>| list.as_ref().map(|list| format!("{name}={}", numbers(list)));
+    let list_of = |name: &str, list: &Option<Vec<usize>>| list.as_ref().map(|list| format!("{name}={}", numbers(list)));
     Ok(if let Some(atom) = mask.atom_as::<Padding>() {
         let side = atom.side.map(|side| format!("side={:?}", if side == Side::Left { "left" } else { "right" }));
         called("padding", [side, list_of("lengths", &atom.lengths), atom.both.then(|| "on=\"both\"".into())])
@@ -132,7 +132,7 @@ fn structure(mask: &Mask) -> Result<String, Error> {
     } else if let Some(atom) = mask.atom_as::<Spans>() {
         format!("nr.spans({})", spans(&atom.spans))
     } else if let Some(atom) = mask.atom_as::<Tree>() {
-        let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name}={value}"));
+        let number = |name: &str, value: Option<usize>| value.map(|value| format!("{name}={value}"));
         let arguments = [
             Some(numbers(&atom.parents)),
             number("start", (atom.start > 0).then_some(atom.start)),

@@ -9,7 +9,7 @@ use crate::python::text::{Text, list};
 use crate::pytorch::attention_inputs;
 use crate::request::Request;
 use noren_mask::atoms::*;
-use noren_mask::{Mask, Node, Rows, Score, Selector, Set, Shape, Side, Span};
+use noren_mask::{Arm, Mask, Node, Positions, Rows, Score, Selector, Shape, Side, Span};
 use std::fmt::Write as _;
 
 /// The language Rust, in which mask expressions are written.
@@ -27,23 +27,22 @@ fn range(span: &Span) -> String {
     }
 }
 
-fn spans(spans: &[Span]) -> String {
+/// Returns spans as a Rust array. The ranges of an array must have one type, so `4..` is a `Span` unless it is alone.
+fn ranges(spans: &[Span]) -> String {
+    let uniform = spans.len() == 1 || spans.iter().all(|span| span.end.is_some());
+    let each = |span| if uniform { range(span) } else { format!("Span::from({})", range(span)) };
     match spans {
         [] => "Vec::<Span>::new()".into(),
-        [span] => format!("[Span::from({})]", range(span)),
-        spans => {
-            let texts: Vec<String> = spans.iter().map(|span| format!("Span::from({})", range(span))).collect();
-            format!("[{}]", texts.join(", "))
-        }
+        spans => numbers(&spans.iter().map(each).collect::<Vec<_>>()),
     }
 }
 
-fn set(set: &Set) -> String {
+fn set(set: &Positions) -> String {
     match set {
-        Set::Label(label) => format!("Set::label({label:?})"),
-        Set::Spans(list) => match &list[..] {
+        Positions::Label(label) => format!("Positions::label({label:?})"),
+        Positions::Spans(list) => match &list[..] {
             [span] => range(span),
-            list => spans(list),
+            list => ranges(list),
         },
     }
 }
@@ -74,8 +73,8 @@ impl Language for Rust {
             format!("distances({})", numbers(&atom.distances))
         } else if let Some(atom) = mask.atom_as::<Prefix>() {
             match &atom.lengths {
-                Rows::All(n) => format!("prefix({n}u64)"),
-                Rows::Each(list) => format!("prefix(vec!{})", numbers(list)),
+                Rows::All(n) => format!("prefix({n})"),
+                Rows::Each(list) => format!("prefix({})", numbers(list)),
             }
         } else if let Some(atom) = mask.atom_as::<Keys>() {
             format!("keys({})", set(&atom.0))
@@ -90,17 +89,16 @@ impl Language for Rust {
 
     fn arms(word: &str, mask: &Mask, masks: &[String]) -> String {
         let (Node::Heads(arms) | Node::Batch(arms)) = mask.node() else { return String::new() };
-        let selector = |selector: &Selector| match selector {
+        let arm = |(arm, mask): (&Arm, &String)| match &arm.selector {
             Selector::Spans(list) => match &list[..] {
-                [span] => format!("Selector::from({})", range(span)),
-                list => format!("Selector::Spans(vec!{})", spans(list)),
+                [span] => format!("arm({}, {mask})", range(span)),
+                list => format!("arm({}, {mask})", ranges(list)),
             },
-            Selector::Every { step, from } => format!("Selector::Every {{ step: {step}, from: {from} }}"),
-            Selector::Else => "Selector::Else".into(),
+            Selector::Every { step, from: 0 } => format!("arm(Selector::every({step}), {mask})"),
+            Selector::Every { step, from } => format!("arm(Selector::Every {{ step: {step}, from: {from} }}, {mask})"),
+            Selector::Else => format!("otherwise({mask})"),
         };
-        let pairs: Vec<String> =
-            arms.iter().zip(masks).map(|(arm, mask)| format!("({}, {mask})", selector(&arm.selector))).collect();
-        format!("{word}([{}])", pairs.join(", "))
+        format!("{word}({})", numbers(&arms.iter().zip(masks).map(arm).collect::<Vec<_>>()))
     }
 }
 
@@ -115,13 +113,12 @@ fn structure(mask: &Mask) -> Result<String, Error> {
         let lengths = atom.lengths.as_ref().map_or("None".into(), |list| format!("Some(vec!{})", numbers(list)));
         match (atom.side, &atom.lengths, atom.both) {
             (None, None, false) => "padding()".into(),
-            (Some(side), None, false) => format!("padding_side(Side::{side:?})"),
             (_, _, both) => format!("padding_with(Padding {{ side: {side}, lengths: {lengths}, both: {both} }})"),
         }
     } else if let Some(atom) = mask.atom_as::<Documents>() {
         atom.lengths.as_ref().map_or("documents()".into(), |list| format!("documents_of({})", numbers(list)))
     } else if let Some(atom) = mask.atom_as::<Spans>() {
-        format!("noren_mask::atoms::spans({})", spans(&atom.spans)).replace("noren_mask::atoms::", "")
+        format!("spans({})", ranges(&atom.spans))
     } else if let Some(atom) = mask.atom_as::<Tree>() {
         let mut text = format!("Tree::new({})", numbers(&atom.parents));
         if !atom.runs.is_empty() {
@@ -202,11 +199,11 @@ fn fact_code(fact: &Fact, program: &Program) -> String {
         Fact::QueryLengths(list) => format!(".query_lengths({})", array(list)),
         Fact::Documents(rows) => format!(".documents({})", rows_of(rows)),
         Fact::Label(label, rows) => match &rows[..] {
-            [row] => format!(".label({label:?}, {})", spans(row)),
+            [row] => format!(".label({label:?}, {})", ranges(row)),
             rows => {
-                let each =
-                    |row: &Vec<Span>| if row.is_empty() { "vec![]".into() } else { format!("vec!{}", spans(row)) };
-                format!(".label_rows({label:?}, {})", vector(&rows.iter().map(each).collect::<Vec<String>>()))
+                let span = |span: &Span| format!("({}).into()", range(span));
+                let each = |row: &Vec<Span>| vector(&row.iter().map(span).collect::<Vec<_>>());
+                format!(".label_rows({label:?}, {})", vector(&rows.iter().map(each).collect::<Vec<_>>()))
             }
         },
         Fact::Levels(rows) => format!(".levels({})", rows_of(rows)),
@@ -226,8 +223,8 @@ fn score_code(score: &Score) -> String {
         Score::Relative { name } => format!("Score::relative({name:?})"),
         Score::Alibi { slopes: None } => "Score::alibi()".into(),
         Score::Alibi { slopes: Some(slopes) } => {
-            let slopes: Vec<String> = slopes.iter().map(|slope| format!("Real::new({:?})", slope.get())).collect();
-            format!("Score::Alibi {{ slopes: Some(vec!{}) }}", numbers(&slopes))
+            let slopes: Vec<String> = slopes.iter().map(|slope| format!("{:?}", slope.get())).collect();
+            format!("Score::alibi_with({})", numbers(&slopes))
         }
         Score::Softcap { cap } => format!("Score::softcap({:?})", cap.get()),
         Score::Soft { name } => format!("Score::soft({name:?})"),
@@ -238,16 +235,15 @@ fn score_code(score: &Score) -> String {
 
 /// Types that the code imports if it uses them, as (name, text in the code that shows the use, true if the type is
 /// exported by `noren` itself).
-const TYPES: [(&str, &str, bool); 9] = [
+const TYPES: [(&str, &str, bool); 8] = [
     ("Array", "Array::", true),
     ("Facts", "Facts::", true),
     ("IntervalSet", "IntervalSet::", false),
-    ("Real", "Real::", false),
     ("Score", "Score::", true),
     ("Selector", "Selector::", false),
-    ("Set", "Set::label", true),
+    ("Positions", "Positions::label", true),
     ("Side", "Side::", true),
-    ("Span", "Span", true),
+    ("Span", "Span", false),
 ];
 
 /// Returns the `use` lines that `code` needs.

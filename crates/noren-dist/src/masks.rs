@@ -18,15 +18,15 @@ pub struct Case {
 /// # Errors
 /// Returns an error if a shape cannot have the length `len`.
 pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
-    let packed = || lengths(len as u64, 7, |dice| 4096 + dice % 12289);
-    let skewed = || lengths(len as u64, 3, skew);
-    let after = |prefix: u64| {
-        let mut all = vec![prefix.min(len as u64)];
-        all.extend(lengths(len as u64 - all[0], 11, |dice| 4096 + dice % 12289));
+    let packed = || lengths(len, 7, |dice| 4096 + (dice % 12289) as usize);
+    let skewed = || lengths(len, 3, skew);
+    let after = |prefix: usize| {
+        let mut all = vec![prefix.min(len)];
+        all.extend(lengths(len - all[0], 11, |dice| 4096 + (dice % 12289) as usize));
         all
     };
     let block_causal = || (causal() | chunk(1024)) & documents_of(packed());
-    let rows: Vec<u64> = (0..64).map(|i| i * (len as u64 / 64)).collect();
+    let rows: Vec<usize> = (0..64).map(|i| i * (len / 64)).collect();
     let masks: Vec<(&'static str, Mask)> = vec![
         ("packed documents 4-16k", causal() & documents_of(packed())),
         ("skewed documents 0.2-60k", causal() & documents_of(skewed())),
@@ -43,14 +43,14 @@ pub fn cases(len: usize) -> Result<Vec<Case>, Error> {
 
 /// Returns a document length for the random number `dice`. One in 16 documents has 60,000 tokens; the other lengths are
 /// distributed evenly on a logarithmic scale from 200 to 60,000 tokens, so most documents are short.
-fn skew(dice: u64) -> u64 {
+fn skew(dice: u64) -> usize {
     let share = (dice % 10_000) as f64 / 10_000.0;
-    if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as u64 }
+    if dice.is_multiple_of(16) { 60_000 } else { (200.0 * 300f64.powf(share)) as usize }
 }
 
 /// Returns document lengths whose sum is `len`. `draw` converts a random number to a length; the random numbers depend
 /// only on `seed`. The last length is shortened to fit.
-fn lengths(len: u64, seed: u64, draw: impl Fn(u64) -> u64) -> Vec<u64> {
+fn lengths(len: usize, seed: u64, draw: impl Fn(u64) -> usize) -> Vec<usize> {
     let mut out = Vec::new();
     let mut left = len;
     for i in 0.. {

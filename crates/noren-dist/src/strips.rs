@@ -2,7 +2,7 @@
 //! from these counts.
 
 use crate::runs::{Runs, count, merged};
-use noren_mask::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
+use noren_mask::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, TileSpan};
 
 /// The maximum number of 64-bit words of mask bits in mixed tiles for which all cells are counted. If a mask has more
 /// words, the cells of a mixed piece (a run of keys of which the rows of a strip may read only some) are estimated from
@@ -143,7 +143,7 @@ impl Strips {
                     };
                     let keys = [span.start, span.end];
                     let all = |[start, end]: [u32; 2]| f64::from(rows[1] - rows[0]) * f64::from(end - start);
-                    if span.kind == Kind::Full {
+                    if span.kind == SpanKind::Full {
                         add(keys, all(keys), false);
                     } else if !self.exact {
                         // rows that were not counted may read these keys
@@ -282,7 +282,7 @@ impl Strips {
 
 fn mixed_words(pattern: &PatternPlan) -> u64 {
     let words = |t: noren_mask::Tile<'_>| -> u64 {
-        let mixed = t.spans.iter().filter(|s| s.kind == Kind::Mixed);
+        let mixed = t.spans.iter().filter(|s| s.kind == SpanKind::Mixed);
         mixed.map(|s| u64::from(t.rows()) * u64::from(s.keys().div_ceil(64))).sum()
     };
     pattern.tiles().map(words).sum()
@@ -291,7 +291,7 @@ fn mixed_words(pattern: &PatternPlan) -> u64 {
 /// Returns true if a mixed span (a range of keys of which query rows may read only some) is wide: it has at least `WIDE
 /// * grain` keys, where `grain` is the number of query rows of a strip.
 fn wide(span: &TileSpan, grain: u32) -> bool {
-    span.kind == Kind::Mixed && span.keys() / WIDE >= grain
+    span.kind == SpanKind::Mixed && span.keys() / WIDE >= grain
 }
 
 /// Returns, for each query row of `rows`, the runs of keys that the row reads within `keys`. Two runs with fewer than

@@ -50,7 +50,7 @@ impl Input {
 pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Context) -> Result<Alignment, Error> {
     let shape = mask.shape();
     if shape.contains(&0) || shape.is_empty() || shape.len() > 4 {
-        return Err(Error::Input(format!(
+        return Err(Error::invalid(format!(
             "the shape is {shape:?}, expected 1 to 4 dimensions that are all at least 1: [batch, heads, q_len, kv_len] or some of these dimensions"
         )));
     }

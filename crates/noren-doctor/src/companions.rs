@@ -28,7 +28,7 @@ pub(super) fn unread(beside: &Companions<'_>) -> Result<Vec<String>, Error> {
     let known = || [known::NAMES, NAMES, tensors::NAMES].concat().into_iter().flatten().copied();
     let unread = beside.0.keys().filter(|name| !known().any(|k| k == name.as_str()));
     let says = |name: &String| match noren_mask::nearest(name, known()) {
-        Some(near) => Err(Error::Input(format!("the array `{name}` has an unknown name: did you mean `{near}`?"))),
+        Some(near) => Err(Error::invalid(format!("the array `{name}` has an unknown name: did you mean `{near}`?"))),
         None => Ok(format!("the array `{name}`: no check reads an array of this name")),
     };
     unread.map(says).collect()

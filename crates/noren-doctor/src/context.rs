@@ -130,10 +130,10 @@ impl Context {
     /// unknown.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let value: Value = serde_json::from_str(text)
-            .map_err(|e| Error::Input(format!("the declarations are not valid JSON: {e}")))?;
+            .map_err(|e| Error::invalid(format!("the declarations are not valid JSON: {e}")))?;
         match value {
             Value::Object(map) => Self::from_map(&map),
-            _ => Err(Error::Input("the declarations must be a JSON object, but are another JSON value".into())),
+            _ => Err(Error::invalid("the declarations must be a JSON object, but are another JSON value")),
         }
     }
 
@@ -211,7 +211,7 @@ impl Context {
         let dtype = read.text("compute_dtype")?;
         self.compute_dtype = match dtype {
             Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
-                Error::Input(format!(
+                Error::invalid(format!(
                     "compute_dtype=`{name}` is an unknown type: give float16, bfloat16, float32 or float64"
                 ))
             })?),

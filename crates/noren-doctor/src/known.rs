@@ -409,7 +409,7 @@ impl Known {
                 }
                 () => continue,
             };
-            return Err(Error::Input(format!("the array `{name}` has the shape {shape:?}, expected {expected}")));
+            return Err(Error::invalid(format!("the array `{name}` has the shape {shape:?}, expected {expected}")));
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(super) fn check_pairs(context: &Context, least: [usize; 2], len: usize) -> R
         let text = format!(
             "the declared sizes give {pairs} pairs of batch row and head; the maximum is {most}: check batch and heads"
         );
-        return Err(Error::Input(text));
+        return Err(Error::invalid(text));
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
         let all = [sizes.batch, alignment.dims[1], sizes.q_len, sizes.kv_len];
         let cells: u128 = all.iter().map(|&n| n as u128).product();
         if cells > limit {
-            return Err(Error::Input(format!(
+            return Err(Error::invalid(format!(
                 "the declared sizes give a mask of {all:?} (batch, heads, q_len, kv_len), which has {cells} cells; the maximum is {limit} for an array of shape {:?}: check batch, q_len, kv_len and past_len",
                 mask.shape()
             )));
@@ -61,7 +61,7 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
             mask.shape(),
             alignment.dims[0]
         );
-        return Err(Error::Input(text));
+        return Err(Error::invalid(text));
     }
     let sizes = alignment.wanted.unwrap_or(alignment.sizes);
     let places = [
@@ -76,7 +76,7 @@ pub(super) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
                 "a redaction has the index {at} in `{name}`, but the indices of `{name}` in this mask are smaller than {count}: give indices from 0 to {}",
                 count - 1
             );
-            return Err(Error::Input(text));
+            return Err(Error::invalid(text));
         }
     }
     Ok(())

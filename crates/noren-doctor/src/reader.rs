@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
     }
 
     fn wrong(key: &str, value: &Value, expected: &str) -> Error {
-        Error::Input(format!("{key}={} was given, expected {expected}", shown(value)))
+        Error::invalid(format!("{key}={} was given, expected {expected}", shown(value)))
     }
 
     pub(super) fn text(&self, name: &'static str) -> Result<Option<String>, Error> {

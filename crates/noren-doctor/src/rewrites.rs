@@ -196,11 +196,13 @@ fn slot_order(meant: &BoundMask, queries: bool) -> Option<BoundMask> {
 /// Returns the declared mask after the mistake `edit`, if `edit` changes or replaces every elementary mask (atom) of
 /// one kind, such as every window; otherwise `None`.
 fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
-    let kv_len = meant.shape().kv_len() as u64;
+    let kv_len = meant.shape().kv_len();
     let one = |atom: &Mask| match edit {
         Edit::Causal(_) | Edit::DropCausal => Border::of(atom)?.moved(edit),
         Edit::Window(_) | Edit::DropWindow => resized(atom, edit),
-        Edit::ChunkSize(by) => atom.atom_as::<Chunk>()?.size.checked_add_signed(by).filter(|n| *n > 0).map(chunk),
+        Edit::ChunkSize(by) => {
+            atom.atom_as::<Chunk>()?.size.checked_add_signed(by as isize).filter(|n| *n > 0).map(chunk)
+        }
         Edit::ChunkShift(by) => shifted(atom.atom_as::<Chunk>()?.size, by, last_position(meant)),
         Edit::DropChunk => atom.atom_as::<Chunk>().map(|_| left_out::<Chunk>(meant.mask())),
         Edit::DropDocuments => atom.atom_as::<Documents>().map(|_| left_out::<Documents>(meant.mask())),
@@ -400,7 +402,7 @@ impl Border {
 fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
     if let Some(of_size) = atom.atom_as::<Sliding>() {
         return match edit {
-            Edit::Window(by) => of_size.window.checked_add_signed(by).filter(|n| *n > 0).map(sliding),
+            Edit::Window(by) => of_size.window.checked_add_signed(by as isize).filter(|n| *n > 0).map(sliding),
             _ => Some(causal()),
         };
     }
@@ -416,18 +418,18 @@ fn resized(atom: &Mask, edit: Edit) -> Option<Mask> {
 
 /// Returns chunks of `size` positions that cover all positions up to and including `last`. The borders between chunks
 /// are shifted by `by` positions. `None` if `size` is too large for this machine.
-fn shifted(size: u64, by: i64, last: u64) -> Option<Mask> {
-    let first = by.rem_euclid(i64::try_from(size).ok()?) as u64;
-    let starts = (first..=last).step_by(usize::try_from(size).ok()?);
+fn shifted(size: usize, by: i64, last: usize) -> Option<Mask> {
+    let first = by.rem_euclid(i64::try_from(size).ok()?) as usize;
+    let starts = (first..=last).step_by(size);
     let chunks = starts.map(|start| Span::from(start..start.saturating_add(size)));
     Some(spans((first > 0).then(|| Span::from(0..first)).into_iter().chain(chunks).collect::<Vec<_>>()))
 }
 
 /// Returns the largest position of a query or key.
-fn last_position(meant: &BoundMask) -> u64 {
+fn last_position(meant: &BoundMask) -> usize {
     let shape = meant.shape();
     let of_row = |b: usize| meant.query_position(b, shape.q_len() - 1).max(shape.kv_len() as i64 - 1);
-    (0..shape.batch_len()).map(of_row).max().and_then(|last| u64::try_from(last).ok()).unwrap_or(0)
+    (0..shape.batch_len()).map(of_row).max().and_then(|last| usize::try_from(last).ok()).unwrap_or(0)
 }
 
 /// Returns the documents with every border between two documents moved by `by` positions; negative: towards earlier
@@ -436,19 +438,19 @@ fn last_position(meant: &BoundMask) -> u64 {
 fn borders(meant: &BoundMask, documents: &Documents, by: i64, alone: bool) -> Option<Mask> {
     by_row(meant, |b| {
         let mut lengths = lengths_of(meant, documents, b)?;
-        let (last, first) = (lengths.len().checked_sub(1)?, lengths[0].checked_add_signed(by)?);
+        let (last, first) = (lengths.len().checked_sub(1)?, lengths[0].checked_add_signed(by as isize)?);
         lengths[0] = first;
         match alone {
-            true => lengths.push(by.unsigned_abs()),
-            false => lengths[last] = lengths[last].checked_add_signed(-by)?,
+            true => lengths.push(by.unsigned_abs() as usize),
+            false => lengths[last] = lengths[last].checked_add_signed(-by as isize)?,
         }
         Some(documents_of(lengths))
     })
 }
 
 /// Returns the lengths of the documents of batch row `b`; `None` if neither the mask nor its facts define documents.
-fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<u64>> {
-    let length = |range: std::ops::Range<i64>| (range.end - range.start) as u64;
+fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<usize>> {
+    let length = |range: std::ops::Range<i64>| (range.end - range.start) as usize;
     with_row(meant, b, |row| Some(row.documents(documents.lengths.as_deref())?.ranges().map(length).collect()))
 }
 
@@ -457,7 +459,7 @@ fn lengths_of(meant: &BoundMask, documents: &Documents, b: usize) -> Option<Vec<
 fn on_queries(meant: &BoundMask, padding: &Padding) -> Option<Mask> {
     by_row(meant, |b| {
         let real = with_row(meant, b, |row| row.real_queries(padding.side, padding.lengths.as_deref()));
-        let position = |row: u32| u64::try_from(meant.query_position(b, row as usize)).ok();
+        let position = |row: u32| usize::try_from(meant.query_position(b, row as usize)).ok();
         let span =
             |rows: noren_mask::interval::Interval| Some(Span::from(position(rows.start)?..position(rows.end - 1)? + 1));
         real.iter().map(span).collect::<Option<Vec<Span>>>().map(queries)
@@ -474,7 +476,7 @@ fn keys_from(meant: &BoundMask, slot: &dyn Fn(i64) -> i64) -> Option<Mask> {
     let kv_len = meant.shape().kv_len() as i64;
     let from = |b: usize| slot(meant.shape().query_offset(b)).clamp(0, kv_len);
     let some = (0..meant.shape().batch_len()).any(|b| from(b) < kv_len);
-    some.then(|| by_row(meant, |b| Some(keys(from(b) as u64..))))?
+    some.then(|| by_row(meant, |b| Some(keys(from(b) as usize..))))?
 }
 
 /// Returns a mask for all batch rows. `of` returns the mask of one batch row. If these masks differ, the result is
@@ -483,7 +485,7 @@ fn by_row(meant: &BoundMask, of: impl Fn(usize) -> Option<Mask>) -> Option<Mask>
     let rows: Vec<Mask> = (0..meant.shape().batch_len()).map(of).collect::<Option<_>>()?;
     match rows.iter().all(|row| *row == rows[0]) {
         true => rows.into_iter().next(),
-        false => Some(batch((0u64..).zip(rows))),
+        false => Some(batch((0usize..).zip(rows))),
     }
 }
 
@@ -493,8 +495,8 @@ fn with_row<T>(meant: &BoundMask, b: usize, ask: impl FnOnce(RowFacts<'_>) -> T)
     ask(RowFacts { facts: meant.facts(), frame: &frame, row: b })
 }
 
-fn longer(lengths: &Rows<u64>, by: i64) -> Option<Rows<u64>> {
-    let each = |n: &u64| n.checked_add_signed(by);
+fn longer(lengths: &Rows<usize>, by: i64) -> Option<Rows<usize>> {
+    let each = |n: &usize| n.checked_add_signed(by as isize);
     match lengths {
         Rows::All(n) => each(n).map(Rows::All),
         Rows::Each(list) => list.iter().map(each).collect::<Option<_>>().map(Rows::Each),

@@ -51,7 +51,7 @@ pub(super) fn against_expression(
     let [batch, heads, q_len, kv_len] = meant.dims();
     let fits = |axis: usize, n: usize| own[axis] == 1 || n == 1 && axis < 2 || own[axis] == n;
     if !(fits(0, batch) && fits(1, heads) && fits(2, q_len) && fits(3, kv_len)) {
-        return Err(Error::Input(format!(
+        return Err(Error::invalid(format!(
             "the array has shape {:?}, which does not fit the shape {:?} of the declared mask: bind the mask to the sizes of the array",
             mask.shape(),
             meant.dims()

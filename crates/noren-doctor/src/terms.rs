@@ -53,9 +53,9 @@ impl Intent {
         let real = self.valid.as_ref().map(|rows| self.keys(row(rows, b)));
         let mut mask = self.base(b);
         if self.sinks > 0 {
-            let first = self.first_real(b) as u64;
+            let first = self.first_real(b);
             let order = if self.causal.is_some() { self.by_slot(causal(), b) } else { full() };
-            mask |= keys(first..first + self.sinks as u64) & order;
+            mask |= keys(first..first + self.sinks) & order;
         }
         if let Some(ids) = &self.segments {
             mask &= self.together(row(ids, b), b, |id| id != 0);
@@ -64,7 +64,7 @@ impl Intent {
             mask &= real;
         }
         if let Some(lengths) = &self.prefix {
-            let n = number(lengths, b).max(0) as u64;
+            let n = number(lengths, b).max(0) as usize;
             mask |= if self.prefix_within { prefix(n) - queries(n..) } else { prefix(n) };
         }
         if let Some(ids) = &self.blocks {
@@ -81,7 +81,7 @@ impl Intent {
             mask |= !causal();
         }
         if let Some(from) = self.tail {
-            mask |= keys(from as u64..);
+            mask |= keys(from..);
         }
         if self.padding_on_queries {
             mask -= self.queries(b, |i| !self.cares(b, i));
@@ -111,13 +111,13 @@ impl Intent {
         let Some((size, origins)) = &self.chunk else { return band };
         let origin = number(origins, b).rem_euclid(*size);
         band & match (by_slot, origin) {
-            (true, 0) => chunk(*size as u64),
+            (true, 0) => chunk(*size as usize),
             (true, _) if self.kv_len / *size as usize <= MOST_SPANS => {
                 let starts = (origin - size..self.kv_len as i64).step_by(*size as usize);
-                spans(starts.map(|start| start.max(0) as u64..(start + size) as u64))
+                spans(starts.map(|start| start.max(0) as usize..(start + size) as usize))
             }
             // Counted from one chunk earlier, so that no position becomes negative.
-            _ => at_positions(&chunk(*size as u64), origin - size),
+            _ => at_positions(&chunk(*size as usize), origin - size),
         }
     }
 
@@ -143,7 +143,7 @@ impl Intent {
     /// Returns the mask of a tree of draft tokens: a draft reads itself, its ancestors in the tree, and all keys before
     /// the tree. The queries before the tree have a causal mask.
     fn drafts(&self, parents: &[i64], b: usize) -> Mask {
-        let start = (self.kv_len - parents.len()) as u64;
+        let start = self.kv_len - parents.len();
         let first = self.kv_len as i64 - self.q_len as i64;
         let last: Vec<i64> = (first..self.kv_len as i64).collect();
         let aligned =
@@ -190,7 +190,7 @@ impl Intent {
         let mut groups: HashMap<i64, i64> = HashMap::new();
         let (mut found, mut start) = (Vec::new(), 0);
         for run in ids.chunk_by(|a, b| a == b) {
-            let end = start + run.len() as u64;
+            let end = start + run.len();
             if counts(run[0]) {
                 let next = groups.len() as i64;
                 groups.entry(run[0]).or_insert(next);
@@ -231,7 +231,7 @@ impl Intent {
 /// `shift` is added to the start and the end of each range. `None` if there are more than `MOST_SPANS` ranges.
 fn moved_spans(words: &[u64], len: usize, shift: i64) -> Option<Vec<Span>> {
     let mut out = Vec::new();
-    let place = |at: u32| (i64::from(at) + shift).max(0) as u64;
+    let place = |at: u32| (i64::from(at) + shift).max(0) as usize;
     runs(words, 0, len as u32, |start, end| out.push(Span::from(place(start)..place(end))));
     (out.len() <= MOST_SPANS).then_some(out)
 }

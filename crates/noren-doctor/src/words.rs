@@ -212,7 +212,7 @@ pub(super) fn phrase(text: &str) -> String {
 fn unknown<'a>(key: &str, word: &str, known: impl Iterator<Item = &'a str>, usual: &[&str]) -> Error {
     let shown: String = word.chars().take(60).collect();
     let near = noren_mask::nearest(word, known).map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-    Error::Input(format!("{key}=`{shown}` is an unknown word: {near}known words are {}", usual.join(", ")))
+    Error::invalid(format!("{key}=`{shown}` is an unknown word: {near}known words are {}", usual.join(", ")))
 }
 
 /// Returns the error about `key`, which is no name of a declaration. `known` has the names of all declarations.
@@ -224,7 +224,7 @@ pub(super) fn unknown_key(key: &str, known: &[&str]) -> Error {
     let near = || noren_mask::nearest(key, known.iter().copied());
     let near = same().or_else(other).or_else(near).map(|near| format!("did you mean `{near}`?"));
     let text = near.unwrap_or_else(|| format!("give {}", known.join(", ")));
-    Error::Input(format!("`{key}` is an unknown declaration: {text}"))
+    Error::invalid(format!("`{key}` is an unknown declaration: {text}"))
 }
 
 pub(super) fn convention(word: &str) -> Result<Convention, Error> {
@@ -287,7 +287,9 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     for word in &words {
         let Some((_, part)) = each(KINDS).find(|(known, _)| known == word) else {
             if let Ok(Some(role)) = look_up(key, name, ROLES).map(|role| usual(role, ROLES)) {
-                return Err(Error::Input(format!("{key}=`{name}` is no kind of mask but a role: declare role={role}")));
+                return Err(Error::invalid(format!(
+                    "{key}=`{name}` is no kind of mask but a role: declare role={role}"
+                )));
             }
             let given = if words.len() == 1 { name } else { word };
             return Err(unknown(key, given, kinds(), USUAL_KINDS));
@@ -296,7 +298,7 @@ pub(super) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
             (true, Part::Causal) => parts.push(Part::BothWays),
             (true, Part::BothWays) => parts.push(Part::Causal),
             (true, _) => {
-                return Err(Error::Input(format!(
+                return Err(Error::invalid(format!(
                     "{key}=`{name}` negates a word that has no opposite: use `causal` or `bidirectional`"
                 )));
             }
@@ -337,7 +339,7 @@ fn of_parts(key: &str, name: &str, parts: &[Part], words: &[&str]) -> Result<Mas
         let text = format!(
             "{key}=`{name}` has words that allow later keys and words that hide later keys: remove the words with one of these meanings"
         );
-        return Err(Error::Input(text));
+        return Err(Error::invalid(text));
     }
     let said = decoder || both_ways;
     // A prefix, window, chunk or image block implies a causal mask, unless the name also has a word such as `bidirectional`.

@@ -71,7 +71,7 @@ impl Cause {
     pub(crate) fn of(error: &MaskError) -> (Option<Cause>, Option<String>) {
         match error {
             MaskError::Parse(_) => (Some(Cause::Syntax), None),
-            MaskError::Missing { atom, what, .. } => Self::missing(atom, what),
+            MaskError::Missing { part, what, .. } => Self::missing(part, what),
             MaskError::Atom { atom, problem } => (Some(Self::of_atom(atom, problem)), Some(atom.clone())),
             MaskError::Fact { fact, .. } => Self::of_fact(fact),
             _ => (None, None),

@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     #[serde(default)]
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
-    pub(crate) layer: Option<u64>,
+    pub(crate) layer: Option<usize>,
 }
 
 /// The sizes of a mask in a request, all optional: `len`, or `q` and `kv`, or `past` and `new`. Missing sizes follow
@@ -151,7 +151,7 @@ pub(crate) fn resolve(request: &ShapeRequest, known: &Sizes) -> Result<(Shape, V
 
 /// Parses the text of a mask, with its score modifiers. If `layer` is given, returns the mask and score modifiers of
 /// the layer with this index.
-pub(crate) fn parse(text: &str, layer: Option<u64>) -> Result<Spec> {
+pub(crate) fn parse(text: &str, layer: Option<usize>) -> Result<Spec> {
     if text.len() > MOST_TEXT {
         let message = format!("the mask's text has {} bytes: give at most {MOST_TEXT} bytes", text.len());
         return Err(Problem::new(message).cause(Cause::TextTooLong));

@@ -7,7 +7,7 @@ use noren_mask::{Arm, Error, Mask, Node, Shape};
 /// The number of indices beyond the last head or batch row that are tried when an arm (a mask in `heads(...)` or
 /// `batch(...)`) applies to no head or batch row of the shape. If the arm applies to a tried index, the error message
 /// has the number of heads or batch rows that the arm needs.
-const TRIED: u64 = 4096;
+const TRIED: usize = 4096;
 
 /// Returns an error if an arm (one of the masks) of `heads(...)` or `batch(...)` applies to no head or batch row of the
 /// shape. Also returns an error if the arms of `layers(...)` differ and the stack has only one layer.
@@ -32,16 +32,16 @@ fn check(mask: &Mask, shape: &Shape, layers: usize) -> Result<(), Error> {
 /// indices `0..count`. An arm is accepted if an equal mask in another arm applies to one of these indices. The last
 /// parameter is the word for an index in messages, in singular and plural: `["head", "heads"]`.
 fn check_taken(mask: &Mask, arms: &[Arm], count: usize, [one, several]: [&str; 2]) -> Result<(), Error> {
-    let taken: Vec<&Mask> = (0..count as u64).filter_map(|index| Arm::pick(arms, index)).collect();
+    let taken: Vec<&Mask> = (0..count).filter_map(|index| Arm::pick(arms, index)).collect();
     let untaken = |arm: &&Arm| !taken.iter().any(|mask| std::ptr::eq(*mask, &arm.mask) || **mask == arm.mask);
     let Some(arm) = arms.iter().find(untaken) else { return Ok(()) };
-    let takes = |index: &u64| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
+    let takes = |index: &usize| Arm::pick(arms, *index).is_some_and(|mask| std::ptr::eq(mask, &arm.mask));
     let arm = format!("{}: {}", arm.selector, arm.mask);
     let problem = match count {
         1 => format!("the shape has one {one}, and `{arm}` does not apply to it"),
         _ => format!("the shape has {count} {several}, and `{arm}` applies to none of them"),
     };
-    let needed = (count as u64..count as u64 + TRIED).find(takes).map(|index| index + 1);
+    let needed = (count..count + TRIED).find(takes).map(|index| index + 1);
     let message = match needed {
         Some(needed) => format!("{problem}: give at least {needed} {several} in the shape, or remove `{arm}`"),
         None => format!("{problem}: remove `{arm}`"),

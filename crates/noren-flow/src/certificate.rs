@@ -107,7 +107,7 @@ pub struct ReachEntry {
 
 /// Returns the masks of all layers as text, one text for each layer.
 fn layers_of(flow: &Flow) -> Vec<String> {
-    flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l as u64).to_string()).collect()
+    flow.masks.iter().enumerate().map(|(l, mask)| mask.at_layer(l).to_string()).collect()
 }
 
 impl Certificate {

@@ -70,7 +70,7 @@ pub(super) fn check(policy: &Policy, flow: &Flow) -> Result<(Ruling, Vec<Followe
     let rules: Vec<RuleVerdict> = verdicts.into_iter().map(|(_, verdict)| verdict).collect();
     let pairs = rules.iter().try_fold(0u64, |sum, rule| sum.checked_add(rule.pairs));
     let pairs = pairs.ok_or_else(|| {
-        Error::Policy("the policy denies more than 2^64 pairs of tokens: check fewer of its lines at once".into())
+        Error::invalid("policy: the policy denies more than 2^64 pairs of tokens: check fewer of its lines at once")
     })?;
     let shape = flow.shape();
     let (batch_rows, heads, layers) = (shape.batch_len(), shape.head_count(), flow.depth());
@@ -235,8 +235,8 @@ impl Row<'_> {
             Entry::Vacant(entry) => {
                 self.work += u64::from(self.flow.tokens()) * (1 + self.flow.depth() as u64);
                 if self.work > MOST_WORK {
-                    return Err(Error::Policy(format!(
-                        "`{rule}`: the check would follow more than {MOST_WORK} tokens, counted once for each layer and each set of sources: check \
+                    return Err(Error::invalid(format!(
+                        "policy: `{rule}`: the check would follow more than {MOST_WORK} tokens, counted once for each layer and each set of sources: check \
                          fewer lines, fewer batch rows or fewer overlapping groups at once"
                     )));
                 }

@@ -51,7 +51,7 @@ pub(super) fn check_facts(policy: &Policy, flow: &Flow) -> Result<(), Error> {
 }
 
 pub(super) fn refuse<T>(rule: &Rule, problem: String) -> Result<T, Error> {
-    Err(Error::Policy(format!("`{rule}`: {problem}")))
+    Err(Error::invalid(format!("policy: `{rule}`: {problem}")))
 }
 
 impl<'a> Groups<'a> {

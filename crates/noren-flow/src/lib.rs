@@ -137,7 +137,7 @@ impl Flow {
         let mut known: Vec<Mask> = Vec::new();
         let (mut layers, mut which) = (Vec::new(), Vec::new());
         for (index, mask) in masks.iter().enumerate() {
-            let mask = mask.at_layer(index as u64);
+            let mask = mask.at_layer(index);
             let at = match known.iter().position(|m| *m == mask) {
                 Some(at) => at,
                 None => {

@@ -116,8 +116,8 @@ impl Denied {
                 let ranges = classes.iter().map(|(s, t)| (s.as_slice().len() + t.as_slice().len()) as u64).sum::<u64>();
                 work += ranges + cut * classes.len() as u64;
                 if ranges > MOST_RANGES || work > MOST_SPLIT_WORK {
-                    return Err(Error::Policy(format!(
-                        "`{rule}`: the `allow` lines split the denied pairs into more than {MOST_RANGES} ranges, or more than \
+                    return Err(Error::invalid(format!(
+                        "policy: `{rule}`: the `allow` lines split the denied pairs into more than {MOST_RANGES} ranges, or more than \
                          {MOST_SPLIT_WORK} ranges would have to be compared: check fewer lines, batch rows or overlapping groups at once"
                     )));
                 }

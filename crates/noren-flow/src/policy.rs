@@ -46,7 +46,7 @@ pub struct Rule {
 /// use noren_flow::{Fill, Flow, Policy};
 /// use noren_mask::{Facts, Shape, atoms::*};
 /// let policy: Policy = "deny: label(pii) -> output".parse()?;
-/// let facts = Facts::new().label("pii", [2u64]);
+/// let facts = Facts::new().label("pii", [2]);
 /// let hidden = causal() - keys(2..3) & !queries(2..3);
 /// let flow = Flow::of_stack(&vec![hidden; 6], &Shape::square(8), &facts, Fill::Nothing)?;
 /// assert!(policy.check(&flow)?.holds());
@@ -95,7 +95,9 @@ impl FromStr for Policy {
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if !line.is_empty() {
-                rules.push(rule(line).map_err(|problem| Error::Policy(format!("line {}: {problem}", number + 1)))?);
+                rules.push(
+                    rule(line).map_err(|problem| Error::invalid(format!("policy: line {}: {problem}", number + 1)))?,
+                );
             }
         }
         Ok(Policy { rules })

@@ -4,7 +4,7 @@
 use super::queries::QueryRows;
 use noren_mask::bits::{count, set_bit, set_range};
 use noren_mask::interval::IntervalSet;
-use noren_mask::{BoundMask, Budget, Error, Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile};
+use noren_mask::{BoundMask, Budget, Error, PatternPlan, Plan, PlanOptions, Reorder, SpanKind, Tile};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -76,14 +76,14 @@ impl Layer {
             }
             // Rows that are already influenced cannot change.
             for tile in plan.tiles().filter(|t| !done.contains_range(t.start, t.end)) {
-                let meets = |kind: Kind| {
+                let meets = |kind: SpanKind| {
                     tile.spans.iter().filter(move |s| s.kind == kind).filter(|s| known.meets(s.start, s.end))
                 };
-                if meets(Kind::Full).next().is_some() {
+                if meets(SpanKind::Full).next().is_some() {
                     set_range(&mut hit, tile.start as usize, tile.end as usize);
                     continue;
                 }
-                for span in meets(Kind::Mixed) {
+                for span in meets(SpanKind::Mixed) {
                     rows_meeting(plan, tile, span.start..span.end, &bits, |row| set_bit(&mut hit, row as usize));
                 }
             }
@@ -104,9 +104,9 @@ impl Layer {
             for tile in plan.tiles().filter(|t| rows.meets(t.start, t.end)) {
                 for span in tile.spans {
                     match span.kind {
-                        Kind::Full => set_range(&mut out, span.start as usize, span.end as usize),
-                        Kind::Mixed if all_set(&out, span.start, span.end) => {}
-                        Kind::Mixed => union_rows(plan, tile, span.start..span.end, &rows, &mut out),
+                        SpanKind::Full => set_range(&mut out, span.start as usize, span.end as usize),
+                        SpanKind::Mixed if all_set(&out, span.start, span.end) => {}
+                        SpanKind::Mixed => union_rows(plan, tile, span.start..span.end, &rows, &mut out),
                     }
                 }
             }
@@ -143,7 +143,7 @@ impl Layer {
                 full.extend(empty.contains(range.start).then_some(0..n));
                 let tile = tiles[tiles.partition_point(|tile| tile.end <= range.start)];
                 for span in tile.spans {
-                    let list = if span.kind == Kind::Full { &mut full } else { &mut mixed };
+                    let list = if span.kind == SpanKind::Full { &mut full } else { &mut mixed };
                     list.push(span.start..span.end);
                 }
             }
@@ -275,7 +275,7 @@ fn empty_rows(plan: &PatternPlan) -> IntervalSet {
     let mut out = IntervalSet::new();
     let mut words = Vec::new();
     for tile in plan.tiles() {
-        if tile.spans.iter().any(|s| s.kind == Kind::Full) {
+        if tile.spans.iter().any(|s| s.kind == SpanKind::Full) {
             continue;
         }
         let mut reads = vec![false; tile.rows() as usize];

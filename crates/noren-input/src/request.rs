@@ -56,7 +56,7 @@ impl Bound {
 /// # Errors
 /// Returns an error if the text is not a spec, or if a parameter has an invalid value. An error of the parser has the
 /// position of the fault in the text.
-pub fn parse(text: &str, layer: Option<u64>) -> std::result::Result<Spec, noren_mask::Error> {
+pub fn parse(text: &str, layer: Option<usize>) -> std::result::Result<Spec, noren_mask::Error> {
     let spec: Spec = text.parse()?;
     spec.check()?;
     Ok(match layer {

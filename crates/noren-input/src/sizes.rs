@@ -3,7 +3,7 @@
 
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Dense, Documents, Global, Keys, Neighborhood, Prefix, Queries, Spans, Tree};
-use noren_mask::{Arm, Mask, Node, Padding, Rows, Score, Selector, Set, Span, Spec};
+use noren_mask::{Arm, Mask, Node, Padding, Positions, Rows, Score, Selector, Span, Spec};
 use serde_json::Value;
 
 /// The default number of tokens.
@@ -46,8 +46,8 @@ impl Sizes {
         }
     }
 
-    fn len(n: u64) -> Sizes {
-        Sizes { len: usize::try_from(n).ok(), ..Sizes::default() }
+    fn len(n: usize) -> Sizes {
+        Sizes { len: Some(n), ..Sizes::default() }
     }
 }
 
@@ -93,7 +93,7 @@ fn sizes_of_atom(atom: &AtomRef) -> Sizes {
     let set = atom.downcast().map(|Keys(set)| set);
     let set = set.or_else(|| atom.downcast().map(|Queries(set)| set));
     match (set.or_else(|| atom.downcast().map(|Global(set)| set)), atom.downcast()) {
-        (Some(Set::Spans(spans)), _) | (None, Some(Spans { spans })) => at_least(spans),
+        (Some(Positions::Spans(spans)), _) | (None, Some(Spans { spans })) => at_least(spans),
         _ => Sizes::default(),
     }
 }
@@ -112,7 +112,7 @@ fn at_least(spans: &[Span]) -> Sizes {
 /// their largest start plus the least common multiple of their steps. The mask `else` needs a head to which no other
 /// mask applies. Returns `None` if the number is not from 1 to 1024.
 fn arms_end(arms: &[Arm]) -> Option<usize> {
-    let (mut end, mut open, mut period, mut start) = (0u64, false, 1u64, None);
+    let (mut end, mut open, mut period, mut start) = (0usize, false, 1usize, None);
     for arm in arms {
         match &arm.selector {
             Selector::Spans(spans) => {
@@ -135,10 +135,10 @@ fn arms_end(arms: &[Arm]) -> Option<usize> {
         None if other && !open => end.saturating_add(1).max(2),
         None => end,
     };
-    usize::try_from(needed).ok().filter(|n| (1..=1024).contains(n))
+    Some(needed).filter(|n| (1..=1024).contains(n))
 }
 
-fn common_multiple(a: u64, b: u64) -> u64 {
+fn common_multiple(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y > 0 {
         (x, y) = (y, x % y);
@@ -146,7 +146,11 @@ fn common_multiple(a: u64, b: u64) -> u64 {
     (a / x).saturating_mul(b)
 }
 
-fn sum(lengths: &[u64]) -> u64 {
+fn number(value: &Value) -> Option<usize> {
+    value.as_u64().map(|n| n as usize)
+}
+
+fn sum(lengths: &[usize]) -> usize {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
@@ -159,8 +163,8 @@ pub fn array_names(mask: &Mask) -> Vec<String> {
 /// must be valid. Of the arrays in the facts, only those whose names are in `named` are used.
 pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
     let Ok(Value::Object(facts)) = serde_json::from_str(text) else { return Sizes::default() };
-    let total = |list: &[Value]| list.iter().fold(0u64, |n, v| n.saturating_add(v.as_u64().unwrap_or(0)));
-    let count = |list: &[Value]| list.len() as u64;
+    let total = |list: &[Value]| list.iter().fold(0usize, |n, v| n.saturating_add(number(v).unwrap_or(0)));
+    let count = |list: &[Value]| list.len();
     let mut sizes = Sizes::default();
     if let Some(Value::Object(arrays)) = facts.get("arrays") {
         let arrays = arrays.iter().filter(|(name, _)| named.contains(name));
@@ -170,14 +174,14 @@ pub fn facts_sizes(text: &str, named: &[String]) -> Sizes {
         let Value::Array(list) = value else { continue };
         sizes = sizes.or(match name.as_str() {
             "lengths" => {
-                let longest = list.iter().filter_map(Value::as_u64).max().unwrap_or(0);
+                let longest = list.iter().filter_map(number).max().unwrap_or(0);
                 Sizes { batch: Some(list.len()), ..Sizes::len(longest) }
             }
             "documents" => by_row(list, total),
             "levels" | "positions" | "segment_ids" | "position_ids" | "token_ids" | "attention_mask" => {
                 by_row(list, count)
             }
-            "cu_seqlens" => Sizes::len(list.last().and_then(Value::as_u64).unwrap_or(0)),
+            "cu_seqlens" => Sizes::len(list.last().and_then(number).unwrap_or(0)),
             _ => Sizes::default(),
         });
     }
@@ -190,7 +194,7 @@ fn array_sizes(array: &Value) -> Option<Sizes> {
     let form = array.as_object()?.values().next()?;
     let mut shape = Vec::new();
     match form.get("shape").and_then(Value::as_array) {
-        Some(stated) => shape.extend(stated.iter().filter_map(|n| usize::try_from(n.as_u64()?).ok())),
+        Some(stated) => shape.extend(stated.iter().filter_map(number)),
         None => {
             let mut level = form;
             while let Value::Array(list) = level {
@@ -212,7 +216,7 @@ fn array_sizes(array: &Value) -> Option<Sizes> {
 /// Returns the sizes that a list in the facts (data given with a mask) implies, such as the lengths of documents.
 /// `list` is one list for all batch rows, or contains one list for each batch row. `len(list)` returns the number of
 /// tokens that the list of one batch row implies.
-fn by_row(list: &[Value], len: impl Fn(&[Value]) -> u64) -> Sizes {
+fn by_row(list: &[Value], len: impl Fn(&[Value]) -> usize) -> Sizes {
     let rows: Vec<&[Value]> = list.iter().filter_map(|row| row.as_array().map(Vec::as_slice)).collect();
     match rows.len() {
         0 => Sizes::len(len(list)),

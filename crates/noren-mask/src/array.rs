@@ -10,7 +10,7 @@ use crate::interval::IntervalSet;
 /// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size `batch` is 1, the array
 /// applies to all batch rows; if the size `heads` is 1, it applies to all heads.
 ///
-/// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`drop`](Array::drop) (true hides a cell),
+/// The constructor names the convention: [`keep`](Array::keep) (true allows a cell), [`hide`](Array::hide) (true hides a cell),
 /// [`additive`](Array::additive) (0 allows a cell; numbers up to [`HIDES`], such as -1e9 and -inf, hide it). Sparse forms list the
 /// allowed cells.
 ///
@@ -74,18 +74,18 @@ impl Compressed {
 
     /// Returns the lists from pairs (row, index) in any order. Repeated pairs count once. `rows` is the number of rows,
     /// and `what` names the array in errors.
-    fn from_pairs(rows: usize, pairs: &[(u32, u32)], what: &str) -> Result<Self, Error> {
+    fn from_pairs(rows: usize, pairs: &[(usize, usize)], what: &str) -> Result<Self, Error> {
         let mut sorted = pairs.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        if let Some(pair) = sorted.last().filter(|p| p.0 as usize >= rows) {
+        if let Some(pair) = sorted.last().filter(|p| p.0 >= rows) {
             return Err(Error::fact(
                 what,
                 format!("entry {pair:?} is in row {}, but the array has only {rows} rows, counted from 0", pair.0),
             ));
         }
         let mut out = Self::new();
-        sorted.into_iter().for_each(|(row, index)| out.push(row, index));
+        sorted.into_iter().for_each(|(row, index)| out.push(row as u32, index as u32));
         Ok(out)
     }
 
@@ -114,7 +114,7 @@ impl Array {
     /// # Errors
     /// Returns [`Error::Fact`] if the shape does not have 2 or 4 dimensions from 1 to 2147483647, or if the number of
     /// cells is not that of the shape.
-    pub fn drop(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
+    pub fn hide(shape: &[usize], cells: &[bool]) -> Result<Self, Error> {
         Self::from_cells(shape, cells.len(), |i| Ok(!cells[i]))
     }
 
@@ -178,7 +178,7 @@ impl Array {
     /// # Errors
     /// Returns [`Error::Fact`] if a length is not from 1 to 2147483647, if `indptr` does not ascend from 0 to the
     /// number of indices with `q_len + 1` entries, if a key is not below `kv_len`, or if a row contains a key twice.
-    pub fn csr(q_len: usize, kv_len: usize, indptr: &[usize], indices: &[u32]) -> Result<Self, Error> {
+    pub fn csr(q_len: usize, kv_len: usize, indptr: &[usize], indices: &[usize]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         let wrong = |problem: String| Err(Error::fact("csr array", problem));
         if indptr.len() != q_len + 1 || indptr[0] != 0 || indptr[q_len] != indices.len() {
@@ -209,7 +209,7 @@ impl Array {
             }
             let mut keys = indices[w[0]..w[1]].to_vec();
             keys.sort_unstable();
-            if let Some(&key) = keys.last().filter(|&&k| k as usize >= kv_len) {
+            if let Some(&key) = keys.last().filter(|&&k| k >= kv_len) {
                 return wrong(format!(
                     "row {row} contains key {key}, but there are only {kv_len} keys, counted from 0"
                 ));
@@ -217,7 +217,7 @@ impl Array {
             if let Some(twice) = keys.windows(2).find(|w| w[0] == w[1]) {
                 return wrong(format!("row {row} contains key {} twice: give each allowed key once", twice[0]));
             }
-            keys.into_iter().for_each(|key| list.push(row as u32, key));
+            keys.into_iter().for_each(|key| list.push(row as u32, key as u32));
         }
         Ok(Array { shape, slices: vec![Slice::Rows(list)] })
     }
@@ -226,9 +226,9 @@ impl Array {
     ///
     /// # Errors
     /// Returns [`Error::Fact`] if a length is not from 1 to 2147483647, or if a cell is outside the array.
-    pub fn cells(q_len: usize, kv_len: usize, cells: &[(u32, u32)]) -> Result<Self, Error> {
+    pub fn cells(q_len: usize, kv_len: usize, cells: &[(usize, usize)]) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
-        if let Some(cell) = cells.iter().find(|cell| cell.1 as usize >= kv_len) {
+        if let Some(cell) = cells.iter().find(|cell| cell.1 >= kv_len) {
             return Err(Error::fact(
                 "cell list",
                 format!("cell {cell:?} is at key {}, but there are only {kv_len} keys, counted from 0", cell.1),
@@ -246,8 +246,8 @@ impl Array {
     pub fn blocks(
         q_len: usize,
         kv_len: usize,
-        (block_q, block_kv): (u32, u32),
-        list: &[(u32, u32)],
+        (block_q, block_kv): (usize, usize),
+        list: &[(usize, usize)],
     ) -> Result<Self, Error> {
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if block_q == 0 || block_kv == 0 {
@@ -256,8 +256,8 @@ impl Array {
                 format!("blocks of {block_q} by {block_kv} cells are empty: give blocks of at least 1 by 1 cells"),
             ));
         }
-        let kv_blocks = kv_len.div_ceil(block_kv as usize);
-        if let Some(pair) = list.iter().find(|p| p.1 as usize >= kv_blocks) {
+        let kv_blocks = kv_len.div_ceil(block_kv);
+        if let Some(pair) = list.iter().find(|p| p.1 >= kv_blocks) {
             return Err(Error::fact(
                 "block list",
                 format!(
@@ -266,7 +266,8 @@ impl Array {
                 ),
             ));
         }
-        let list = Compressed::from_pairs(q_len.div_ceil(block_q as usize), list, "block list")?;
+        let list = Compressed::from_pairs(q_len.div_ceil(block_q), list, "block list")?;
+        let [block_q, block_kv] = [block_q, block_kv].map(|size| size.min(crate::Shape::MAX_LEN) as u32);
         Ok(Array { shape, slices: vec![Slice::Blocks { block_q, block_kv, list }] })
     }
 

@@ -154,10 +154,10 @@ pub(crate) fn check_arms(arms: &[Arm]) -> Result<(), (String, Option<usize>)> {
 /// Returns (arm, arm, index) for two arms whose selectors both contain this index, or `None` if no two selectors
 /// overlap. An arm is given as its index in `heads(...)`, `batch(...)` or `layers(...)`. An entry of `spans` is (range
 /// of indices, arm); an entry of `every` is (step, first index, arm).
-fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Option<(usize, usize, u64)> {
+fn first_overlap(spans: &mut [(Span, usize)], every: &[(usize, usize, usize)]) -> Option<(usize, usize, usize)> {
     spans.sort_by_key(|(span, arm)| (span.start, *arm));
     // The highest end of the spans so far, and its arm; an end of `None` means an open span.
-    let mut reach: Option<(Option<u64>, usize)> = None;
+    let mut reach: Option<(Option<usize>, usize)> = None;
     for &(span, arm) in spans.iter() {
         if let Some((end, holder)) = reach
             && end.is_none_or(|end| span.start < end)
@@ -190,8 +190,8 @@ fn first_overlap(spans: &mut [(Span, usize)], every: &[(u64, u64, usize)]) -> Op
 
 /// Returns the first number that is in both arithmetic progressions `a` and `b`, or `None` if they have no common
 /// number. A progression is (step, first number).
-fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
-    let ((step_a, from_a), (step_b, from_b)) = ((i128::from(a.0), i128::from(a.1)), (i128::from(b.0), i128::from(b.1)));
+fn first_common(a: (usize, usize), b: (usize, usize)) -> Option<usize> {
+    let ((step_a, from_a), (step_b, from_b)) = ((a.0 as i128, a.1 as i128), (b.0 as i128, b.1 as i128));
     let (gcd, inverse) = extended_gcd(step_a, step_b);
     if (from_b - from_a) % gcd != 0 {
         return None;
@@ -203,7 +203,7 @@ fn first_common(a: (u64, u64), b: (u64, u64)) -> Option<u64> {
     let period = step_a * modulus;
     let short = from_a.max(from_b) - common;
     let first = if short > 0 { common + (short + period - 1) / period * period } else { common };
-    u64::try_from(first).ok().filter(|first| *first <= LIMIT)
+    usize::try_from(first).ok().filter(|first| *first <= LIMIT)
 }
 
 /// Returns (`gcd`, `x`): the greatest common divisor of `a` and `b`, and a number `x` with `a * x = gcd` modulo `b`.

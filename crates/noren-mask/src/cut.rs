@@ -10,7 +10,7 @@ use crate::interval::IntervalSet;
 use crate::order::{Group, MOST_CLASSES};
 use crate::patch::Patches;
 use crate::pattern::{MAX_RUNS, Pattern};
-use crate::plan::{Kind, PatternPlan, PlanOptions, Reorder, Tile, TileSpan};
+use crate::plan::{PatternPlan, PlanOptions, Reorder, SpanKind, Tile, TileSpan};
 use crate::reorder::Reordering;
 use crate::split::Split;
 use std::ops::Range;
@@ -420,9 +420,9 @@ fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSe
     let (mut full, mut mixed) = (lower.as_slice(), mixed.as_slice());
     loop {
         let (list, kind) = match (full.first(), mixed.first()) {
-            (Some(f), Some(m)) if f.start < m.start => (&mut full, Kind::Full),
-            (_, Some(_)) => (&mut mixed, Kind::Mixed),
-            (Some(_), None) => (&mut full, Kind::Full),
+            (Some(f), Some(m)) if f.start < m.start => (&mut full, SpanKind::Full),
+            (_, Some(_)) => (&mut mixed, SpanKind::Mixed),
+            (Some(_), None) => (&mut full, SpanKind::Full),
             (None, None) => break,
         };
         let (first, rest) = list.split_first().expect("matched above");
@@ -433,7 +433,7 @@ fn append_spans(out: &mut Vec<TileSpan>, upper: &IntervalSet, lower: &IntervalSe
     merge_short(out, from, shortest);
     while out.len() - from > MAX_SPANS {
         shortest = shortest.saturating_mul(2);
-        out[from..].iter_mut().filter(|s| s.keys() < shortest).for_each(|s| s.kind = Kind::Mixed);
+        out[from..].iter_mut().filter(|s| s.keys() < shortest).for_each(|s| s.kind = SpanKind::Mixed);
         merge_short(out, from, shortest);
     }
 }
@@ -445,13 +445,13 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
     for i in from..spans.len() {
         let mut span = spans[i];
         let near_mixed =
-            |a: &TileSpan, b: &TileSpan, other: &TileSpan| other.kind == Kind::Mixed && b.start - a.end < shortest;
+            |a: &TileSpan, b: &TileSpan, other: &TileSpan| other.kind == SpanKind::Mixed && b.start - a.end < shortest;
         let after_mixed = kept > from && near_mixed(&spans[kept - 1], &span, &spans[kept - 1]);
         let before_mixed = spans.get(i + 1).is_some_and(|next| near_mixed(&span, next, next));
-        if span.kind == Kind::Full && span.keys() < shortest && (after_mixed || before_mixed) {
-            span.kind = Kind::Mixed;
+        if span.kind == SpanKind::Full && span.keys() < shortest && (after_mixed || before_mixed) {
+            span.kind = SpanKind::Mixed;
         }
-        if after_mixed && span.kind == Kind::Mixed {
+        if after_mixed && span.kind == SpanKind::Mixed {
             spans[kept - 1].end = span.end;
         } else {
             spans[kept] = span;

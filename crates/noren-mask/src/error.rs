@@ -33,39 +33,22 @@ pub enum Error {
     },
 
     /// The mask needs a fact that was not given.
-    #[error("`{atom}` needs {what}: {fix}")]
+    #[error("`{part}` needs {what}: {fix}")]
     Missing {
-        /// The text of the elementary mask (atom), as written in a mask.
-        atom: String,
+        /// The text of the elementary mask (atom) that needs the fact, as written in a mask.
+        part: String,
         /// The fact that is missing.
         what: String,
         /// The advice how to provide the fact.
         fix: String,
     },
 
-    /// Two masks cannot be compared.
-    #[error("cannot compare: {0}")]
-    Compare(String),
-
-    /// Sequences cannot be folded into rows with shared prefixes.
-    #[error("fold: {0}")]
-    Fold(String),
-
-    /// A picture cannot be drawn.
-    #[error("picture: {0}")]
-    Picture(String),
-
-    /// A policy cannot be parsed, or names something that the facts do not have.
-    #[error("policy: {0}")]
-    Policy(String),
-
-    /// A plan or a mask has no serial form, or a serial form is invalid.
-    #[error("plan: {0}")]
-    Plan(String),
-
-    /// An array or a declaration that is given to a check cannot be used.
-    #[error("{0}")]
-    Input(String),
+    /// Another input cannot be used: masks to compare, sequences to fold, a picture, a policy, a plan, an array to check.
+    #[error("{problem}")]
+    Invalid {
+        /// The problem, with its subject, and the fix.
+        problem: String,
+    },
 
     /// Planning or counting exceeds its [`Budget`](crate::Budget).
     #[error("{0}")]
@@ -81,6 +64,11 @@ impl Error {
     /// `problem` has the problem and the fix.
     pub fn fact(fact: impl Into<String>, problem: impl Into<String>) -> Self {
         Error::Fact { fact: fact.into(), problem: problem.into() }
+    }
+
+    /// Returns [`Error::Invalid`]. `problem` has the subject, the problem and the fix.
+    pub fn invalid(problem: impl Into<String>) -> Self {
+        Error::Invalid { problem: problem.into() }
     }
 
     /// Returns an error about an elementary mask (atom) with invalid parameters.

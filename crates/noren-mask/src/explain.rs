@@ -124,7 +124,7 @@ pub struct Reasons<'a> {
 
 impl<'a> Reasons<'a> {
     fn new(mask: &'a Mask, row: RowFacts<'a>, head: usize) -> Self {
-        let arm = |arms: &'a [Arm], index: usize| Arm::pick(arms, index as u64).into_iter().collect();
+        let arm = |arms: &'a [Arm], index: usize| Arm::pick(arms, index).into_iter().collect();
         let masks: Vec<&Mask> = match mask.node() {
             Node::Heads(arms) => arm(arms, head),
             Node::Batch(arms) => arm(arms, row.row),

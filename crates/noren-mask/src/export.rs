@@ -16,7 +16,7 @@ pub use slices::{Slice, SliceKind};
 
 use crate::atoms::foreign;
 use crate::bits::runs;
-use crate::plan::{Kind, Plan};
+use crate::plan::{Plan, SpanKind};
 
 /// Lists of runs `[start, end)`. There is one list for each query row (the runs of keys that it reads), or one list for
 /// each key (runs of query rows). List `i` is `runs[indptr[i]..indptr[i + 1]]`. Its runs ascend, with a gap between any
@@ -69,7 +69,7 @@ impl Plan {
             let from = out.indptr.len() - 1;
             let mut lists: Vec<Vec<[u32; 2]>> = vec![Vec::new(); tile.rows() as usize];
             for span in tile.spans {
-                if span.kind == Kind::Full {
+                if span.kind == SpanKind::Full {
                     lists.iter_mut().for_each(|list| push(list, span.start, span.end));
                     continue;
                 }

@@ -26,7 +26,7 @@ pub enum RealTokens {
     /// The non-padding keys of each batch row are consecutive; padding is at one end of the sequence.
     Lengths {
         /// Number of non-padding tokens in each batch row.
-        lengths: Vec<u64>,
+        lengths: Vec<usize>,
         /// The side of the padding.
         side: Side,
     },
@@ -69,8 +69,8 @@ impl PartialEq for Table {
 pub struct Facts {
     pub(crate) real: Option<RealTokens>,
     pub(crate) table: Table,
-    pub(crate) query_lengths: Option<Vec<u64>>,
-    pub(crate) documents: Option<Rows<Vec<u64>>>,
+    pub(crate) query_lengths: Option<Vec<usize>>,
+    pub(crate) documents: Option<Rows<Vec<usize>>>,
     pub(crate) labels: BTreeMap<String, Rows<Vec<Span>>>,
     pub(crate) levels: Option<Rows<Vec<i64>>>,
     pub(crate) positions: Option<Rows<Vec<i64>>>,
@@ -88,7 +88,7 @@ impl Facts {
     /// Sets the number of non-padding tokens in each batch row. [`side`](Self::side) sets the side of the padding [default: right].
     pub fn lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
         let side = self.padding_side();
-        self.real = Some(RealTokens::Lengths { lengths: counts(lengths.into()), side });
+        self.real = Some(RealTokens::Lengths { lengths: lengths.into(), side });
         self.table = Table(None);
         self
     }
@@ -115,7 +115,7 @@ impl Facts {
     /// keys are different sequences. With this number, lists that have one entry per query position, such as clearance
     /// levels, may end before the padding on the right.
     pub fn query_lengths(mut self, lengths: impl Into<Vec<usize>>) -> Self {
-        self.query_lengths = Some(counts(lengths.into()));
+        self.query_lengths = Some(lengths.into());
         self
     }
 
@@ -123,7 +123,7 @@ impl Facts {
     /// one after another from position 0. Exception: in a batch row with padding on the left, they start at the first
     /// non-padding token if the sum of their lengths is the number of non-padding tokens.
     pub fn documents(mut self, lengths: impl Into<Rows<Vec<usize>>>) -> Self {
-        self.documents = Some(lengths.into().map(counts));
+        self.documents = Some(lengths.into());
         self
     }
 
@@ -166,9 +166,11 @@ impl Facts {
     /// assert_eq!([0, 1, 2, 3].map(|key| bound.allowed(0, 0, 0, key)), [true, false, true, true]);
     /// # Ok::<(), noren_mask::Error>(())
     /// ```
-    pub fn position_runs(mut self, rows: Vec<Vec<(Range<u32>, i64)>>) -> Self {
-        let run = |(keys, position): (Range<u32>, i64)| {
-            let keys = Interval::new(keys.start, keys.end);
+    pub fn position_runs(mut self, rows: Vec<Vec<(Range<usize>, i64)>>) -> Self {
+        // a key beyond 32 bits is beyond the keys of every shape, so binding refuses the run
+        let key = |key: usize| u32::try_from(key).unwrap_or(u32::MAX);
+        let run = |(keys, position): (Range<usize>, i64)| {
+            let keys = Interval::new(key(keys.start), key(keys.end));
             PlacedKeys { keys, position }
         };
         self.runs = Some(rows.into_iter().map(|row| row.into_iter().map(run).collect()).collect());
@@ -229,13 +231,8 @@ impl Facts {
     }
 }
 
-/// Converts a list of counts to 64-bit numbers, because facts store counts as 64-bit numbers on every machine.
-fn counts(list: Vec<usize>) -> Vec<u64> {
-    list.into_iter().map(|n| n as u64).collect()
-}
-
 /// Returns the non-padding keys of a batch row with `kv_len` keys, `length` non-padding tokens, and padding at `side`.
-pub(crate) fn real_run(length: u64, side: Side, kv_len: u32) -> Interval {
+pub(crate) fn real_run(length: usize, side: Side, kv_len: u32) -> Interval {
     let n = u32::try_from(length).unwrap_or(u32::MAX).min(kv_len);
     match side {
         Side::Right => Interval::new(0, n),

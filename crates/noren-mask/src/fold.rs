@@ -66,7 +66,7 @@ impl FoldRow {
     /// its own sequence.
     pub fn tree(&self) -> Tree {
         let parents = self.runs.iter().map(|run| run.parent.map_or(-1, |parent| parent as i64)).collect::<Vec<_>>();
-        Tree::new(parents).runs(self.runs.iter().map(|run| run.slots.len() as u64).collect::<Vec<_>>())
+        Tree::new(parents).runs(self.runs.iter().map(|run| run.slots.len()).collect::<Vec<_>>())
     }
 }
 
@@ -138,8 +138,8 @@ impl Fold {
         }
         fold.rows.push(row.finish());
         match fold.rows.iter().position(|row| row.len() > Shape::MAX_LEN) {
-            Some(row) => Err(Error::Fold(format!(
-                "row {row} of the result has more than {} tokens: give `budget`, the maximum number of tokens in a row",
+            Some(row) => Err(Error::invalid(format!(
+                "fold: row {row} of the result has more than {} tokens: give `budget`, the maximum number of tokens in a row",
                 Shape::MAX_LEN
             ))),
             None => Ok(fold),
@@ -153,7 +153,7 @@ impl Fold {
 }
 
 fn check<S: AsRef<[T]>, T>(sequences: &[S], options: FoldOptions) -> Result<(), Error> {
-    let refuse = |problem: String| Err(Error::Fold(problem));
+    let refuse = |problem: String| Err(Error::invalid(format!("fold: {problem}")));
     if sequences.is_empty() {
         return refuse("there are no sequences: give at least one".into());
     }

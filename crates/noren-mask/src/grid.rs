@@ -5,7 +5,7 @@ use crate::bind::{BoundMask, Resolved};
 use crate::bits::row_words;
 use crate::bounds::Bounds;
 use crate::interval::{Interval, IntervalSet};
-use crate::plan::{Kind, PatternPlan};
+use crate::plan::{PatternPlan, SpanKind};
 use std::ops::Range;
 
 /// The state of the cells in a rectangle of query rows and keys.
@@ -88,7 +88,7 @@ impl Grid {
     /// Returns, for each rectangle in row-major order, the most expensive kind of the spans (ranges of keys) of `plan`
     /// in the rectangle: mixed is more expensive than full. Returns `None` for a rectangle without a span. The plan
     /// must not be reordered ([`Reorder::Never`](crate::Reorder::Never)).
-    pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<Kind>> {
+    pub fn kinds(&self, plan: &PatternPlan) -> Vec<Option<SpanKind>> {
         let mut kinds = Vec::with_capacity(self.covers.len());
         let mut first = 0;
         for row in 0..self.row_count() {
@@ -98,18 +98,18 @@ impl Grid {
             }
             let tiles =
                 || (first..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end);
-            let of = |kind: Kind| -> IntervalSet {
+            let of = |kind: SpanKind| -> IntervalSet {
                 tiles().fold(IntervalSet::new(), |all, tile| {
                     let spans = tile.spans.iter().filter(|s| s.kind == kind).map(|s| s.start..s.end);
                     all.union(&spans.collect())
                 })
             };
-            let (mixed, full) = (of(Kind::Mixed), of(Kind::Full));
+            let (mixed, full) = (of(SpanKind::Mixed), of(SpanKind::Full));
             kinds.extend((0..self.col_count()).map(|col| {
                 let (start, end) = (self.cols[col], self.cols[col + 1]);
                 match () {
-                    () if mixed.meets(start, end) => Some(Kind::Mixed),
-                    () if full.meets(start, end) => Some(Kind::Full),
+                    () if mixed.meets(start, end) => Some(SpanKind::Mixed),
+                    () if full.meets(start, end) => Some(SpanKind::Full),
                     () => None,
                 }
             }));
@@ -174,7 +174,7 @@ impl BoundMask {
     /// Returns the grid of the cells that this mask allows and `other` denies.
     ///
     /// # Errors
-    /// Returns the errors of [`grid`](Self::grid), and [`Error::Compare`] if the shapes have different sizes.
+    /// Returns the errors of [`grid`](Self::grid), and [`Error::Invalid`] if the shapes have different sizes.
     pub fn grid_minus(
         &self,
         other: &BoundMask,
@@ -210,13 +210,13 @@ impl BoundMask {
     /// Checks that a batch row and a query head are in the shape.
     ///
     /// # Errors
-    /// Returns [`Error::Picture`] with the number that is outside the shape.
+    /// Returns [`Error::Invalid`] with the number that is outside the shape.
     pub fn check_pair(&self, batch: usize, head: usize) -> Result<(), Error> {
         let shape = self.shape();
         for (what, at, count) in [("batch row", batch, shape.batch_len()), ("head", head, shape.head_count())] {
             if at >= count {
-                return Err(Error::Picture(format!(
-                    "{what} {at} does not exist: give a number from 0 to {}",
+                return Err(Error::invalid(format!(
+                    "picture: {what} {at} does not exist: give a number from 0 to {}",
                     count - 1
                 )));
             }
@@ -228,14 +228,16 @@ impl BoundMask {
 /// Returns `range`, or `0..len` if `range` is `None`. `what` names the range in the error.
 ///
 /// # Errors
-/// Returns [`Error::Picture`] if the range is empty or not within `0..len`.
+/// Returns [`Error::Invalid`] if the range is empty or not within `0..len`.
 pub fn checked_range(what: &str, range: &Option<Range<usize>>, len: usize) -> Result<Range<u32>, Error> {
     let range = range.clone().unwrap_or(0..len);
     if range.start >= range.end || range.end > len {
         let Range { start, end } = range;
-        return Err(Error::Picture(match start >= end {
-            true => format!("the range {start}..{end} of {what} is empty: give a range within 0..{len}"),
-            false => format!("the range {start}..{end} of {what} extends beyond the end: give a range within 0..{len}"),
+        return Err(Error::invalid(match start >= end {
+            true => format!("picture: the range {start}..{end} of {what} is empty: give a range within 0..{len}"),
+            false => format!(
+                "picture: the range {start}..{end} of {what} extends beyond the end: give a range within 0..{len}"
+            ),
         }));
     }
     Ok(range.start as u32..range.end as u32)
@@ -252,8 +254,8 @@ impl GridOptions {
     /// Returns the borders of the rectangles of the grid, with both ends: (of query rows, of keys).
     fn borders(&self, bound: &BoundMask) -> Result<(Vec<u32>, Vec<u32>), Error> {
         if self.max_rows == 0 || self.max_cols == 0 {
-            return Err(Error::Picture(format!(
-                "a grid of {} x {} has no cells: give at least one row and one column",
+            return Err(Error::invalid(format!(
+                "picture: a grid of {} x {} has no cells: give at least one row and one column",
                 self.max_rows, self.max_cols
             )));
         }
@@ -267,8 +269,8 @@ impl GridOptions {
 fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
     let last = borders.last().copied().unwrap_or_default();
     if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
-        return Err(Error::Picture(format!(
-            "{} borders of {what} are given, and the last border is {last}: give two or more ascending borders within 0..={len}",
+        return Err(Error::invalid(format!(
+            "picture: {} borders of {what} are given, and the last border is {last}: give two or more ascending borders within 0..={len}",
             borders.len()
         )));
     }
@@ -479,11 +481,11 @@ mod tests {
         prop_oneof![
             Just(causal()),
             Just(full()),
-            (1..40u64).prop_map(sliding),
-            (1..40u64).prop_map(chunk),
-            (1..7u64).prop_map(stride),
-            (0..50u64, 0..50u64).prop_map(|(a, n)| keys(a..a + n)),
-            (0..50u64, 0..50u64).prop_map(|(a, n)| queries(a..a + n)),
+            (1..40usize).prop_map(sliding),
+            (1..40usize).prop_map(chunk),
+            (1..7usize).prop_map(stride),
+            (0..50usize, 0..50usize).prop_map(|(a, n)| keys(a..a + n)),
+            (0..50usize, 0..50usize).prop_map(|(a, n)| queries(a..a + n)),
             Just(documents()),
             Just(padding()),
             Just(Mask::from_fn(|cell| (cell.query * 7 + cell.key * 3) % 11 < 8)),

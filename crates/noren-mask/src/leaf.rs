@@ -16,7 +16,7 @@ pub(crate) struct Neighborhood {
 }
 
 impl Neighborhood {
-    pub(crate) fn new(grid: &[u64], size: &[u64], dilation: &[u64], end: i64) -> Self {
+    pub(crate) fn new(grid: &[usize], size: &[usize], dilation: &[usize], end: i64) -> Self {
         let mut dims = [[1; 3]; 3];
         for (dim, i) in dims[3 - grid.len()..].iter_mut().zip(0..) {
             *dim = [grid[i] as i64, size[i] as i64, dilation[i] as i64];

@@ -149,11 +149,11 @@ pub use keep::Keep;
 pub use mask::{Arm, Mask, Node};
 pub use order::Order;
 
-pub use plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, Tile, TileSpan};
-pub use scalar::{Real, Rows, Side};
+pub use plan::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, Tile, TileSpan};
+pub use scalar::{Offset, Real, Rows, Side};
 pub use schedule::WorkItem;
 pub use score::{Score, Spec};
-pub use set::{Selector, Set, Span};
+pub use set::{Positions, Selector, Span};
 pub use shape::Shape;
 pub use stats::{Reordered, Stats, short_bytes, short_count};
 pub use syntax::{ParseError, nearest};

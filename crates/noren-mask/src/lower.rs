@@ -18,7 +18,7 @@ pub(crate) fn lower(mask: &Mask, site: Site<'_>) -> Pattern {
 
 fn resolve(mask: &Mask, site: &Site<'_>) -> Pattern {
     let all = |masks: &[Mask]| masks.iter().map(|m| resolve(m, site)).collect();
-    let arm = |arms: &[Arm], index: usize| Arm::pick(arms, index as u64).map_or(Pattern::none(), |m| resolve(m, site));
+    let arm = |arms: &[Arm], index: usize| Arm::pick(arms, index).map_or(Pattern::none(), |m| resolve(m, site));
     match mask.node() {
         Node::Full => Pattern::FULL,
         Node::None => Pattern::none(),

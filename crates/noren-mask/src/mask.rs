@@ -73,7 +73,7 @@ pub struct Arm {
 impl Arm {
     /// Returns the mask of the arm whose selector contains `index`, the index of a head, batch row or layer. If there
     /// is no such arm, returns the mask of the arm with the selector `else`, or `None` without this arm.
-    pub fn pick(arms: &[Arm], index: u64) -> Option<&Mask> {
+    pub fn pick(arms: &[Arm], index: usize) -> Option<&Mask> {
         let named = arms.iter().find(|arm| arm.selector.names(index));
         named.or_else(|| arms.iter().find(|arm| arm.selector == Selector::Else)).map(|arm| &arm.mask)
     }

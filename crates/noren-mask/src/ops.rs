@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn assigning_operators_collect_masks_in_a_loop() {
         let mut mask = none();
-        for n in [1u64, 4, 9] {
+        for n in [1, 4, 9] {
             mask |= keys(n);
         }
         mask &= causal();

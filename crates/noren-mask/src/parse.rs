@@ -363,7 +363,7 @@ impl<'a> Parser<'a> {
 
     /// Reads `..`, and the number after it if there is one. `start` is the number before `..`, which was already read,
     /// or `None` if there is none.
-    fn range(&mut self, start: Option<u64>) -> Parsed<Value> {
+    fn range(&mut self, start: Option<usize>) -> Parsed<Value> {
         self.advance()?;
         let end = match self.token.kind {
             Kind::Int => {
@@ -379,7 +379,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Range(start, end))
     }
 
-    fn whole_number(&mut self) -> Parsed<u64> {
+    fn whole_number(&mut self) -> Parsed<usize> {
         let token = self.token;
         if token.kind != Kind::Int {
             return Err(self
@@ -425,13 +425,13 @@ fn number_too_large(token: Token) -> Box<ParseError> {
     ParseError::at(token.span(), "the number is too large").suggest("at most 18446744073709551615 is possible")
 }
 
-fn bound(n: i128, token: Token) -> Parsed<u64> {
-    u64::try_from(n).map_err(|_| number_too_large(token))
+fn bound(n: i128, token: Token) -> Parsed<usize> {
+    usize::try_from(n).map_err(|_| number_too_large(token))
 }
 
 fn arm_span(item: &Written) -> Parsed<Span> {
     match item.value {
-        Value::Int(n) if (0..i128::from(u64::MAX)).contains(&n) => Ok(Span::from(n as u64)),
+        Value::Int(n) if (0..usize::MAX as i128).contains(&n) => Ok(Span::from(n as usize)),
         Value::Range(start, end) if end.is_none_or(|end| start.unwrap_or(0) <= end) => {
             Ok(Span { start: start.unwrap_or(0), end })
         }

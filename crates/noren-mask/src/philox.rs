@@ -34,13 +34,13 @@ pub(crate) fn threshold(p: f64) -> u64 {
 /// Returns the indices of the key blocks that query block `q_block` reads in `random_blocks`: `count` distinct indices
 /// below `blocks`, or all indices if there are fewer, ascending. The method is Floyd's sampling; `seed` and `q_block`
 /// determine the random numbers.
-pub(crate) fn sample_blocks(q_block: i64, blocks: u64, count: u64, seed: u64) -> Vec<u64> {
+pub(crate) fn sample_blocks(q_block: i64, blocks: usize, count: usize, seed: u64) -> Vec<usize> {
     let count = count.min(blocks);
     let mut chosen = std::collections::BTreeSet::new();
     for (draw, top) in (blocks - count..blocks).enumerate() {
         let w = philox([draw as u32, 0xB10C, q_block as u32, (q_block >> 32) as u32], seed);
         let word = u128::from(w[0]) << 32 | u128::from(w[1]);
-        let pick = ((word * u128::from(top + 1)) >> 64) as u64;
+        let pick = ((word * (top as u128 + 1)) >> 64) as usize;
         if !chosen.insert(pick) {
             chosen.insert(top);
         }

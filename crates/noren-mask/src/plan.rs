@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
-pub enum Kind {
+pub enum SpanKind {
     /// Every cell of the span is allowed.
     Full,
     /// Some cells of the span may be denied; [`PatternPlan::fill_bits`] gives the allowed cells.
@@ -31,7 +31,7 @@ pub struct TileSpan {
     /// The first key after the span.
     pub end: u32,
     /// The kind: full or mixed.
-    pub kind: Kind,
+    pub kind: SpanKind,
 }
 
 impl TileSpan {
@@ -304,13 +304,13 @@ impl PatternPlan {
 /// of the pattern for each (batch row, head). Memory is `O(tiles + spans)`, never `q_len * kv_len`.
 ///
 /// ```
-/// use noren_mask::{Facts, Kind, Shape, atoms::*};
+/// use noren_mask::{Facts, SpanKind, Shape, atoms::*};
 /// let plan = causal().bind(&Shape::square(256).heads(8), &Facts::new())?.plan();
 /// assert_eq!(plan.patterns().len(), 1); // all heads share it
 /// let tile = plan.patterns()[0].tile(1);
 /// let spans: Vec<_> = tile.spans.iter().map(|s| (s.start, s.end, s.kind)).collect();
 /// assert_eq!((tile.start, tile.end), (96, 192));
-/// assert_eq!(spans, [(0, 97, Kind::Full), (97, 192, Kind::Mixed)]);
+/// assert_eq!(spans, [(0, 97, SpanKind::Full), (97, 192, SpanKind::Mixed)]);
 /// # Ok::<(), noren_mask::Error>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use crate::facts::{Facts, RealTokens, real_run};
 use crate::frame::Frame;
 use crate::interval::IntervalSet;
 use crate::scalar::Side;
-use crate::set::{Set, Span};
+use crate::set::{Positions, Span};
 use crate::shape::Shape;
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub struct RowFacts<'a> {
 #[derive(Clone, Copy)]
 pub struct Documents<'a> {
     start: i64,
-    lengths: &'a [u64],
+    lengths: &'a [usize],
 }
 
 /// Consecutive query rows that are consecutive tokens: query row `rows.start + i` is the token with key index
@@ -56,7 +56,7 @@ pub fn frame(shape: &Shape, facts: &Facts, row: usize) -> Frame {
 /// Returns the position at which the first document of batch row `row` begins. `sum` is the number of tokens of all
 /// documents in the row. If the row has padding on the left and exactly `sum` non-padding tokens, and the facts give no
 /// positions of keys, the documents begin after the padding. Otherwise the result is 0.
-pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 {
+pub fn documents_start(facts: &Facts, row: usize, sum: usize, kv_len: u32) -> i64 {
     match &facts.real {
         Some(RealTokens::Lengths { lengths, side: Side::Left })
             if !facts.place_keys() && lengths.get(row) == Some(&sum) =>
@@ -67,8 +67,8 @@ pub fn documents_start(facts: &Facts, row: usize, sum: u64, kv_len: u32) -> i64 
     }
 }
 
-/// Returns the sum of `lengths`, or `u64::MAX` if the sum is larger.
-pub fn sum(lengths: &[u64]) -> u64 {
+/// Returns the sum of `lengths`, or `usize::MAX` if the sum is larger.
+pub fn sum(lengths: &[usize]) -> usize {
     lengths.iter().fold(0, |n, l| n.saturating_add(*l))
 }
 
@@ -84,8 +84,8 @@ impl<'a> RowFacts<'a> {
     /// Returns the non-padding keys. The arguments are parameters of the atom `padding`: `side` is the end of the row
     /// that has the padding, and `lengths` has the number of non-padding tokens of each batch row. An argument that is
     /// `None` is taken from the facts.
-    pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
-        let run = |length: u64| {
+    pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[usize]>) -> IntervalSet {
+        let run = |length: usize| {
             let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
             IntervalSet::from(run.start..run.end)
         };
@@ -99,7 +99,7 @@ impl<'a> RowFacts<'a> {
 
     /// Returns the non-padding query rows, the rows that `padding(on=both)` allows. The parameters `side` and `lengths`
     /// have the same meaning as for [`real_keys`](Self::real_keys).
-    pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[u64]>) -> IntervalSet {
+    pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[usize]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
             let run = real_run(lengths[self.row], side.unwrap_or(self.facts.padding_side()), frame.q_len);
@@ -118,17 +118,17 @@ impl<'a> RowFacts<'a> {
 
     /// Returns the documents of this batch row. `own` has the lengths of the documents, in tokens; with `None`, the
     /// facts give the lengths. Returns `None` if neither `own` nor the facts give lengths.
-    pub fn documents(&self, own: Option<&'a [u64]>) -> Option<Documents<'a>> {
+    pub fn documents(&self, own: Option<&'a [usize]>) -> Option<Documents<'a>> {
         let given = || self.facts.documents.as_ref().and_then(|d| d.get(self.row)).map(Vec::as_slice);
         let lengths = own.or_else(given)?;
         Some(Documents { start: documents_start(self.facts, self.row, sum(lengths), self.frame.kv_len), lengths })
     }
 
     /// Returns the ranges of positions in `set`. A label that the facts do not declare gives no range.
-    pub fn spans(&self, set: &'a Set) -> &'a [Span] {
+    pub fn spans(&self, set: &'a Positions) -> &'a [Span] {
         match set {
-            Set::Spans(spans) => spans,
-            Set::Label(label) => self.label(label).unwrap_or(&[]),
+            Positions::Spans(spans) => spans,
+            Positions::Label(label) => self.label(label).unwrap_or(&[]),
         }
     }
 
@@ -163,7 +163,7 @@ impl<'a> RowFacts<'a> {
     /// Returns the indices of the query rows whose positions are in `spans`.
     pub fn queries_in(&self, spans: &[Span]) -> IntervalSet {
         let (offset, q_len) = (self.frame.offset, self.frame.q_len);
-        let to_row = |p: u64| (p.min(1 << 60) as i64 - offset).clamp(0, q_len.into()) as u32;
+        let to_row = |p: usize| (p.min(1 << 60) as i64 - offset).clamp(0, q_len.into()) as u32;
         let rows = spans.iter().map(|s| to_row(s.start)..s.end.map_or(q_len, to_row));
         rows.filter(|r| !r.is_empty()).collect()
     }

@@ -1,5 +1,5 @@
 //! Types of the parameters of atoms and score modifiers: [`Rows`] (one value for each batch row), [`Side`] (the side of
-//! the padding), [`Real`] (a real number).
+//! the padding), [`Real`] (a real number), [`Offset`] (a signed number of positions).
 
 /// One value for all batch rows, or one value per batch row.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -19,14 +19,6 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Returns these values, each replaced by `f(value)`.
-    pub(crate) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Rows<U> {
-        match self {
-            Rows::All(value) => Rows::All(f(value)),
-            Rows::Each(list) => Rows::Each(list.into_iter().map(f).collect()),
-        }
-    }
-
     /// Returns the length of the list of values, or `None` if one value applies to all batch rows.
     pub fn rows(&self) -> Option<usize> {
         match self {
@@ -38,6 +30,18 @@ impl<T> Rows<T> {
 
 impl<T, const N: usize> From<[T; N]> for Rows<Vec<T>> {
     fn from(list: [T; N]) -> Self {
+        Rows::All(list.into())
+    }
+}
+
+impl<T, const N: usize, const M: usize> From<[[T; N]; M]> for Rows<Vec<T>> {
+    fn from(lists: [[T; N]; M]) -> Self {
+        Rows::Each(lists.map(Vec::from).into())
+    }
+}
+
+impl<T: Clone> From<&[T]> for Rows<Vec<T>> {
+    fn from(list: &[T]) -> Self {
         Rows::All(list.into())
     }
 }
@@ -54,23 +58,41 @@ impl<T> From<Vec<Vec<T>>> for Rows<Vec<T>> {
     }
 }
 
-impl From<u64> for Rows<u64> {
-    fn from(n: u64) -> Self {
+impl From<usize> for Rows<usize> {
+    fn from(n: usize) -> Self {
         Rows::All(n)
     }
 }
 
-impl From<Vec<u64>> for Rows<u64> {
-    fn from(list: Vec<u64>) -> Self {
+impl From<Vec<usize>> for Rows<usize> {
+    fn from(list: Vec<usize>) -> Self {
         Rows::Each(list)
     }
 }
 
-impl<const N: usize> From<[u64; N]> for Rows<u64> {
-    fn from(list: [u64; N]) -> Self {
+impl<const N: usize> From<[usize; N]> for Rows<usize> {
+    fn from(list: [usize; N]) -> Self {
         Rows::Each(list.into())
     }
 }
+
+/// A signed number of positions, such as a query offset: a `usize`, an `i64` or a literal.
+pub trait Offset {
+    /// Returns the number as `i64`; for a larger number, returns `i64::MAX`, which no builder accepts.
+    fn offset(self) -> i64;
+}
+
+macro_rules! offsets {
+    ($($number:ty),*) => {$(
+        impl Offset for $number {
+            fn offset(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+    )*};
+}
+// literals such as `-1`, where both other types are accepted, are `i32`
+offsets!(usize, i64, i32);
 
 /// The end of a sequence that has the padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]

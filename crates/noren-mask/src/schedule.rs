@@ -1,6 +1,6 @@
 //! Division of a plan into work items of about equal cost, to distribute them over threads.
 
-use crate::plan::{Kind, PatternPlan, Plan};
+use crate::plan::{PatternPlan, Plan, SpanKind};
 use std::ops::Range;
 
 /// A work item: consecutive query tiles of one batch row and query head.
@@ -50,7 +50,7 @@ impl Plan {
 fn tile_costs(plan: &PatternPlan) -> Vec<u64> {
     let cost = |tile: crate::Tile<'_>| {
         let keys: u64 =
-            tile.spans.iter().map(|s| u64::from(s.keys()) * if s.kind == Kind::Mixed { 3 } else { 2 }).sum();
+            tile.spans.iter().map(|s| u64::from(s.keys()) * if s.kind == SpanKind::Mixed { 3 } else { 2 }).sum();
         // a tile that reads no key still writes its rows
         u64::from(tile.rows()) * (keys / 2).max(1)
     };

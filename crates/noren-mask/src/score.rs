@@ -90,6 +90,11 @@ impl Score {
         Score::Alibi { slopes: None }
     }
 
+    /// Returns the score modifier ALiBi with these slopes, one for each query head.
+    pub fn alibi_with(slopes: impl IntoIterator<Item = f64>) -> Self {
+        Score::Alibi { slopes: Some(slopes.into_iter().map(Real::new).collect()) }
+    }
+
     /// Returns the score modifier that replaces each score by `cap * tanh(score / cap)`.
     pub fn softcap(cap: f64) -> Self {
         Score::Softcap { cap: Real::new(cap) }

@@ -22,7 +22,7 @@ use crate::facts::Facts;
 use crate::json::{At, Json};
 use crate::mask::Mask;
 use crate::order::{MOST_CLASSES, Order};
-use crate::plan::{Kind, PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
+use crate::plan::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, TileSpan};
 use crate::score::Spec;
 use crate::shape::Shape;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -49,7 +49,7 @@ impl BoundMask {
     /// mask was [selected](Self::select) from another mask.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check_serial()?;
-        serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
+        serde_json::to_string(self).map_err(|e| Error::invalid(format!("plan: {e}")))
     }
 
     /// Reads the mask, the shape and the facts from JSON that [`to_json`](Self::to_json) wrote, and binds the mask.
@@ -68,15 +68,15 @@ impl BoundMask {
     /// contains a function or an atom that the user implements.
     fn check_serial(&self) -> Result<(), Error> {
         if self.whole().is_some() {
-            return Err(Error::Plan(
-                "a mask with selected rows and keys cannot be written as JSON: write the whole mask, and select again \
+            return Err(Error::invalid(
+                "plan: a mask with selected rows and keys cannot be written as JSON: write the whole mask, and select again \
                  after reading"
                     .to_owned(),
             ));
         }
         if let Some(atom) = crate::atoms::foreign(self.mask()) {
-            return Err(Error::Plan(format!(
-                "`{atom}` is defined outside of noren and cannot be written as JSON: give its cells as an array, or \
+            return Err(Error::invalid(format!(
+                "plan: `{atom}` is defined outside of noren and cannot be written as JSON: give its cells as an array, or \
                  store the shape and the facts and bind the mask again"
             )));
         }
@@ -106,7 +106,7 @@ impl Plan {
     /// Returns an error if the bound mask cannot be serialized: see [`BoundMask::to_json`].
     pub fn to_json(&self) -> Result<String, Error> {
         self.bound().check_serial()?;
-        serde_json::to_string(self).map_err(|e| Error::Plan(e.to_string()))
+        serde_json::to_string(self).map_err(|e| Error::invalid(format!("plan: {e}")))
     }
 
     /// Reads a mask, shape, facts and options from JSON, computes the plan from them, and compares its tiles with the
@@ -124,7 +124,7 @@ impl Plan {
 /// Converts an error of the JSON reader to an error about the plan.
 fn of_plan(error: Error) -> Error {
     match error {
-        Error::Fact { fact, problem } => Error::Plan(format!("{fact}: {problem}")),
+        Error::Fact { fact, problem } => Error::invalid(format!("plan: {fact}: {problem}")),
         other => other,
     }
 }
@@ -145,8 +145,8 @@ fn read_bound(at: &At<'_>) -> Result<BoundMask, Error> {
 fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     let version = at.needed("version")?.whole("a version", 0, i64::MAX)?;
     if version != VERSION {
-        return Err(Error::Plan(format!(
-            "the version of the plan is {version}, but this program reads version {VERSION}: plan the mask again"
+        return Err(Error::invalid(format!(
+            "plan: the version of the plan is {version}, but this program reads version {VERSION}: plan the mask again"
         )));
     }
     at.only(&["version", "mask", "shape", "facts", "options", "pattern_of", "patterns"])?;
@@ -175,7 +175,7 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         }
     }
     let bound = mask.bind(&shape, &facts)?;
-    let differs = |at: &At<'_>| Err(Error::Plan(format!("{at} differs from the plan of `{mask}`: {AGAIN}")));
+    let differs = |at: &At<'_>| Err(Error::invalid(format!("plan: {at} differs from the plan of `{mask}`: {AGAIN}")));
     if patterns.items("a list of patterns, which are objects with rows and spans")?.len() != bound.pattern_count() {
         return differs(&patterns);
     }
@@ -286,10 +286,10 @@ fn are_spans(value: &Json, spans: &[TileSpan]) -> bool {
     }
 }
 
-fn name(kind: Kind) -> &'static str {
+fn name(kind: SpanKind) -> &'static str {
     match kind {
-        Kind::Full => "full",
-        Kind::Mixed => "mixed",
+        SpanKind::Full => "full",
+        SpanKind::Mixed => "mixed",
     }
 }
 

@@ -6,60 +6,60 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Span {
     /// The first position in the range.
-    pub start: u64,
+    pub start: usize,
     /// The first position after the range, or `None` for "to the end of the sequence".
-    pub end: Option<u64>,
+    pub end: Option<usize>,
 }
 
 impl Span {
     /// Returns whether the range contains the position `at`.
-    pub fn contains(self, at: u64) -> bool {
+    pub fn contains(self, at: usize) -> bool {
         self.start <= at && self.end.is_none_or(|end| at < end)
     }
 
     /// Returns whether the range contains `position`, which may be negative. No range contains a negative position.
     pub fn holds(self, position: i64) -> bool {
-        u64::try_from(position).is_ok_and(|at| self.contains(at))
+        usize::try_from(position).is_ok_and(|at| self.contains(at))
     }
 }
 
-impl From<u64> for Span {
-    fn from(at: u64) -> Self {
+impl From<usize> for Span {
+    fn from(at: usize) -> Self {
         Span { start: at, end: Some(at.saturating_add(1)) }
     }
 }
 
-impl From<std::ops::Range<u64>> for Span {
-    fn from(r: std::ops::Range<u64>) -> Self {
+impl From<std::ops::Range<usize>> for Span {
+    fn from(r: std::ops::Range<usize>) -> Self {
         Span { start: r.start, end: Some(r.end) }
     }
 }
 
-impl From<std::ops::RangeFrom<u64>> for Span {
-    fn from(r: std::ops::RangeFrom<u64>) -> Self {
+impl From<std::ops::RangeFrom<usize>> for Span {
+    fn from(r: std::ops::RangeFrom<usize>) -> Self {
         Span { start: r.start, end: None }
     }
 }
 
-impl From<std::ops::RangeTo<u64>> for Span {
-    fn from(r: std::ops::RangeTo<u64>) -> Self {
+impl From<std::ops::RangeTo<usize>> for Span {
+    fn from(r: std::ops::RangeTo<usize>) -> Self {
         Span { start: 0, end: Some(r.end) }
     }
 }
 
 /// A set of positions: a list of ranges, or all positions with a label (a name for positions that the facts give).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Set {
+pub enum Positions {
     /// The positions of these ranges.
     Spans(Vec<Span>),
     /// The positions that have this label in the facts.
     Label(String),
 }
 
-impl Set {
+impl Positions {
     /// Returns the set of positions that have `label`.
     pub fn label(label: impl Into<String>) -> Self {
-        Set::Label(label.into())
+        Positions::Label(label.into())
     }
 }
 
@@ -81,12 +81,12 @@ macro_rules! from_spans {
         }
     };
 }
-from_spans!(Set: u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
-from_spans!(Selector: u64, std::ops::Range<u64>, std::ops::RangeFrom<u64>, std::ops::RangeTo<u64>, Span);
+from_spans!(Positions: usize, std::ops::Range<usize>, std::ops::RangeFrom<usize>, std::ops::RangeTo<usize>, Span);
+from_spans!(Selector: usize, std::ops::Range<usize>, std::ops::RangeFrom<usize>, std::ops::RangeTo<usize>, Span);
 
-impl<S: Into<Span>> From<Vec<S>> for Set {
+impl<S: Into<Span>> From<Vec<S>> for Positions {
     fn from(spans: Vec<S>) -> Self {
-        Set::Spans(spans.into_iter().map(Into::into).collect())
+        Positions::Spans(spans.into_iter().map(Into::into).collect())
     }
 }
 
@@ -100,9 +100,9 @@ pub enum Selector {
     /// 5, 11, 17, and so on.
     Every {
         /// The distance between two indices, at least 1.
-        step: u64,
+        step: usize,
         /// The first index.
-        from: u64,
+        from: usize,
     },
     /// All indices that no other selector in the same `heads(...)`, `batch(...)` or `layers(...)` names.
     Else,
@@ -110,13 +110,13 @@ pub enum Selector {
 
 impl Selector {
     /// Returns the selector of the indices 0, `step`, 2 `step`, and so on.
-    pub fn every(step: u64) -> Self {
+    pub fn every(step: usize) -> Self {
         Selector::Every { step, from: 0 }
     }
 
     /// Returns whether the selector contains `index`, the index of a head, batch row or layer. For `Else`, the result
     /// is always false.
-    pub fn names(&self, index: u64) -> bool {
+    pub fn names(&self, index: usize) -> bool {
         match self {
             Selector::Spans(spans) => spans.iter().any(|s| s.contains(index)),
             Selector::Every { step, from } => index >= *from && (index - from).is_multiple_of((*step).max(1)),

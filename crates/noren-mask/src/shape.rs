@@ -4,6 +4,7 @@
 mod json;
 
 use crate::Error;
+use crate::scalar::Offset;
 
 /// The shape of a bound mask: numbers of batch rows, heads, queries and keys, and the position of the first query.
 ///
@@ -41,8 +42,8 @@ impl Shape {
 
     /// Returns a shape with `q_len` queries, `kv_len` keys, one batch row and one head; the first query has position
     /// `query_offset`.
-    pub fn new(q_len: usize, kv_len: usize, query_offset: i64) -> Self {
-        Shape { batch: 1, heads: 1, kv_heads: 1, q_len, kv_len, query_offsets: vec![query_offset] }
+    pub fn new(q_len: usize, kv_len: usize, query_offset: impl Offset) -> Self {
+        Shape { batch: 1, heads: 1, kv_heads: 1, q_len, kv_len, query_offsets: vec![query_offset.offset()] }
     }
 
     /// Returns the shape of self-attention over `len` tokens.
@@ -53,7 +54,7 @@ impl Shape {
     /// Returns the shape of `new` tokens after `past` cached tokens: `new` queries and `past + new` keys; the first query has
     /// position `past`.
     pub fn cached(past: usize, new: usize) -> Self {
-        Self::new(new, past.saturating_add(new), past.min(i64::MAX as usize) as i64)
+        Self::new(new, past.saturating_add(new), past)
     }
 
     /// Returns the shape of cross-attention: `q_len` queries and `kv_len` keys of another sequence, both with positions from 0.
@@ -83,8 +84,8 @@ impl Shape {
 
     /// Sets the position of the first query in batch row `b` to `offsets[b]`. A list with a single entry applies to all
     /// batch rows.
-    pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
-        self.query_offsets = offsets.into();
+    pub fn query_offsets(mut self, offsets: impl IntoIterator<Item = impl Offset>) -> Self {
+        self.query_offsets = offsets.into_iter().map(Offset::offset).collect();
         self
     }
 

@@ -69,7 +69,7 @@ impl Mask {
     /// assert_eq!(mask.at_layer(2).to_string(), "padding & sliding(4096)");
     /// assert_eq!(mask.at_layer(3).to_string(), "padding & causal");
     /// ```
-    pub fn at_layer(&self, layer: u64) -> Mask {
+    pub fn at_layer(&self, layer: usize) -> Mask {
         let Node::Layers(arms) = self.node() else { return self.map_children(|part| part.at_layer(layer)) };
         Arm::pick(arms, layer).map_or_else(|| Mask::new(Node::None), |mask| mask.at_layer(layer))
     }
@@ -292,7 +292,7 @@ fn simple_arms(mask: &Mask, arms: &[Arm], negate: bool, wrap: fn(Vec<Arm>) -> No
     // Indices without an arm allow nothing, so the complement allows everything there.
     let mut elsewhere = Mask::new(if negate { Node::Full } else { Node::None });
     let mut spans: HashMap<Mask, Vec<Runs>> = HashMap::new();
-    let mut every: Vec<(u64, u64, Mask)> = Vec::new();
+    let mut every: Vec<(usize, usize, Mask)> = Vec::new();
     for arm in arms {
         let held = pass(&arm.mask, negate);
         let runs = match &arm.selector {

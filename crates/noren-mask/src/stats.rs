@@ -5,7 +5,7 @@ use crate::bits::row_words;
 use crate::budget::{Budget, Meter, Stage};
 use crate::count::{Cells, Listed, listed};
 use crate::mask::Mask;
-use crate::plan::{Kind, PatternPlan, Plan, PlanOptions};
+use crate::plan::{PatternPlan, Plan, PlanOptions, SpanKind};
 use std::fmt;
 
 /// Exact counts over all batch rows and heads of a plan; see [`Plan::stats`].
@@ -166,7 +166,7 @@ fn count(plan: &PatternPlan, options: &PlanOptions, meter: &mut Meter<'_>) -> Re
     for tile in plan.tiles() {
         meter.step(1 + tile.spans.len() as u64 / 4)?;
         counts.computed += tile.computed();
-        let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+        let mixed = tile.spans.iter().filter(|span| span.kind == SpanKind::Mixed);
         words += mixed.map(|span| u64::from(tile.rows()) * row_words(span.keys()) as u64).sum::<u64>();
         let (full, touched) = key_tiles_of(tile.spans, options.block_kv, plan.key_places());
         counts.full_tiles += full;
@@ -198,7 +198,7 @@ fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells,
         let rows = tile.rows() as usize;
         let mut read = vec![false; rows];
         for span in tile.spans {
-            if span.kind == Kind::Full {
+            if span.kind == SpanKind::Full {
                 cells.allowed += u64::from(span.keys()) * rows as u64;
                 read.fill(true);
                 continue;
@@ -227,7 +227,7 @@ fn visit(plan: &PatternPlan, steps: u64, meter: &mut Meter<'_>) -> Result<Cells,
 fn key_tiles_of(spans: &[crate::TileSpan], block: u32, kv_len: u32) -> (u64, u64) {
     let (mut full, mut touched, mut next) = (0, 0, 0);
     for span in spans {
-        if span.kind == Kind::Full {
+        if span.kind == SpanKind::Full {
             let last = if span.end == kv_len { kv_len.div_ceil(block) } else { span.end / block };
             full += u64::from(last.saturating_sub(span.start.div_ceil(block)));
         }

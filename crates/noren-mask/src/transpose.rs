@@ -2,7 +2,7 @@
 //! uses such a plan for the gradients of keys and values.
 
 use crate::interval::Interval;
-use crate::plan::{Kind, PatternPlan, TileSpan};
+use crate::plan::{PatternPlan, SpanKind, TileSpan};
 
 /// A plan ordered by key: key tiles of a fixed number of keys, each with the query rows that read the tile.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,7 +50,7 @@ impl Transposed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Covered {
     tiles: Interval,
-    kind: Option<Kind>,
+    kind: Option<SpanKind>,
 }
 
 impl PatternPlan {
@@ -62,7 +62,7 @@ impl PatternPlan {
     pub fn transposed(&self, block_kv: u32) -> Transposed {
         let block_kv = block_kv.max(1);
         let key_tiles = self.key_places().div_ceil(block_kv);
-        let mut open: Vec<(Option<Kind>, u32)> = vec![(None, 0); key_tiles as usize];
+        let mut open: Vec<(Option<SpanKind>, u32)> = vec![(None, 0); key_tiles as usize];
         let mut closed: Vec<(u32, TileSpan)> = Vec::new();
         let mut before = vec![Covered { tiles: Interval::new(0, key_tiles), kind: None }];
         for tile in self.tiles() {
@@ -92,7 +92,7 @@ impl PatternPlan {
 fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     let tiles = kv_len.div_ceil(block);
     let mut out: Vec<Covered> = Vec::new();
-    let mut push = |first: u32, last: u32, kind: Option<Kind>| {
+    let mut push = |first: u32, last: u32, kind: Option<SpanKind>| {
         if first >= last {
             return;
         }
@@ -101,7 +101,7 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
             // a key tile with parts of two spans is mixed
             Some(run) if first < run.tiles.end => {
                 let end = run.tiles.end;
-                let shared = covered(end - 1, end, Some(Kind::Mixed));
+                let shared = covered(end - 1, end, Some(SpanKind::Mixed));
                 if run.tiles.len() == 1 {
                     *run = shared;
                 } else {
@@ -120,17 +120,17 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
     for span in spans {
         let (outer_first, outer_last) = (span.start / block, span.end.div_ceil(block));
         push(at, outer_first, None);
-        if span.kind == Kind::Mixed {
-            push(outer_first, outer_last, Some(Kind::Mixed));
+        if span.kind == SpanKind::Mixed {
+            push(outer_first, outer_last, Some(SpanKind::Mixed));
         } else {
             let inner_first = span.start.div_ceil(block);
             let inner_last = if span.end == kv_len { tiles } else { span.end / block };
             if inner_first >= inner_last {
-                push(outer_first, outer_last, Some(Kind::Mixed));
+                push(outer_first, outer_last, Some(SpanKind::Mixed));
             } else {
-                push(outer_first, inner_first, Some(Kind::Mixed));
-                push(inner_first, inner_last, Some(Kind::Full));
-                push(inner_last, outer_last, Some(Kind::Mixed));
+                push(outer_first, inner_first, Some(SpanKind::Mixed));
+                push(inner_first, inner_last, Some(SpanKind::Full));
+                push(inner_last, outer_last, Some(SpanKind::Mixed));
             }
         }
         at = outer_last;
@@ -141,7 +141,7 @@ fn runs(spans: &[TileSpan], block: u32, kv_len: u32) -> Vec<Covered> {
 
 /// Calls `changed(key tile, new kind)` for each key tile whose kind differs between two neighboring query tiles.
 /// `before` has the kinds of all key tiles for the first query tile, and `now` for the second.
-fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<Kind>)) {
+fn changes(before: &[Covered], now: &[Covered], mut changed: impl FnMut(u32, Option<SpanKind>)) {
     let (mut b, mut n, mut at) = (0, 0, 0);
     while b < before.len() && n < now.len() {
         let end = before[b].tiles.end.min(now[n].tiles.end);

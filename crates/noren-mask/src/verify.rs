@@ -23,7 +23,7 @@ use crate::bits::{bit, count, row_words, runs, set_bit, set_range};
 use crate::interval::Interval;
 use crate::mask::Mask;
 use crate::order::Order;
-use crate::plan::{Kind, PatternPlan, Plan, Tile};
+use crate::plan::{PatternPlan, Plan, SpanKind, Tile};
 use std::ops::Range;
 
 /// The number of cells that the check of a reordered plan may compare. The number of query rows that are compared
@@ -74,7 +74,7 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Plan`] with the first cell that differs, or with the row or span that is wrong. The cause may
+    /// Returns [`Error::Invalid`] with the first cell that differs, or with the row or span that is wrong. The cause may
     /// be a function or an atom of the user with wrong bounds. Any other cause is a defect of this crate.
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
@@ -122,7 +122,7 @@ enum Wrong {
 impl Wrong {
     fn error(&self, mask: &Mask, batch: usize, head: usize) -> Error {
         let plan = format!("the plan of `{mask}` in batch row {batch}, head {head}");
-        Error::Plan(match self {
+        let problem = match self {
             Wrong::Cell { row, key, executed } => {
                 let cell = [batch, head, *row as usize, *key as usize];
                 match executed {
@@ -141,7 +141,8 @@ impl Wrong {
             Wrong::Order(what) => {
                 format!("{plan} has an order of {what} that contains an index twice or omits an index")
             }
-        })
+        };
+        Error::invalid(format!("plan: {problem}"))
     }
 }
 
@@ -246,7 +247,7 @@ impl PatternPlan {
         read.fill(0);
         let (mut words, mut reads) = (Vec::new(), 0);
         for span in tile.spans {
-            if span.kind == Kind::Full {
+            if span.kind == SpanKind::Full {
                 reads += u64::from(span.keys());
                 self.set_places(span.start..span.end, read);
                 continue;
@@ -280,7 +281,7 @@ impl PatternPlan {
         let span = tile.spans.iter().find(|s| (s.start..s.end).contains(&key));
         span.is_some_and(|span| {
             let mut word = [0];
-            span.kind == Kind::Full || {
+            span.kind == SpanKind::Full || {
                 self.fill_bits(place..place + 1, key..key + 1, &mut word);
                 word[0] == 1
             }
@@ -392,7 +393,7 @@ pub(crate) mod tests {
         let bound = mask.bind(&Shape::square(96), &Facts::new()).unwrap();
         let options = PlanOptions { block_q: 16, reorder: Reorder::Always, ..PlanOptions::default() };
         let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
-        plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
+        plan.plant(|span: &mut TileSpan| span.kind = SpanKind::Full);
         (bound, options, plan)
     }
 
@@ -441,7 +442,7 @@ pub(crate) mod tests {
         let options = PlanOptions { block_q: 4, reorder: Reorder::Residues(7), ..PlanOptions::default() };
         let mut plan = PatternPlan::new(&bound.resolved()[0], &options);
         assert!(plan.reordered().is_some() && plan.agrees_with_rows());
-        plan.plant(|span: &mut TileSpan| span.kind = Kind::Full);
+        plan.plant(|span: &mut TileSpan| span.kind = SpanKind::Full);
         assert!(!plan.agrees_with_rows());
     }
 

@@ -64,7 +64,7 @@ impl Picture<'_> {
     /// Returns the picture as a self-contained SVG document that follows the light or dark color scheme of the system.
     ///
     /// # Errors
-    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask. Returns an error if the cells of
+    /// Returns [`Error::Invalid`] if the settings of the picture do not fit the mask. Returns an error if the cells of
     /// the picture cannot be computed.
     pub fn to_svg(&self) -> Result<String, Error> {
         let layout = Layout::new(self)?;
@@ -88,7 +88,7 @@ impl Picture<'_> {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask, if the picture shows tiles or a
+    /// Returns [`Error::Invalid`] if the settings of the picture do not fit the mask, if the picture shows tiles or a
     /// difference, or if the mask is too large for a page. Returns [`Error::Shape`] if the mask is a selection from
     /// another mask.
     pub fn to_html(&self) -> Result<String, Error> {
@@ -98,7 +98,7 @@ impl Picture<'_> {
     /// Returns the picture as the bytes of a PNG file, with dot-matrix characters and without token labels.
     ///
     /// # Errors
-    /// Returns [`Error::Picture`] if the settings of the picture do not fit the mask or the picture has too many
+    /// Returns [`Error::Invalid`] if the settings of the picture do not fit the mask or the picture has too many
     /// pixels. Returns an error if the cells of the picture cannot be computed.
     pub fn to_png(&self) -> Result<Vec<u8>, Error> {
         let layout = Layout::new(self)?;

@@ -174,8 +174,8 @@ impl<'a> Picture<'a> {
         ];
         for (name, labels, needed, one, many) in checks {
             if let Some(given) = labels.as_ref().map(Vec::len).filter(|n| *n != needed) {
-                return Err(Error::Picture(format!(
-                    "`{name}` has {given} entries but there are {needed} {many}: give one entry per {one}"
+                return Err(Error::invalid(format!(
+                    "picture: `{name}` has {given} entries but there are {needed} {many}: give one entry per {one}"
                 )));
             }
         }

@@ -192,10 +192,11 @@ impl Canvas {
     }
 
     fn encode(&self) -> Result<Vec<u8>, Error> {
-        let failed = |e: png::EncodingError| Error::Picture(format!("the PNG could not be written: {e}"));
+        let failed = |e: png::EncodingError| Error::invalid(format!("picture: the PNG could not be written: {e}"));
         let size = |n: usize| {
-            u32::try_from(n)
-                .map_err(|_| Error::Picture(format!("a PNG cannot be {n} pixels wide or high: draw fewer cells")))
+            u32::try_from(n).map_err(|_| {
+                Error::invalid(format!("picture: a PNG cannot be {n} pixels wide or high: draw fewer cells"))
+            })
         };
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, size(self.width)?, size(self.height)?);

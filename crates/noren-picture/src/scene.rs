@@ -3,7 +3,7 @@
 use super::picture::Picture;
 use super::text::{clean, grouped, index_list};
 use noren_mask::interval::IntervalSet;
-use noren_mask::{Cover, Error, Grid, GridOptions, Kind, PatternPlan, checked_range};
+use noren_mask::{Cover, Error, Grid, GridOptions, PatternPlan, SpanKind, checked_range};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -326,7 +326,7 @@ fn tile_inks(grid: &Grid, plan: &PatternPlan) -> Vec<Ink> {
         let (mut some, mut full): (Option<IntervalSet>, Option<IntervalSet>) = (None, None);
         for tile in (tile..plan.tile_count()).map(|i| plan.tile(i)).take_while(|t| (t.start as usize) < queries.end) {
             let of = |full: bool| -> IntervalSet {
-                let spans = tile.spans.iter().filter(|s| !full || s.kind == Kind::Full);
+                let spans = tile.spans.iter().filter(|s| !full || s.kind == SpanKind::Full);
                 spans.map(|s| s.start..s.end).collect()
             };
             some = Some(some.map_or_else(|| of(false), |s| s.union(&of(false))));

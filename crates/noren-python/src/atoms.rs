@@ -3,7 +3,7 @@
 use crate::classes::{PyMask, PyScore};
 use crate::error::{Error, raise};
 use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
-use noren::noren_mask::{Padding, Selector, Set};
+use noren::noren_mask::{Padding, Positions, Selector};
 use noren::{Mask, Score, Side, atoms};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -74,10 +74,10 @@ fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::prefix(per_row(lengths, "prefix")?))
 }
 
-fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str) -> PyResult<Set> {
+fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str) -> PyResult<Positions> {
     match (given, label) {
         (Some(given), None) => set(given, what),
-        (None, Some(label)) => Ok(Set::label(label)),
+        (None, Some(label)) => Ok(Positions::label(label)),
         _ => Err(PyTypeError::new_err(format!(
             "{what} needs either positions or label=, but not both: give one of them"
         ))),
@@ -159,10 +159,10 @@ fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
 #[pyo3(signature = (parents, start=0, *, runs=None, window=None, chunk=None))]
 fn tree(
     parents: Given<'_, '_>,
-    start: u64,
+    start: usize,
     runs: Option<Given<'_, '_>>,
-    window: Option<u64>,
-    chunk: Option<u64>,
+    window: Option<usize>,
+    chunk: Option<usize>,
 ) -> PyResult<PyMask> {
     let mut tree = atoms::Tree::new(wholes(parents, "tree parents")?).start(start);
     if let Some(runs) = runs {
@@ -212,7 +212,7 @@ fn random(p: f64, seed: u64) -> PyResult<PyMask> {
 ///
 /// The random groups depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
-fn random_blocks(block: u64, count: u64, seed: u64) -> PyResult<PyMask> {
+fn random_blocks(block: usize, count: usize, seed: u64) -> PyResult<PyMask> {
     made(atoms::random_blocks(block, count, seed))
 }
 

@@ -398,7 +398,7 @@ impl PyPlan {
         }
         let plan = self.plan.in_place();
         let pattern = &plan.patterns()[plan.pattern_of(batch, head)];
-        let span = |s: &noren::noren_mask::TileSpan| (s.start, s.end, s.kind == noren::Kind::Full);
+        let span = |s: &noren::noren_mask::TileSpan| (s.start, s.end, s.kind == noren::noren_mask::SpanKind::Full);
         Ok(pattern.tiles().map(|t| (t.start, t.end, t.spans.iter().map(span).collect())).collect())
     }
 

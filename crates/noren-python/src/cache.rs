@@ -8,7 +8,7 @@ use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
 use crate::facts::{PyShape, check_used, facts_of};
 use crate::values::{counts, whole};
-use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, StepPlan, View, bf16, f16};
+use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, Rotating, StepPlan, View, bf16, f16};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -70,15 +70,14 @@ fn index(given: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
     usize::try_from(n).map_err(|_| Error::new_err(format!("{name} is {n}: give a number of at least 0")))
 }
 
-fn indices(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<usize>> {
-    Ok(counts(given, name)?.into_iter().map(|n| usize::try_from(n).unwrap_or(usize::MAX)).collect())
-}
-
 fn cache_of<T: Element>(form: &str, shape: &KvShape, sizes: &Bound<'_, PyDict>) -> PyResult<KvCache<T>> {
     let size = |name| size(sizes, name);
     match form {
         "contiguous" => KvCache::contiguous(shape, size("capacity")?),
-        "rotating" => KvCache::rotating(shape, size("window")?, size("sink_tokens")?, size("ahead")?),
+        "rotating" => {
+            let [window, sink_tokens, ahead] = [size("window")?, size("sink_tokens")?, size("ahead")?];
+            KvCache::rotating(shape, Rotating { window, sink_tokens, ahead })
+        }
         _ => KvCache::paged(shape, size("block")?, size("blocks")?),
     }
     .map_err(raise)
@@ -132,7 +131,7 @@ impl PyCache {
     /// tokens to each sequence.
     #[pyo3(signature = (k, v, cu_seqlens=None))]
     fn append(&self, py: Python<'_>, k: Tensor, v: Tensor, cu_seqlens: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let starts = cu_seqlens.map(|given| indices(given, "cu_seqlens")).transpose()?;
+        let starts = cu_seqlens.map(|given| counts(given, "cu_seqlens")).transpose()?;
         py.detach(|| each!(self.write()?.deref_mut(), cache => append(cache, &k, &v, starts.as_deref())))
     }
 
@@ -152,7 +151,7 @@ impl PyCache {
     ) -> PyResult<PyStepPlan> {
         let (heads, facts) = (index(heads, "heads")?, facts_of(facts)?);
         let queries = match cu_seqlens {
-            Some(given) => Queries::Ragged(indices(given, "cu_seqlens")?),
+            Some(given) => Queries::Ragged(counts(given, "cu_seqlens")?),
             None => Queries::Each(index(new, "new")?),
         };
         let cache = self.read()?;
@@ -204,7 +203,7 @@ impl PyCache {
         accepted: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (sequence, guesses) = (index(sequence, "sequence")?, index(guesses, "guesses")?);
-        let accepted = indices(accepted, "accepted")?;
+        let accepted = counts(accepted, "accepted")?;
         py.detach(|| each!(self.write()?.deref_mut(), cache => cache.keep(sequence, guesses, &accepted)).map_err(raise))
     }
 

@@ -63,7 +63,7 @@ impl PyEquivalence {
 
     /// The layer, counted from 0, in which a difference was found.
     #[getter]
-    fn layer(&self) -> Option<u64> {
+    fn layer(&self) -> Option<usize> {
         match &self.0 {
             Equivalence::Differ { layer, .. } => Some(*layer),
             _ => None,

@@ -199,7 +199,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
         let given = repr(object);
         PyTypeError::new_err(format!("{given} is not a shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
     })?;
-    Ok(Shape::square(len as usize))
+    Ok(Shape::square(len))
 }
 
 /// A mask given cell by cell, for `Facts(arrays={name: ...})` and the elementary mask `dense(name)`.
@@ -242,7 +242,7 @@ impl PyArray {
     /// Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`.
     #[staticmethod]
     fn drop(array: Tensor) -> PyResult<Self> {
-        Array::drop(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
+        Array::hide(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
     }
 
     /// Reads floats that are added to scores: 0 means "may attend", -inf or a number from -9984 down means "ignored".
@@ -255,7 +255,7 @@ impl PyArray {
 
     /// Returns the mask that allows exactly the (query, key) pairs in `cells`.
     #[staticmethod]
-    fn cells(q_len: usize, kv_len: usize, cells: Vec<(u32, u32)>) -> PyResult<Self> {
+    fn cells(q_len: usize, kv_len: usize, cells: Vec<(usize, usize)>) -> PyResult<Self> {
         Array::cells(q_len, kv_len, &cells).map_err(raise).map(PyArray)
     }
 
@@ -264,7 +264,7 @@ impl PyArray {
     /// The queries are divided into groups of `block[0]` queries, the keys into groups of `block[1]` keys. Each entry
     /// of `blocks` is (index of a group of queries, index of a group of keys), counted from 0.
     #[staticmethod]
-    fn blocks(q_len: usize, kv_len: usize, block: (u32, u32), blocks: Vec<(u32, u32)>) -> PyResult<Self> {
+    fn blocks(q_len: usize, kv_len: usize, block: (usize, usize), blocks: Vec<(usize, usize)>) -> PyResult<Self> {
         Array::blocks(q_len, kv_len, block, &blocks).map_err(raise).map(PyArray)
     }
 

@@ -59,8 +59,8 @@ impl PyFlow {
         let n = self.0.tokens();
         let mut out = IntervalSet::new();
         for span in crate::values::spans(given, what)? {
-            let end = span.end.unwrap_or(u64::from(n));
-            if end > u64::from(n) || span.start > end {
+            let end = span.end.unwrap_or(n as usize);
+            if end > n as usize || span.start > end {
                 let words = repr(given);
                 return Err(Error::new_err(format!(
                     "{what}: {words} is not a range of tokens of the sequence, which has {n} tokens, counted from 0"

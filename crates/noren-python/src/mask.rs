@@ -253,7 +253,7 @@ impl PyMask {
 
     /// Returns the mask of the layer with index `layer`, counted from 0. A mask without `layers(...)` is returned
     /// unchanged.
-    fn at_layer(&self, layer: u64) -> Self {
+    fn at_layer(&self, layer: usize) -> Self {
         PyMask(self.0.at_layer(layer))
     }
 

@@ -5,7 +5,7 @@ use crate::classes::mask_of;
 use crate::error::{Error, raise, repr};
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
-use noren::noren_mask::{Arm, Node, Rows, Selector, Set, Span};
+use noren::noren_mask::{Arm, Node, Positions, Rows, Selector, Span};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,13 +20,13 @@ pub(crate) fn whole(object: &Bound<'_, PyAny>, what: &str) -> PyResult<i64> {
 }
 
 /// Reads a whole number of at least 0; `what` names the number in error messages.
-pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
     let n = whole(object, what)?;
-    u64::try_from(n).map_err(|_| Error::new_err(format!("{what}: {n} is negative: give 0 or more")))
+    usize::try_from(n).map_err(|_| Error::new_err(format!("{what}: {n} is negative: give 0 or more")))
 }
 
 /// Reads a list, tuple, range or array of numbers of at least 0; `what` names the list in error messages.
-pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<u64>> {
+pub(crate) fn counts(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<usize>> {
     listed(object, what)?.iter().map(|n| count(n, what)).collect()
 }
 
@@ -69,14 +69,14 @@ fn listed<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Vec<Bound<'py
 }
 
 /// Reads one number, or one number for each batch row; `what` names the numbers in error messages.
-pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<u64>> {
+pub(crate) fn per_row(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Rows<usize>> {
     if object.try_iter().is_ok() { Ok(Rows::Each(counts(object, what)?)) } else { Ok(count(object, what)?.into()) }
 }
 
 /// Reads a set of positions: `3`, `range(4)`, `slice(2, None)`, `"3.."`, or a list of these; `what` names the set in
 /// error messages.
-pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Set> {
-    Ok(Set::Spans(spans(object, what)?))
+pub(crate) fn set(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Positions> {
+    Ok(Positions::Spans(spans(object, what)?))
 }
 
 /// Reads a set of positions like `set` and returns its ranges; `what` names the set in error messages.
@@ -84,7 +84,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
     if let Ok(range) = object.cast::<PyRange>() {
         let (start, stop, step) = (range.start()?, range.stop()?, range.step()?);
         let from = |n: isize| {
-            u64::try_from(n).map_err(|_| {
+            usize::try_from(n).map_err(|_| {
                 Error::new_err(format!("{what}: {} has negative positions: give positions of 0 or more", repr(object)))
             })
         };
@@ -95,7 +95,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
         };
     }
     if let Ok(slice) = object.cast::<PySlice>() {
-        let part = |name| -> PyResult<Option<u64>> {
+        let part = |name| -> PyResult<Option<usize>> {
             let value = slice.getattr(name)?;
             if value.is_none() { Ok(None) } else { count(&value, what).map(Some) }
         };
@@ -108,7 +108,7 @@ pub(crate) fn spans(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Span>
         let mask: Mask =
             format!("keys({})", text.to_str()?).parse().map_err(noren::noren_mask::Error::from).map_err(raise)?;
         return match mask.atom_as() {
-            Some(Keys(Set::Spans(spans))) => Ok(spans.clone()),
+            Some(Keys(Positions::Spans(spans))) => Ok(spans.clone()),
             _ => Err(Error::new_err(format!("{what}: {} is not a range: write \"3..9\" or give label=", repr(object)))),
         };
     }
@@ -155,7 +155,7 @@ pub(crate) fn arms(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Vec<Arm>> 
 }
 
 /// Returns the first index that no arm selects; `None` if there is an arm for every index.
-fn first_without_mask(arms: &[Arm]) -> Option<u64> {
+fn first_without_mask(arms: &[Arm]) -> Option<usize> {
     let mut spans: Vec<Span> = Vec::new();
     for arm in arms {
         match &arm.selector {

@@ -19,7 +19,7 @@ pub struct World {
     /// Facts that fit the shape.
     pub facts: Facts,
     /// The exclusive upper limit of positions of keys and queries.
-    pub extent: u64,
+    pub extent: usize,
 }
 
 /// Writes the world in one line, so that the mask, the last part of a counterexample, is easy to find.
@@ -45,29 +45,29 @@ impl Dice {
         mix(self.0)
     }
 
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
     }
 
-    fn chance(&mut self, percent: u64) -> bool {
+    fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// Splits `0..total` into parts in order. Parts may be empty.
-    fn parts(&mut self, total: u64) -> Vec<usize> {
+    fn parts(&mut self, total: usize) -> Vec<usize> {
         let mut parts = Vec::new();
         let mut rest = total;
         while rest > 0 {
             let part = self.below(1 + rest.min(1 + total / 2)).min(rest);
             rest -= part;
             if part > 0 || self.chance(20) {
-                parts.push(part as usize);
+                parts.push(part);
             }
         }
         parts
     }
 
-    fn runs(&mut self, len: u64) -> Vec<Range<u64>> {
+    fn runs(&mut self, len: usize) -> Vec<Range<usize>> {
         let count = self.below(4);
         let run = |_| {
             let start = self.below(len);
@@ -140,7 +140,7 @@ pub fn sequences(longest: usize) -> impl Strategy<Value = World> {
     (1..=longest, 1..=longest, 1..4usize, 1..4usize, any::<u64>()).prop_map(|(q, k, batch, heads, seed)| {
         let (q, mut dice) = (q.min(k), Dice(seed));
         let (same, far) = (dice.chance(50), dice.chance(15));
-        let most = if far { 3 * k } else { k - q } as u64;
+        let most = if far { 3 * k } else { k - q };
         let first = dice.below(most + 1) as i64;
         let offsets: Vec<i64> = (0..batch).map(|_| if same { first } else { dice.below(most + 1) as i64 }).collect();
         let offsets = if same && dice.chance(50) { vec![first] } else { offsets };
@@ -150,27 +150,28 @@ pub fn sequences(longest: usize) -> impl Strategy<Value = World> {
 
 fn world(shape: Shape, seed: u64, sequence: bool) -> World {
     let mut dice = Dice(seed);
-    let (batch, kv_len) = (shape.batch_len(), shape.kv_len() as u64);
-    let queries_end = (0..batch).map(|b| shape.query_offset(b) + shape.q_len() as i64).max().unwrap_or(0).max(0) as u64;
+    let (batch, kv_len) = (shape.batch_len(), shape.kv_len());
+    let queries_end =
+        (0..batch).map(|b| shape.query_offset(b) + shape.q_len() as i64).max().unwrap_or(0).max(0) as usize;
     let mut facts = Facts::new();
     let mut keys_end = kv_len;
     let placed = dice.chance(25) || sequence && queries_end > kv_len;
     if placed {
         let positions = (0..batch).map(|row| match sequence {
             true => sequence_positions(&mut dice, &shape, row),
-            false => key_positions(&mut dice, kv_len as usize),
+            false => key_positions(&mut dice, kv_len),
         });
         let positions: Vec<_> = positions.collect();
-        keys_end = positions.iter().flatten().max().map_or(0, |&p| (p + 1).max(0) as u64);
+        keys_end = positions.iter().flatten().max().map_or(0, |&p| (p + 1).max(0) as usize);
         facts = facts.positions(positions);
     }
     let extent = keys_end.max(queries_end);
-    let lengths: Vec<usize> = (0..batch).map(|_| dice.below(kv_len + 1) as usize).collect();
+    let lengths: Vec<usize> = (0..batch).map(|_| dice.below(kv_len + 1)).collect();
     let real_keys = dice.chance(20);
     let side = if dice.chance(50) { Side::Left } else { Side::Right };
     let of_real_tokens = !real_keys && !placed && side == Side::Left && queries_end <= kv_len && dice.chance(30);
     let documents = |dice: &mut Dice| match of_real_tokens {
-        true => Rows::Each(lengths.iter().map(|&n| dice.parts(n as u64)).collect()),
+        true => Rows::Each(lengths.iter().map(|&n| dice.parts(n)).collect()),
         false if dice.chance(50) => Rows::All(dice.parts(extent)),
         false => Rows::Each((0..batch).map(|_| dice.parts(extent)).collect()),
     };
@@ -179,14 +180,14 @@ fn world(shape: Shape, seed: u64, sequence: bool) -> World {
         true => facts.real_keys((0..batch).map(|_| key_set(&mut dice, kv_len)).collect()),
         false => facts.lengths(lengths).side(side),
     };
-    facts = facts.query_lengths((0..batch).map(|_| dice.below(1 + shape.q_len() as u64) as usize).collect::<Vec<_>>());
+    facts = facts.query_lengths((0..batch).map(|_| dice.below(1 + shape.q_len())).collect::<Vec<_>>());
     facts = facts.label("a", dice.runs(extent));
     let rows = (0..batch).map(|_| dice.runs(extent).into_iter().map(Span::from).collect()).collect();
     facts = facts.label_rows("b", rows);
     let levels = |dice: &mut Dice| -> Vec<i64> {
-        let spread = dice.below(5) + 1;
+        let spread = dice.below(5) as u64 + 1;
         let run = dice.below(9) + 1;
-        (0..extent).map(|i| mix(seed ^ (i / run)) % spread).map(|l| l as i64 - 2).collect()
+        (0..extent).map(|i| mix(seed ^ (i / run) as u64) % spread).map(|l| l as i64 - 2).collect()
     };
     facts = match dice.chance(50) {
         true => facts.levels(levels(&mut dice)),
@@ -196,21 +197,21 @@ fn world(shape: Shape, seed: u64, sequence: bool) -> World {
     World { shape, facts, extent }
 }
 
-fn key_set(dice: &mut Dice, kv_len: u64) -> IntervalSet {
+fn key_set(dice: &mut Dice, kv_len: usize) -> IntervalSet {
     dice.runs(kv_len).into_iter().map(|r| r.start as u32..r.end as u32).collect()
 }
 
 /// Returns the positions of a ring buffer, which may be partly filled, or keys in any order with empty slots.
 fn key_positions(dice: &mut Dice, slots: usize) -> Vec<i64> {
     if dice.chance(60) {
-        let written = dice.below(3 * slots as u64 + 1) as i64;
+        let written = dice.below(3 * slots + 1) as i64;
         let slots = slots as i64;
         return (0..slots).map(|slot| written - 1 - (written - 1 - slot).rem_euclid(slots)).collect();
     }
     let mut positions: Vec<i64> = (0..slots as i64).map(|p| p + p / 7).collect();
     for i in (1..slots).rev() {
         if dice.chance(30) {
-            positions.swap(i, dice.below(i as u64 + 1) as usize);
+            positions.swap(i, dice.below(i + 1));
         }
     }
     positions.iter_mut().filter(|_| dice.chance(10)).for_each(|p| *p = -1);
@@ -224,14 +225,14 @@ fn sequence_positions(dice: &mut Dice, shape: &Shape, row: usize) -> Vec<i64> {
     let mut positions: Vec<i64> = (first..first + shape.q_len() as i64).collect();
     let mut others = (0..).filter(|p| !(first..first + shape.q_len() as i64).contains(p));
     while positions.len() < slots {
-        let skipped = dice.below(3) as usize;
+        let skipped = dice.below(3);
         let next = others.nth(skipped);
         positions.push(next.filter(|_| !dice.chance(20)).unwrap_or(-1));
     }
     match dice.below(3) {
-        0 => positions.rotate_left(dice.below(slots as u64) as usize),
+        0 => positions.rotate_left(dice.below(slots)),
         1 => positions.sort_unstable(),
-        _ => (1..slots).for_each(|i| positions.swap(i, dice.below(i as u64 + 1) as usize)),
+        _ => (1..slots).for_each(|i| positions.swap(i, dice.below(i + 1))),
     }
     positions
 }
@@ -240,14 +241,12 @@ fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
     let (q_len, kv_len) = (shape.q_len(), shape.kv_len());
     let b = if dice.chance(50) { 1 } else { shape.batch_len() };
     let h = if dice.chance(50) { 1 } else { shape.head_count() };
-    let (seed, density) = (dice.next(), dice.below(5));
+    let (seed, density) = (dice.next(), dice.next() % 5);
     let bits: Vec<bool> = (0..b * h * q_len * kv_len).map(|i| mix(seed ^ i as u64) % 4 < density).collect();
-    let cells: Vec<(u32, u32)> =
-        (0..dice.below(60)).map(|_| (dice.below(q_len as u64) as u32, dice.below(kv_len as u64) as u32)).collect();
-    let block = (dice.below(20) as u32 + 1, dice.below(20) as u32 + 1);
-    let blocks = (q_len.div_ceil(block.0 as usize) as u64, kv_len.div_ceil(block.1 as usize) as u64);
-    let pairs: Vec<(u32, u32)> =
-        (0..dice.below(20)).map(|_| (dice.below(blocks.0) as u32, dice.below(blocks.1) as u32)).collect();
+    let cells: Vec<_> = (0..dice.below(60)).map(|_| (dice.below(q_len), dice.below(kv_len))).collect();
+    let block = (dice.below(20) + 1, dice.below(20) + 1);
+    let blocks = (q_len.div_ceil(block.0), kv_len.div_ceil(block.1));
+    let pairs: Vec<_> = (0..dice.below(20)).map(|_| (dice.below(blocks.0), dice.below(blocks.1))).collect();
     facts
         .array("bits", Array::keep(&[b, h, q_len, kv_len], &bits).expect("the number of cells fits the shape"))
         .array("cells", Array::cells(q_len, kv_len, &cells).expect("the cells are inside the shape"))
@@ -256,7 +255,7 @@ fn arrays(facts: Facts, shape: &Shape, dice: &mut Dice) -> Facts {
 
 /// Returns valid masks for `world`, over all atoms, as expressions of depth up to 5.
 pub fn masks(world: &World) -> BoxedStrategy<Mask> {
-    let (batch, heads) = (world.shape.batch_len() as u64, world.shape.head_count() as u64);
+    let (batch, heads) = (world.shape.batch_len(), world.shape.head_count());
     leaves(world)
         .prop_recursive(5, 20, 3, move |part| {
             prop_oneof![
@@ -291,15 +290,15 @@ fn for_stack(mask: &Mask, heads: usize, batch: usize) -> Mask {
 
 /// Returns the arms that at least one of `count` indices uses.
 fn taken(arms: &[Arm], count: usize) -> impl Iterator<Item = (Selector, Mask)> {
-    let named = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
+    let named = |index: usize| arms.iter().any(|arm| arm.selector.names(index));
     let takes = move |arm: &&Arm| {
-        (0..count as u64).any(|index| arm.selector.names(index) || (arm.selector == Selector::Else && !named(index)))
+        (0..count).any(|index| arm.selector.names(index) || (arm.selector == Selector::Else && !named(index)))
     };
     arms.iter().filter(takes).map(|arm| (arm.selector.clone(), arm.mask.clone()))
 }
 
 /// Returns arms (selectors with their masks) over the indices `0..count`, without overlaps.
-fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
+fn arms(part: impl Strategy<Value = Mask> + Clone, count: usize) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
     (part.clone(), part, 0..7u8, 0..count).prop_map(move |(a, b, kind, at)| {
         let first = Selector::from(..at + 1);
         match kind {
@@ -314,7 +313,7 @@ fn arms(part: impl Strategy<Value = Mask> + Clone, count: u64) -> impl Strategy<
     })
 }
 
-fn spans(extent: u64) -> impl Strategy<Value = Vec<Span>> + Clone {
+fn spans(extent: usize) -> impl Strategy<Value = Vec<Span>> + Clone {
     let span = (0..extent + 3, 0..extent / 2 + 2, 0..8u8).prop_map(|(start, len, kind)| match kind {
         0 => Span::from(start..),
         1 => Span::from(start),
@@ -327,7 +326,7 @@ fn spans(extent: u64) -> impl Strategy<Value = Vec<Span>> + Clone {
 fn leaves(world: &World) -> BoxedStrategy<Mask> {
     let extent = world.extent;
     let n = extent as i64;
-    let (batch, kv_len) = (world.shape.batch_len(), world.shape.kv_len() as u64);
+    let (batch, kv_len) = (world.shape.batch_len(), world.shape.kv_len());
     let seed = 0..u64::MAX;
     let side = prop_oneof![Just(None), Just(Some(Side::Left)), Just(Some(Side::Right))];
     let lengths = proptest::collection::vec(0..=kv_len, batch);
@@ -341,7 +340,7 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
         1 => (-9..n).prop_map(|r| atoms::window(None, r)),
         3 => (1..extent + 2).prop_map(atoms::sliding),
         2 => (1..extent + 2).prop_map(atoms::chunk),
-        2 => (1..13u64).prop_map(atoms::stride),
+        2 => (1..13usize).prop_map(atoms::stride),
         1 => (0..extent + 2).prop_map(atoms::prefix),
         1 => proptest::collection::vec(0..extent + 2, batch).prop_map(atoms::prefix),
         1 => spans(extent).prop_map(atoms::keys),
@@ -349,21 +348,18 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
         1 => spans(extent).prop_map(atoms::global),
         2 => spans(extent).prop_map(atoms::spans),
         1 => (0..=4u32, seed.clone()).prop_map(|(p, seed)| atoms::random(f64::from(p) / 4.0, seed)),
-        1 => (1..20u64, 0..5u64, seed.clone()).prop_map(|(block, count, seed)| atoms::random_blocks(block, count + 1, seed)),
+        1 => (1..20usize, 0..5usize, seed.clone()).prop_map(|(block, count, seed)| atoms::random_blocks(block, count + 1, seed)),
     ];
     let named = prop_oneof![
-        1 => Just(atoms::keys(noren_mask::Set::label("a"))),
-        1 => Just(atoms::queries(noren_mask::Set::label("b"))),
-        1 => Just(atoms::global(noren_mask::Set::label("b"))),
+        1 => Just(atoms::keys(noren_mask::Positions::label("a"))),
+        1 => Just(atoms::queries(noren_mask::Positions::label("b"))),
+        1 => Just(atoms::global(noren_mask::Positions::label("b"))),
         2 => Just(atoms::padding()),
         1 => (side, lengths, any::<bool>())
             .prop_map(|(side, lengths, both)| atoms::padding_with(Padding { side, lengths: Some(lengths), both })),
         1 => Just(atoms::padding_with(Padding { both: true, ..Padding::default() })),
         3 => Just(atoms::documents()),
-        1 => seed.clone().prop_map(move |s| {
-            let parts = Dice(s).parts(extent);
-            atoms::documents_of(parts.into_iter().map(|n| n as u64).collect::<Vec<_>>())
-        }),
+        1 => seed.clone().prop_map(move |s| atoms::documents_of(Dice(s).parts(extent))),
         2 => Just(atoms::clearance()),
         2 => (seed.clone(), 1..40usize, 0..=extent).prop_map(|(s, nodes, start)| tree(&mut Dice(s), nodes, start)),
         2 => seed.prop_map(move |s| neighborhood(&mut Dice(s), extent)),
@@ -378,13 +374,13 @@ fn leaves(world: &World) -> BoxedStrategy<Mask> {
 
 /// Returns a tree: a chain, a depth-first tree, a breadth-first tree, or a tree whose parents come after their
 /// children. Some trees have runs of nodes, a window or chunks.
-fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
+fn tree(dice: &mut Dice, nodes: usize, start: usize) -> Mask {
     let kind = dice.below(3);
     let parents = (0..nodes as i64).map(|i| match kind {
         _ if i == 0 => -1,
         0 if dice.chance(80) => i - 1,
         1 => (i - 1) / 2,
-        _ => dice.below(i as u64 + 1) as i64 - 1,
+        _ => dice.below(i as usize + 1) as i64 - 1,
     });
     let mut parents: Vec<i64> = parents.collect();
     if dice.chance(20) {
@@ -393,7 +389,7 @@ fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
     }
     let mut tree = atoms::Tree::new(parents).start(start);
     if dice.chance(30) {
-        let runs: Vec<u64> = (0..nodes).map(|_| 1 + dice.below(6)).collect();
+        let runs: Vec<usize> = (0..nodes).map(|_| 1 + dice.below(6)).collect();
         tree = tree.runs(runs);
     }
     if dice.chance(30) {
@@ -405,13 +401,13 @@ fn tree(dice: &mut Dice, nodes: usize, start: u64) -> Mask {
     tree.mask()
 }
 
-fn neighborhood(dice: &mut Dice, extent: u64) -> Mask {
-    let dimensions = dice.below(3) as usize + 1;
-    let mut grid: Vec<u64> = (1..dimensions).map(|_| dice.below(6) + 1).collect();
-    let cells: u64 = grid.iter().product();
-    grid.insert(dice.below(dimensions as u64) as usize, extent.max(1).div_ceil(cells) + dice.below(2));
-    let dilation: Vec<u64> = grid.iter().map(|_| dice.below(3) + 1).collect();
-    let size: Vec<u64> = grid.iter().zip(&dilation).map(|(g, d)| dice.below(((g - 1) / d + 1).min(9)) + 1).collect();
+fn neighborhood(dice: &mut Dice, extent: usize) -> Mask {
+    let dimensions = dice.below(3) + 1;
+    let mut grid: Vec<usize> = (1..dimensions).map(|_| dice.below(6) + 1).collect();
+    let cells: usize = grid.iter().product();
+    grid.insert(dice.below(dimensions), extent.max(1).div_ceil(cells) + dice.below(2));
+    let dilation: Vec<usize> = grid.iter().map(|_| dice.below(3) + 1).collect();
+    let size: Vec<usize> = grid.iter().zip(&dilation).map(|(g, d)| dice.below(((g - 1) / d + 1).min(9)) + 1).collect();
     atoms::neighborhood_dilated(grid, size, dilation)
 }
 

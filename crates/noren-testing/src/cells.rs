@@ -1,6 +1,6 @@
 //! All cells of a small mask, computed one by one.
 
-use noren_mask::{BoundMask, Kind, PatternPlan, Plan, Shape};
+use noren_mask::{BoundMask, PatternPlan, Plan, Shape, SpanKind};
 
 /// The cells of a mask as Booleans, `[batch, heads, q_len, kv_len]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -94,8 +94,8 @@ fn pattern_cells(plan: &PatternPlan) -> Vec<bool> {
     for tile in plan.tiles() {
         for span in tile.spans {
             let bits = match span.kind {
-                Kind::Full => vec![u64::MAX; tile.rows() as usize * (span.keys() as usize).div_ceil(64)],
-                Kind::Mixed => fill(plan, tile.start..tile.end, span.start..span.end),
+                SpanKind::Full => vec![u64::MAX; tile.rows() as usize * (span.keys() as usize).div_ceil(64)],
+                SpanKind::Mixed => fill(plan, tile.start..tile.end, span.start..span.end),
             };
             for (place, line) in (tile.start..).zip(bits.chunks((span.keys() as usize).div_ceil(64))) {
                 let row = plan.query_at(place) as usize * kv_len;

@@ -13,7 +13,7 @@ pub struct Case {
     pub name: String,
     /// The mask, as text.
     pub mask: String,
-    layer: Option<u64>,
+    layer: Option<usize>,
     len: Option<usize>,
     q: Option<usize>,
     kv: Option<usize>,

@@ -2,17 +2,17 @@
 //! other masks of [`masks`].
 
 use crate::cases::{World, masks};
-use noren_mask::{Mask, Set, atoms};
+use noren_mask::{Mask, Positions, atoms};
 use proptest::prelude::*;
 
 /// Returns a set of single positions, most of them far apart.
-fn tokens(extent: u64) -> impl Strategy<Value = Vec<u64>> + Clone {
+fn tokens(extent: usize) -> impl Strategy<Value = Vec<usize>> + Clone {
     proptest::collection::vec(0..extent.max(1), 1..6)
 }
 
 /// Returns a grid of one or two dimensions, dilated by `step` along a line.
-fn grid(extent: u64, step: u64) -> impl Strategy<Value = Mask> + Clone {
-    (1..10u64, 1..4u64, 1..4u64, any::<bool>()).prop_map(move |(size, rows, window, plane)| {
+fn grid(extent: usize, step: usize) -> impl Strategy<Value = Mask> + Clone {
+    (1..10usize, 1..4usize, 1..4usize, any::<bool>()).prop_map(move |(size, rows, window, plane)| {
         let extent = extent.max(1);
         if !plane {
             let most = extent.div_ceil(step);
@@ -29,14 +29,14 @@ fn grid(extent: u64, step: u64) -> impl Strategy<Value = Mask> + Clone {
 /// Returns masks that combine residue classes, gathered queries and gathered keys.
 pub fn structured(world: &World) -> BoxedStrategy<Mask> {
     let (extent, any_mask) = (world.extent, masks(world));
-    (2..9u64)
+    (2..9usize)
         .prop_flat_map(move |step| {
             let part = prop_oneof![
                 4 => grid(extent, step),
-                2 => (1..4u64).prop_map(move |times| atoms::stride(step * times)),
-                2 => tokens(extent).prop_map(|at| atoms::global(Set::from(at))),
-                2 => tokens(extent).prop_map(|at| atoms::keys(Set::from(at))),
-                1 => tokens(extent).prop_map(|at| atoms::queries(Set::from(at))),
+                2 => (1..4usize).prop_map(move |times| atoms::stride(step * times)),
+                2 => tokens(extent).prop_map(|at| atoms::global(Positions::from(at))),
+                2 => tokens(extent).prop_map(|at| atoms::keys(Positions::from(at))),
+                1 => tokens(extent).prop_map(|at| atoms::queries(Positions::from(at))),
                 1 => Just(atoms::causal()),
                 1 => (0..20i64, 0..20i64).prop_map(|(left, right)| atoms::window(left, right)),
                 1 => any_mask.clone(),

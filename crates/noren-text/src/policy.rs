@@ -3,7 +3,7 @@
 
 use crate::detect::{Kind, PRIVATE};
 use crate::private::PrivateTokens;
-use noren_mask::{Facts, Mask, Selector, Set, Span, atoms};
+use noren_mask::{Facts, Mask, Positions, Selector, Span, atoms};
 use std::collections::BTreeMap;
 
 /// The rule for which tokens may read private tokens.
@@ -49,7 +49,7 @@ impl Policy {
     /// );
     /// ```
     pub fn mask(&self, base: Mask) -> Mask {
-        let hidden = |base: Mask| base - atoms::keys(Set::label(PRIVATE));
+        let hidden = |base: Mask| base - atoms::keys(Positions::label(PRIVATE));
         match self {
             Policy::Hide => hidden(base),
             Policy::Clearance { .. } => base & atoms::clearance(),
@@ -111,8 +111,8 @@ impl Policy {
 
 /// Joins consecutive numbers of the ascending list `positions` to ranges: for example, `[2, 3, 7]` gives 2..4 and 7..8.
 fn to_spans(positions: &[usize]) -> Vec<Span> {
-    let mut spans: Vec<std::ops::Range<u64>> = Vec::new();
-    for at in positions.iter().map(|at| *at as u64) {
+    let mut spans: Vec<std::ops::Range<usize>> = Vec::new();
+    for &at in positions {
         match spans.last_mut() {
             Some(last) if last.end == at => last.end += 1,
             _ => spans.push(at..at + 1),

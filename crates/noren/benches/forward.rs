@@ -4,7 +4,8 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use noren::{
-    Facts, Inputs, KvCache, KvShape, Options, Outputs, PlanOptions, Shape, Spec, View, ViewMut, attention_into,
+    Facts, Inputs, KvCache, KvShape, Options, Outputs, PlanOptions, Rotating, Shape, Spec, View, ViewMut,
+    attention_into,
 };
 use std::hint::black_box;
 
@@ -59,7 +60,7 @@ fn decode(c: &mut Criterion) {
         let caches = [
             ("contiguous", KvCache::<f32>::contiguous(&shape, keys)),
             ("blocks of 64", KvCache::paged(&shape, 64, keys / 64)),
-            ("rotating", KvCache::rotating(&shape, keys, 4, chunk)),
+            ("rotating", KvCache::rotating(&shape, Rotating { window: keys, sink_tokens: 4, ahead: chunk })),
         ];
         group.throughput(Throughput::Bytes((2 * kv_heads * keys * d * size_of::<f32>()) as u64));
         for (form, cache) in caches {

@@ -20,7 +20,7 @@
 //! maximum resident memory of the process, and `base_rss_mb` is this maximum before planning and before the first run.
 
 use noren::{
-    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Saved, View, ViewMut,
+    Dtype, Element, GradientsMut, Inputs, Isa, KvCache, KvShape, Options, Outputs, Rotating, Saved, View, ViewMut,
     attention_backward_into, attention_into, bf16, f16,
 };
 use noren_mask::{Facts, PlanOptions, Reorder, Shape, Spec, Stats};
@@ -158,7 +158,7 @@ fn filled<T: Element>(form: &str, inputs: &Inputs<'_, T>, isa: Option<Isa>) -> R
     let mut cache = match form {
         "contiguous" => KvCache::contiguous(&shape, m)?,
         "paged" => KvCache::paged(&shape, block, m.div_ceil(block))?,
-        "rotating" => KvCache::rotating(&shape, m, 0, 256)?,
+        "rotating" => KvCache::rotating(&shape, Rotating { window: m, sink_tokens: 0, ahead: 256 })?,
         other => return Err(format!("--cache {other} is unknown: give contiguous, paged, rotating or none").into()),
     };
     for from in (0..m).step_by(256) {

@@ -69,6 +69,17 @@ impl KvShape {
     }
 }
 
+/// The sizes of a [rotating](KvCache::rotating) cache, in tokens of each sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rotating {
+    /// Number of last tokens that a query reads, including its own.
+    pub window: usize,
+    /// Number of first tokens that every query reads.
+    pub sink_tokens: usize,
+    /// Maximum number of tokens that a step appends.
+    pub ahead: usize,
+}
+
 /// The keys and values of several sequences, stored in the memory layout of the kernels. Appended keys and values are
 /// converted to this layout.
 ///
@@ -166,8 +177,14 @@ impl<T: Element> KvCache<T> {
         Self::new(shape, isa, packing, Form::Contiguous { capacity }, page, shape.sequences)
     }
 
-    /// Returns a cache that holds the first `sink_tokens` tokens and the last `window` tokens of each sequence. Each
-    /// step can append at most `ahead` tokens.
+    /// Returns a cache that holds the first and the last tokens of each sequence.
+    ///
+    /// ```
+    /// use noren::{KvCache, KvShape, Rotating};
+    /// let sizes = Rotating { window: 1024, sink_tokens: 4, ahead: 16 };
+    /// let cache = KvCache::<f32>::rotating(&KvShape::new(8, 64), sizes)?;
+    /// # Ok::<(), noren::Error>(())
+    /// ```
     ///
     /// Before and at its own position, a query can read only the sink tokens and the last `window` tokens (the query
     /// itself included), even if the mask allows more keys. This limit does not depend on the number of tokens in a
@@ -178,7 +195,7 @@ impl<T: Element> KvCache<T> {
     /// # Errors
     /// Returns [`Error::Option`] if `window`, `ahead` or `sink_tokens` is out of range or if there is not enough
     /// memory, and an error if `shape` is invalid.
-    pub fn rotating(shape: &KvShape, window: usize, sink_tokens: usize, ahead: usize) -> Result<Self, Error> {
+    pub fn rotating(shape: &KvShape, Rotating { window, sink_tokens, ahead }: Rotating) -> Result<Self, Error> {
         for (name, given) in [("window", window), ("ahead", ahead), ("sink_tokens + 1", sink_tokens.saturating_add(1))]
         {
             check_tokens(name, given)?;

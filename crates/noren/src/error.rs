@@ -47,10 +47,12 @@ pub enum Error {
 
     /// The shape and strides of a view do not fit the given memory.
     View {
+        /// The name of the array, or `a view` if the caller made the view.
+        name: &'static str,
         /// The requested shape.
-        shape: [usize; 4],
+        shape: Vec<usize>,
         /// The requested strides, in values.
-        strides: [isize; 4],
+        strides: Vec<isize>,
         /// The requested index of element `[0, 0, 0, 0]` in the memory, in values.
         offset: usize,
         /// The number of values in the memory.
@@ -115,9 +117,9 @@ impl fmt::Display for Error {
                  queries are the last tokens of the sequence of keys, or query_offset(0) if the queries are another sequence",
                 *kv_len as i128 - *q_len as i128
             ),
-            Error::View { shape, strides, offset, len, problem } => write!(
+            Error::View { name, shape, strides, offset, len, problem } => write!(
                 f,
-                "a view of shape {shape:?} with strides {strides:?} and offset {offset} in memory of {len} values: {problem}"
+                "{name} of shape {shape:?} with strides {strides:?} and offset {offset} in memory of {len} values: {problem}"
             ),
             Error::Shape { name, given, expected } => write!(f, "{name} has shape {given:?} but {expected}"),
             Error::Dtype { given } => write!(f, "dtype `{given}` is not supported: choose one of f32, bf16, f16"),
@@ -126,6 +128,16 @@ impl fmt::Display for Error {
             Error::Cache { problem } => write!(f, "cache: {problem}"),
             Error::Isa { given, problem } => write!(f, "ISA `{given}`: {problem}"),
         }
+    }
+}
+
+impl Error {
+    /// Returns the error with `array` as the name of the array, if it is an error of an array's shape or strides.
+    pub(crate) fn named(mut self, array: &'static str) -> Self {
+        if let Error::View { name, .. } | Error::Shape { name, .. } = &mut self {
+            *name = array;
+        }
+        self
     }
 }
 
@@ -149,7 +161,7 @@ impl From<noren_mask::Error> for Error {
     fn from(error: noren_mask::Error) -> Self {
         match error {
             noren_mask::Error::Parse(error) => error.into(),
-            noren_mask::Error::Missing { atom, what, fix } => Error::Missing { part: atom, what, fix },
+            noren_mask::Error::Missing { part, what, fix } => Error::Missing { part, what, fix },
             error => Error::Mask(error),
         }
     }

@@ -181,7 +181,7 @@ mod weights;
 pub use attend::{Attend, CowView, IntoMasking, IntoView, IntoViewMut, Masking, attend};
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
-pub use cache::{KvCache, KvShape, Queries, StepPlan};
+pub use cache::{KvCache, KvShape, Queries, Rotating, StepPlan};
 pub use dropout::Dropout;
 pub use dtype::{Dtype, Element};
 pub use error::Error;
@@ -189,8 +189,8 @@ pub use half::{bf16, f16};
 pub use isa::Isa;
 pub use noren_mask;
 pub use noren_mask::{
-    Array, BoundMask, Budget, Cell, Cells, Facts, Kind, Mask, ParseError, Plan, PlanOptions, Reorder, Score, Set,
-    Shape, Side, Span, Spec, Stats, atom, atoms,
+    Array, BoundMask, Budget, Cell, Cells, Facts, Mask, Offset, ParseError, Plan, PlanOptions, Positions, Reorder,
+    Score, Shape, Side, Spec, Stats, atom, atoms,
 };
 pub use options::{Bias, Options};
 pub use view::{View, ViewMut};

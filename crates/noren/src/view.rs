@@ -17,8 +17,8 @@ use std::ops::Range;
 /// let contiguous = View::new(&data, [1, 2, 3, 4]).unwrap();
 /// assert_eq!(contiguous.get([0, 1, 2, 3]), 23.0);
 /// // The same memory as [batch, length, heads, head_dim], seen as [batch, heads, length, head_dim]:
-/// let swapped = View::strided(&data, [1, 3, 2, 4], [24, 4, 12, 1], 0).unwrap();
-/// assert_eq!(swapped.get([0, 2, 1, 0]), 20.0);
+/// let swapped = View::blhd(&data, [1, 2, 3, 4]).unwrap();
+/// assert_eq!((swapped.shape(), swapped.get([0, 2, 1, 0])), ([1, 3, 2, 4], 20.0));
 /// assert!(View::new(&data, [1, 2, 3, 5]).is_err());
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,13 @@ impl Layout {
             strides[d] = strides[d + 1].wrapping_mul(shape[d + 1] as isize);
         }
         Layout { shape, strides, offset: 0 }
+    }
+
+    /// Returns the layout with the dimensions 1 and 2 in the other order.
+    fn swapped(mut self) -> Layout {
+        self.shape.swap(1, 2);
+        self.strides.swap(1, 2);
+        self
     }
 
     /// Returns the layout, or an error if a dimension is 0 or an element is outside the memory. `len` is the number of
@@ -100,8 +107,8 @@ impl Layout {
     }
 
     fn error(&self, len: usize, problem: &str) -> Error {
-        let Layout { shape, strides, offset } = *self;
-        Error::View { shape, strides, offset, len, problem: problem.to_owned() }
+        let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
+        Error::View { name: "a view", shape, strides, offset: self.offset, len, problem: problem.to_owned() }
     }
 
     /// Returns the index in memory of the element at `at`. If `at` is inside the shape, the index is inside the memory.
@@ -148,6 +155,16 @@ impl<'a, T: Element> View<'a, T> {
             return Err(layout.error(data.len(), "a contiguous view needs exactly as many values as its shape has"));
         }
         Ok(View { data, layout: layout.check(data.len())? })
+    }
+
+    /// Returns a view of a contiguous array `[batch, length, heads, head_dim]`, which has the heads of a token side by
+    /// side, as the projections of most models do. `shape` is in this order, too.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new).
+    pub fn blhd(data: &'a [T], shape: [usize; 4]) -> Result<Self, Error> {
+        let layout = View::new(data, shape)?.layout.swapped();
+        Ok(View { data, layout })
     }
 
     /// Returns a view in which element `[b, h, i, d]` has the index `offset + b * strides[0] + h * strides[1] + i *
@@ -279,6 +296,15 @@ impl<'a, T: Element> ViewMut<'a, T> {
     /// Returns [`Error::View`] if `data` is too short for the shape or too long, or if a dimension is 0.
     pub fn new(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
         let layout = View::new(data, shape)?.layout;
+        Ok(ViewMut { data, layout })
+    }
+
+    /// Returns a view of a contiguous array `[batch, length, heads, head_dim]`, as [`View::blhd`] does.
+    ///
+    /// # Errors
+    /// Returns the errors of [`new`](Self::new).
+    pub fn blhd(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Error> {
+        let layout = View::blhd(data, shape)?.layout;
         Ok(ViewMut { data, layout })
     }
 

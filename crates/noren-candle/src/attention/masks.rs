@@ -86,7 +86,7 @@ pub fn array_from_keep(tensor: &Tensor, heads: usize) -> Result<Array> {
 /// Returns the errors of [`array_from_keep`].
 pub fn array_from_drop(tensor: &Tensor, heads: usize) -> Result<Array> {
     let (shape, cells) = flags(tensor, heads)?;
-    Ok(Array::drop(&shape, &cells)?)
+    Ok(Array::hide(&shape, &cells)?)
 }
 
 /// Converts a mask tensor as [`array_from_keep`] does, except that the tensor has numbers that are added to scores: 0

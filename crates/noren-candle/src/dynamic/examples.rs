@@ -4,7 +4,7 @@
 use super::{DynamicCall, DynamicMask, MaskGenerator};
 use crate::error::{Error, Result};
 use noren::noren_mask::Span;
-use noren::{Array, Set, atoms};
+use noren::{Array, Positions, atoms};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A generator that hides some tokens from all other tokens, for example names of products or markup.
@@ -17,7 +17,7 @@ pub struct ByToken {
 impl MaskGenerator for ByToken {
     fn mask(&self, call: &DynamicCall<'_>) -> Result<DynamicMask> {
         let facts = call.facts.clone().label_rows("hidden-by-token", spans(call, |id| self.hidden.contains(&id)));
-        let visible = !atoms::keys(Set::label("hidden-by-token"));
+        let visible = !atoms::keys(Positions::label("hidden-by-token"));
         // A token without any key would have no state of its own, so it reads itself.
         Ok(DynamicMask { mask: visible | atoms::window(0, 0), facts })
     }
@@ -41,7 +41,7 @@ impl MaskGenerator for DomainVocabulary {
             let label = format!("domain-{name}");
             facts = facts.label_rows(&label, spans(call, |id| tokens.contains(&id)));
             // Tokens of a domain are read only by tokens of the same domain.
-            mask &= !atoms::keys(Set::label(&label)) | atoms::queries(Set::label(&label));
+            mask &= !atoms::keys(Positions::label(&label)) | atoms::queries(Positions::label(&label));
         }
         Ok(DynamicMask { mask, facts })
     }
@@ -64,7 +64,7 @@ impl MaskGenerator for Sensitivity {
         let rows: Vec<Vec<i64>> = call.tokens.iter().map(|row| row.iter().map(level).collect()).collect();
         let above = spans(call, |id| level(&id) > self.clearance);
         let facts = call.facts.clone().levels(rows).label_rows("above-clearance", above);
-        let hidden = !atoms::keys(Set::label("above-clearance")) | atoms::window(0, 0);
+        let hidden = !atoms::keys(Positions::label("above-clearance")) | atoms::window(0, 0);
         Ok(DynamicMask { mask: atoms::clearance() & hidden, facts })
     }
 }
@@ -100,15 +100,15 @@ impl MaskGenerator for TopBlocks {
                 let first = call.shape.query_offset(b).max(0) as usize;
                 let chosen = scores.iter().enumerate().flat_map(|(i, row)| {
                     let own = (first + i * self.block) / self.block;
-                    self.best(row, own).into_iter().map(move |k| (i as u32, k))
+                    self.best(row, own).into_iter().map(move |k| (i, k as usize))
                 });
-                let chosen: Vec<(u32, u32)> = chosen.collect();
+                let chosen: Vec<(usize, usize)> = chosen.collect();
                 let name = format!("top-blocks-{b}-{h}");
-                let blocks = Array::blocks(q_len, kv_len, (self.block as u32, self.block as u32), &chosen)?;
+                let blocks = Array::blocks(q_len, kv_len, (self.block, self.block), &chosen)?;
                 facts = facts.array(&name, blocks);
-                arms.push((h as u64..h as u64 + 1, atoms::dense(name)));
+                arms.push((h, atoms::dense(name)));
             }
-            rows.push((b as u64..b as u64 + 1, atoms::heads(arms)));
+            rows.push((b, atoms::heads(arms)));
         }
         Ok(DynamicMask { mask: atoms::batch(rows), facts })
     }
@@ -160,6 +160,7 @@ fn extent(keys: &[Vec<f32>]) -> Vec<(f32, f32)> {
 
 /// Returns for each batch row the indices of the tokens whose id satisfies `wanted`. Each index is one [`Span`].
 fn spans(call: &DynamicCall<'_>, wanted: impl Fn(u32) -> bool) -> Vec<Vec<Span>> {
-    let row = |ids: &Vec<u32>| (0u64..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
+    let row =
+        |ids: &Vec<u32>| (0usize..).zip(ids).filter(|(_, id)| wanted(**id)).map(|(at, _)| Span::from(at)).collect();
     call.tokens.iter().map(row).collect()
 }

@@ -21,7 +21,7 @@ impl LayerPlans {
         let mut known: Vec<(Mask, Arc<Plan>)> = Vec::new();
         let mut plans = Vec::with_capacity(layers);
         for layer in 0..layers {
-            let mask = mask.at_layer(layer as u64).simplify();
+            let mask = mask.at_layer(layer).simplify();
             let found = known.iter().find(|(other, _)| *other == mask).map(|(_, plan)| plan.clone());
             let planned = match found {
                 Some(planned) => planned,

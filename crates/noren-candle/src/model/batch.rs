@@ -20,7 +20,7 @@ use noren::{Facts, Mask, Side, atoms};
 /// let packed = Batch::packed(&[vec![5, 6, 7], vec![8]])?;
 /// assert_eq!(packed.positions(), [[0, 1, 2, 0]]);
 /// // A mask and facts of the caller join those of the model.
-/// let hidden = padded.mask(!atoms::keys(noren::Set::label("secret"))).facts(Facts::new().label("secret", [1u64]));
+/// let hidden = padded.mask(!atoms::keys(noren::Positions::label("secret"))).facts(Facts::new().label("secret", [1]));
 /// # let _ = hidden;
 /// # Ok::<(), noren_candle::Error>(())
 /// ```

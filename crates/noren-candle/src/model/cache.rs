@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
 use noren::noren_mask::Node;
 use noren::noren_mask::atoms::{Causal, Keys, Sliding};
-use noren::{Facts, KvCache, KvShape, Mask, Outputs, StepPlan, View, ViewMut, bf16, f16};
+use noren::{Facts, KvCache, KvShape, Mask, Outputs, Rotating, StepPlan, View, ViewMut, bf16, f16};
 
 /// The key-value caches of all layers of a stack, such as a decoder's self-attention. A layer whose mask is a sliding
 /// window, with or without sink tokens, stores only the window and the sink tokens.
@@ -64,7 +64,7 @@ impl StackCache {
     pub(crate) fn new(mask: &Mask, facts: Facts, shape: &StackShape) -> Result<Self> {
         let mut layers: Vec<Layer> = Vec::with_capacity(shape.layers);
         for layer in 0..shape.layers {
-            let mask = mask.at_layer(layer as u64).simplify();
+            let mask = mask.at_layer(layer).simplify();
             let like = layers.iter().position(|other| other.mask == mask).unwrap_or(layer);
             layers.push(Layer { keys: AnyCache::new(shape, window_of(&mask))?, mask, like });
         }
@@ -103,7 +103,7 @@ impl StackCache {
 /// Returns (window in tokens, number of sink tokens) if the mask is a sliding window, with or without sink tokens;
 /// otherwise `None`. For example, `sliding(8) | causal & keys(0..4)` gives (8, 4).
 fn window_of(mask: &Mask) -> Option<(usize, usize)> {
-    let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window as usize);
+    let sliding = |mask: &Mask| mask.atom_as::<Sliding>().map(|sliding| sliding.window);
     if let Some(window) = sliding(mask) {
         return Some((window, 0));
     }
@@ -114,8 +114,8 @@ fn window_of(mask: &Mask) -> Option<(usize, usize)> {
     };
     let causal = rest.iter().any(|part| matches!(part.atom_as(), Some(Causal { offset: 0 })));
     let first = rest.iter().find_map(|part| match part.atom_as() {
-        Some(Keys(noren::Set::Spans(spans))) => match spans[..] {
-            [span] if span.start == 0 => span.end.map(|end| end as usize),
+        Some(Keys(noren::Positions::Spans(spans))) => match spans[..] {
+            [span] if span.start == 0 => span.end,
             _ => None,
         },
         _ => None,
@@ -147,7 +147,7 @@ impl AnyCache {
             let kv = KvShape::new(shape.kv_heads, shape.head_dim).sequences(shape.sequences);
             Ok(match window {
                 Some((window, sink_tokens)) if window + sink_tokens + shape.ahead < shape.capacity => {
-                    KvCache::rotating(&kv, window, sink_tokens, shape.ahead)?
+                    KvCache::rotating(&kv, Rotating { window, sink_tokens, ahead: shape.ahead })?
                 }
                 _ => KvCache::contiguous(&kv, shape.capacity)?,
             })

@@ -284,7 +284,7 @@ impl DecoderConfig {
 
     /// Returns the mask and the score modifiers of all layers as one expression.
     pub fn mask(&self) -> Spec {
-        let of = |window: Option<usize>| window.map_or_else(atoms::causal, |w| atoms::sliding(w as u64));
+        let of = |window: Option<usize>| window.map_or_else(atoms::causal, atoms::sliding);
         let mask = layered_mask(&self.windows, of);
         let mut spec = Spec::from(mask);
         spec.scores.extend(self.softcap.map(|cap| Score::softcap(f64::from(cap))));

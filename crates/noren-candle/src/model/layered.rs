@@ -25,9 +25,9 @@ pub(crate) fn layered_mask(windows: &[Option<usize>], of: impl Fn(Option<usize>)
 /// `None` stands for layers without a window. The selector is `every n` if every n-th layer has this window, from the
 /// first such layer to the end of the model. Otherwise, the selector is a list of layers.
 fn layers_of(windows: &[Option<usize>], kind: Option<usize>) -> Selector {
-    let at: Vec<u64> = (0..).zip(windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
-    let step = if at.len() > 1 { at[1] - at[0] } else { windows.len() as u64 };
-    let every = (at[0]..windows.len() as u64).step_by(step as usize);
+    let at: Vec<usize> = (0..).zip(windows).filter(|(_, window)| **window == kind).map(|(i, _)| i).collect();
+    let step = if at.len() > 1 { at[1] - at[0] } else { windows.len() };
+    let every = (at[0]..windows.len()).step_by(step);
     match at.len() > 1 && every.eq(at.iter().copied()) {
         true => Selector::Every { step, from: at[0] },
         false => Selector::Spans(at.into_iter().map(Into::into).collect()),

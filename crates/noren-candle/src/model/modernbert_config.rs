@@ -70,7 +70,7 @@ pub enum ClassifierPooling {
 impl ModernBertConfig {
     /// Returns the mask of all layers. A layer with a window `w` has the mask `window(left=w, right=w)`.
     pub fn mask(&self) -> Spec {
-        let of = |window: Option<usize>| window.map_or_else(atoms::full, |w| atoms::window(w as i64, w as i64));
+        let of = |window: Option<usize>| window.map_or_else(atoms::full, |w| atoms::window(w, w));
         layered_mask(&self.windows, of).into()
     }
 

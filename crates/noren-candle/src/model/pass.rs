@@ -232,7 +232,7 @@ impl<'a> Planner<'a> {
     }
 
     fn plan(&mut self, layer: usize, q: &Tensor, k: &Tensor, options: &Options) -> Result<Arc<Plan>> {
-        let mut mask = self.mask.at_layer(layer as u64).simplify();
+        let mut mask = self.mask.at_layer(layer).simplify();
         let mut facts = std::borrow::Cow::Borrowed(&self.facts);
         if let Some(generator) = self.generator {
             let call = DynamicCall {
@@ -248,7 +248,7 @@ impl<'a> Planner<'a> {
             };
             let made = generator.mask(&call)?;
             facts = std::borrow::Cow::Owned(made.facts);
-            mask = (mask & made.mask.at_layer(layer as u64)).simplify();
+            mask = (mask & made.mask.at_layer(layer)).simplify();
         }
         let found = self.known.iter().find(|(m, f, _)| *m == mask && *f == *facts).map(|(.., plan)| plan.clone());
         if let Some(plan) = found {

@@ -41,7 +41,7 @@ fn main_mask(model: &Model) -> Declared {
 /// a head of every layer reads.
 fn reach(declared: &Declared, length: usize) -> [Keep; 2] {
     let shape = Shape::square(length).heads(declared.heads[0]);
-    let layers: Vec<_> = (0..declared.layers as u64).map(|layer| declared.spec.mask.at_layer(layer)).collect();
+    let layers: Vec<_> = (0..declared.layers).map(|layer| declared.spec.mask.at_layer(layer)).collect();
     let flow = Flow::of_stack(&layers, &shape, &Facts::new(), Fill::Nothing).unwrap();
     let layers: Vec<BoundMask> = layers.iter().map(|layer| layer.bind(&shape, &Facts::new()).unwrap()).collect();
     let direct = Keep::from_fn([1, 1, length, length], |[_, _, q, k]| {

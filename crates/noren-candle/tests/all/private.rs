@@ -302,7 +302,7 @@ fn texts_go_on_as_if_the_secret_were_another() {
             assert_eq!(go_on(own, 512), go_on(other, 512), "{name}, {kind}");
         }
     }
-    let nothing = atoms::full() - atoms::keys(noren::Set::label("private"));
+    let nothing = atoms::full() - atoms::keys(noren::Positions::label("private"));
     assert_eq!(Policy::Hide.mask(atoms::full()), nothing);
 }
 

@@ -40,7 +40,7 @@ fn rows(model: &Model, ids: &[Vec<u32>], side: Side) -> Result<(Vec<Rows>, Rows)
         .collect();
     let label = (0..ids.len()).map(|row| {
         let of_row = places.iter().filter(|(r, _)| *r == row);
-        of_row.map(|(_, at)| (*at as u64..*at as u64 + 1).into()).collect()
+        of_row.map(|(_, at)| (*at).into()).collect()
     });
     let facts = Facts::new().label_rows("private", label.collect());
     let batch = Batch::padded(ids, 1, side)?.facts(facts).unpooled(places);

@@ -25,7 +25,7 @@ pub(crate) struct AttendArgs {
     pub(super) side: Option<SideArg>,
     /// Index of the layer whose mask is used, for a mask that contains layers(...)
     #[arg(long, value_name = "L")]
-    pub(super) layer: Option<u64>,
+    pub(super) layer: Option<usize>,
     /// Position of the first query: one number, or one number per batch row; required if q and k differ in length
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) query_offset: Vec<i64>,

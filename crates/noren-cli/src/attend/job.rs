@@ -92,7 +92,7 @@ fn shape(dims: &Dims, query_offset: &[i64]) -> Result<Shape> {
     let shape = Shape::new(dims.q_len, dims.kv_len, 0).batch(dims.batch).heads(dims.heads).kv_heads(dims.kv_heads);
     Ok(match query_offset {
         [] => shape,
-        offsets => shape.query_offsets(offsets),
+        offsets => shape.query_offsets(offsets.iter().copied()),
     })
 }
 

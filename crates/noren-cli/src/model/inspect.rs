@@ -65,7 +65,7 @@ fn draw(declared: &Declared, len: usize, screen: &mut Screen) -> Result<()> {
     screen.line(spec)?;
     let mut kinds: Vec<(Mask, Vec<usize>)> = Vec::new();
     for layer in 0..*layers {
-        let mask = spec.mask.at_layer(layer as u64).simplify();
+        let mask = spec.mask.at_layer(layer).simplify();
         match kinds.iter_mut().find(|(known, _)| *known == mask) {
             Some((_, of)) => of.push(layer),
             None => kinds.push((mask, vec![layer])),

@@ -167,7 +167,7 @@ impl<'a> Job<'a> {
         }
         let declared = &model.masks()[0];
         let shape = Shape::square(encoding.len()).heads(declared.heads[0]);
-        let masks: Vec<Mask> = (0..declared.layers as u64).map(|layer| declared.spec.mask.at_layer(layer)).collect();
+        let masks: Vec<Mask> = (0..declared.layers).map(|layer| declared.spec.mask.at_layer(layer)).collect();
         let flow = Flow::of_stack(&masks, &shape, &facts, Fill::Nothing)?;
         let policy = format!("deny: label({PRIVATE}) -> output").parse()?;
         Ok(Certificate::issue(&flow, &policy)?.to_json()?)
@@ -184,7 +184,7 @@ impl<'a> Job<'a> {
         let [layers, heads, layer] = self.place(&model)?;
 
         let declared = &model.masks()[0];
-        let mask = declared.spec.mask.at_layer(layer as u64);
+        let mask = declared.spec.mask.at_layer(layer);
         let bound = mask.bind(&Shape::square(encoding.len()).heads(heads), &facts);
         let bound = bound.map_err(|e| {
             Failure::from(e)

@@ -371,7 +371,7 @@ fn tiles_are_what_the_mask_says() {
                                 |a: u32, b: u32, at: usize| (a as usize) < (at + step).min(300) && at < b as usize;
                             meets(rows.start, rows.end, start[0]) && meets(span.start, span.end, start[1])
                         })
-                        .map(|(_, span)| if span.kind == noren_mask::Kind::Mixed { 2 } else { 1 })
+                        .map(|(_, span)| if span.kind == noren_mask::SpanKind::Mixed { 2 } else { 1 })
                         .max();
                     let expected = cover(&in_a)
                         | kind.map_or(0, |kind| 3 - kind) << 2

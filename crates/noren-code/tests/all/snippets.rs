@@ -460,7 +460,7 @@ fn snippet_37([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
     // query: (&[f32], [1, 1, 5, head_dim])
     // key, value: (&[f32], [1, 1, 5, head_dim])
 
-    let mask = prefix(3u64);
+    let mask = prefix(3);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -472,7 +472,7 @@ fn snippet_38([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
     // query: (&[f32], [1, 1, 3, head_dim])
     // key, value: (&[f32], [1, 1, 3, head_dim])
 
-    let mask = prefix(0u64);
+    let mask = prefix(0);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -484,7 +484,7 @@ fn snippet_39([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
     // query: (&[f32], [1, 1, 3, head_dim])
     // key, value: (&[f32], [1, 1, 3, head_dim])
 
-    let mask = prefix(9u64);
+    let mask = prefix(9);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -496,7 +496,7 @@ fn snippet_40([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
     // query: (&[f32], [2, 1, 4, head_dim])
     // key, value: (&[f32], [2, 1, 4, head_dim])
 
-    let mask = prefix(vec![1, 3]);
+    let mask = prefix([1, 3]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -551,7 +551,8 @@ fn snippet_44([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
 }
 
 fn snippet_45([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
+    use noren::noren_mask::Span;
 
     // query: (&[f32], [1, 1, 7, head_dim])
     // key, value: (&[f32], [1, 1, 7, head_dim])
@@ -587,12 +588,12 @@ fn snippet_47([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
 }
 
 fn snippet_48([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = keys([Span::from(0..3), Span::from(2..4)]);
+    let mask = keys([0..3, 2..4]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -611,12 +612,12 @@ fn snippet_49([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
 }
 
 fn snippet_50([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = queries([Span::from(0..1), Span::from(3..5)]);
+    let mask = queries([0..1, 3..5]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -659,72 +660,72 @@ fn snippet_53([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Re
 }
 
 fn snippet_54([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = global([Span::from(1..2), Span::from(4..5)]);
+    let mask = global([1..2, 4..5]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_55([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 4, head_dim])
     // key, value: (&[f32], [1, 1, 7, head_dim])
 
-    let mask = global([Span::from(0..1), Span::from(5..6)]);
+    let mask = global([0..1, 5..6]);
     let attend = Attend::new(mask)?.query_offset(3);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_56([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 8, head_dim])
     // key, value: (&[f32], [1, 1, 8, head_dim])
 
-    let mask = spans([Span::from(1..3), Span::from(4..7)]);
+    let mask = spans([1..3, 4..7]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_57([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 7, head_dim])
     // key, value: (&[f32], [1, 1, 7, head_dim])
 
-    let mask = spans([Span::from(0..4), Span::from(2..6)]);
+    let mask = spans([0..4, 2..6]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_58([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = spans([Span::from(3..)]);
+    let mask = spans([3..]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_59([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 3, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = spans([Span::from(1..5)]);
+    let mask = spans([1..5]);
     let attend = Attend::new(mask)?.query_offset(3);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1236,12 +1237,11 @@ fn snippet_101([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_102([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 4, 5, head_dim])
     // key, value: (&[f32], [1, 4, 5, head_dim])
 
-    let mask = heads([(Selector::from(0..1), causal()), (Selector::from(1..3), sliding(2)), (Selector::from(3..4), chunk(2) & causal())]);
+    let mask = heads([arm(0..1, causal()), arm(1..3, sliding(2)), arm(3..4, chunk(2) & causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1249,12 +1249,11 @@ fn snippet_102([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_103([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 2, 3, head_dim])
     // key, value: (&[f32], [1, 2, 3, head_dim])
 
-    let mask = heads([(Selector::from(0..1), causal())]);
+    let mask = heads([arm(0..1, causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1262,12 +1261,11 @@ fn snippet_103([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_104([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 3, 4, head_dim])
     // key, value: (&[f32], [1, 3, 4, head_dim])
 
-    let mask = heads([(Selector::from(0..1), full()), (Selector::Else, causal())]);
+    let mask = heads([arm(0..1, full()), otherwise(causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1280,7 +1278,7 @@ fn snippet_105([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [1, 4, 4, head_dim])
     // key, value: (&[f32], [1, 2, 4, head_dim])
 
-    let mask = heads([(Selector::Every { step: 2, from: 0 }, causal()), (Selector::Else, sliding(2))]);
+    let mask = heads([arm(Selector::every(2), causal()), otherwise(sliding(2))]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1293,20 +1291,19 @@ fn snippet_106([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [1, 5, 2, head_dim])
     // key, value: (&[f32], [1, 5, 2, head_dim])
 
-    let mask = heads([(Selector::Every { step: 3, from: 1 }, full()), (Selector::Else, none())]);
+    let mask = heads([arm(Selector::Every { step: 3, from: 1 }, full()), otherwise(none())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_107([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
-    use noren::noren_mask::Selector;
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 5, 3, head_dim])
     // key, value: (&[f32], [1, 5, 3, head_dim])
 
-    let mask = heads([(Selector::Spans(vec![Span::from(0..1), Span::from(2..4)]), causal()), (Selector::Else, full())]);
+    let mask = heads([arm([0..1, 2..4], causal()), otherwise(full())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1314,12 +1311,11 @@ fn snippet_107([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_108([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 3, 3, head_dim])
     // key, value: (&[f32], [1, 3, 3, head_dim])
 
-    let mask = heads([(Selector::from(0..1), full()), (Selector::from(1..), causal())]);
+    let mask = heads([arm(0..1, full()), arm(1.., causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1327,12 +1323,11 @@ fn snippet_108([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_109([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [2, 1, 4, head_dim])
     // key, value: (&[f32], [2, 1, 4, head_dim])
 
-    let mask = batch([(Selector::from(0..1), causal()), (Selector::from(1..2), full())]);
+    let mask = batch([arm(0..1, causal()), arm(1..2, full())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1340,12 +1335,11 @@ fn snippet_109([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_110([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [3, 1, 3, head_dim])
     // key, value: (&[f32], [3, 1, 3, head_dim])
 
-    let mask = batch([(Selector::from(1..2), full()), (Selector::Else, causal())]);
+    let mask = batch([arm(1..2, full()), otherwise(causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1353,12 +1347,11 @@ fn snippet_110([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_111([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [2, 2, 4, head_dim])
     // key, value: (&[f32], [2, 2, 4, head_dim])
 
-    let mask = batch([(Selector::from(0..1), heads([(Selector::from(0..1), causal()), (Selector::Else, full())])), (Selector::Else, sliding(2))]);
+    let mask = batch([arm(0..1, heads([arm(0..1, causal()), otherwise(full())])), otherwise(sliding(2))]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1366,12 +1359,11 @@ fn snippet_111([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_112([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [2, 2, 3, head_dim])
     // key, value: (&[f32], [2, 2, 3, head_dim])
 
-    let mask = heads([(Selector::from(1..2), batch([(Selector::from(0..1), causal())])), (Selector::Else, full())]);
+    let mask = heads([arm(1..2, batch([arm(0..1, causal())])), otherwise(full())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1379,12 +1371,11 @@ fn snippet_112([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_113([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 2, 5, head_dim])
     // key, value: (&[f32], [1, 2, 5, head_dim])
 
-    let mask = causal() & (heads([(Selector::from(0..1), sliding(2)), (Selector::Else, full())]) - keys(0..1));
+    let mask = causal() & (heads([arm(0..1, sliding(2)), otherwise(full())]) - keys(0..1));
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1392,12 +1383,11 @@ fn snippet_113([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_114([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 2, 3, head_dim])
     // key, value: (&[f32], [1, 2, 3, head_dim])
 
-    let mask = !heads([(Selector::from(0..1), causal())]);
+    let mask = !heads([arm(0..1, causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -1465,12 +1455,11 @@ fn snippet_119([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_120([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, Facts, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [2, 2, 5, head_dim])
     // key, value: (&[f32], [2, 2, 5, head_dim])
 
-    let mask = causal() & documents() & padding() & heads([(Selector::from(0..1), sliding(2)), (Selector::Else, full())]);
+    let mask = causal() & documents() & padding() & heads([arm(0..1, sliding(2)), otherwise(full())]);
     let facts = Facts::new().lengths([5, 3]).documents(vec![vec![2, 3], vec![3]]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -1521,7 +1510,7 @@ fn snippet_124([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [2, 1, 5, head_dim])
     // key, value: (&[f32], [2, 1, 5, head_dim])
 
-    let mask = padding_side(Side::Left);
+    let mask = padding_with(Padding { side: Some(Side::Left), lengths: None, both: false });
     let facts = Facts::new().lengths([5, 3]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -1534,7 +1523,7 @@ fn snippet_125([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [2, 1, 4, head_dim])
     // key, value: (&[f32], [2, 1, 4, head_dim])
 
-    let mask = padding_side(Side::Right);
+    let mask = padding_with(Padding { side: Some(Side::Right), lengths: None, both: false });
     let facts = Facts::new().lengths([4, 1]).side(Side::Left);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -1873,65 +1862,65 @@ fn snippet_150([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_151([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = keys(Set::label("pii"));
-    let facts = Facts::new().label("pii", [Span::from(1..2), Span::from(3..5)]);
+    let mask = keys(Positions::label("pii"));
+    let facts = Facts::new().label("pii", [1..2, 3..5]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_152([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [1, 1, 5, head_dim])
     // key, value: (&[f32], [1, 1, 5, head_dim])
 
-    let mask = causal() - keys(Set::label("pii"));
-    let facts = Facts::new().label("pii", [Span::from(1..2), Span::from(2..3)]);
+    let mask = causal() - keys(Positions::label("pii"));
+    let facts = Facts::new().label("pii", [1..2, 2..3]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_153([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [2, 1, 4, head_dim])
     // key, value: (&[f32], [2, 1, 4, head_dim])
 
-    let mask = queries(Set::label("boss"));
-    let facts = Facts::new()
-        .label_rows("boss", vec![vec![Span::from(0..1)], vec![Span::from(2..)]]);
+    let mask = queries(Positions::label("boss"));
+    let facts = Facts::new().label_rows("boss", vec![vec![(0..1).into()], vec![(2..).into()]]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_154([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [1, 1, 5, head_dim])
     // key, value: (&[f32], [1, 1, 5, head_dim])
 
-    let mask = global(Set::label("cls"));
-    let facts = Facts::new().label("cls", [Span::from(0..1), Span::from(3..4)]);
+    let mask = global(Positions::label("cls"));
+    let facts = Facts::new().label("cls", [0..1, 3..4]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }
 
 fn snippet_155([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
+    use noren::noren_mask::Span;
 
     // query: (&[f32], [1, 1, 3, head_dim])
     // key, value: (&[f32], [1, 1, 3, head_dim])
 
-    let mask = keys(Set::label("x"));
+    let mask = keys(Positions::label("x"));
     let facts = Facts::new().label("x", Vec::<Span>::new());
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -1939,13 +1928,13 @@ fn snippet_155([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_156([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [1, 1, 5, head_dim])
     // key, value: (&[f32], [1, 1, 5, head_dim])
 
-    let mask = full() - (queries(Set::label("a")) & keys(Set::label("b")));
-    let facts = Facts::new().label("a", [Span::from(0..2)]).label("b", [Span::from(3..)]);
+    let mask = full() - (queries(Positions::label("a")) & keys(Positions::label("b")));
+    let facts = Facts::new().label("a", [0..2]).label("b", [3..]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -2017,12 +2006,12 @@ fn snippet_161([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_162([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Span, atoms::*};
+    use noren::{Attend, Facts, atoms::*};
 
     // query: (&[f32], [1, 1, 2, head_dim])
     // key, value: (&[f32], [1, 1, 8, head_dim])
 
-    let mask = keys([Span::from(0..6), Span::from(10..11)]);
+    let mask = keys([0..6, 10..11]);
     let facts = Facts::new().positions(vec![8, 9, 10, 11, 4, 5, 6, 7]);
     let attend = Attend::new(mask)?.facts(facts).query_offset(10);
     let output = attend.forward(query, key, value)?.out;
@@ -2481,7 +2470,7 @@ fn snippet_197([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [1, 1, 7, head_dim])
     // key, value: (&[f32], [1, 1, 7, head_dim])
 
-    let mask = causal() | prefix(3u64);
+    let mask = causal() | prefix(3);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -2493,7 +2482,7 @@ fn snippet_198([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
     // query: (&[f32], [2, 1, 6, head_dim])
     // key, value: (&[f32], [2, 1, 6, head_dim])
 
-    let mask = (causal() | prefix(vec![4, 2])) & padding();
+    let mask = (causal() | prefix([4, 2])) & padding();
     let facts = Facts::new().lengths([6, 5]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -2501,12 +2490,12 @@ fn snippet_198([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_199([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 9, head_dim])
     // key, value: (&[f32], [1, 1, 9, head_dim])
 
-    let mask = causal() | spans([Span::from(1..4), Span::from(6..8)]);
+    let mask = causal() | spans([1..4, 6..8]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -2549,12 +2538,12 @@ fn snippet_202([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_203([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Span, atoms::*};
+    use noren::{Attend, atoms::*};
 
     // query: (&[f32], [1, 1, 9, head_dim])
     // key, value: (&[f32], [1, 1, 9, head_dim])
 
-    let mask = causal() & (chunk(3) | keys([Span::from(2..3), Span::from(5..6), Span::from(8..9)]));
+    let mask = causal() & (chunk(3) | keys([2..3, 5..6, 8..9]));
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -2671,12 +2660,12 @@ fn snippet_212([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_213([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Span, atoms::*};
+    use noren::{Attend, Facts, atoms::*};
 
     // query: (&[f32], [1, 1, 8, head_dim])
     // key, value: (&[f32], [1, 1, 8, head_dim])
 
-    let mask = documents() & (causal() | spans([Span::from(0..2), Span::from(4..6)]));
+    let mask = documents() & (causal() | spans([0..2, 4..6]));
     let facts = Facts::new().documents(vec![4, 4]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
@@ -2721,13 +2710,13 @@ fn snippet_216([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 }
 
 fn snippet_217([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
-    use noren::{Attend, Facts, Set, Span, atoms::*};
+    use noren::{Attend, Facts, Positions, atoms::*};
 
     // query: (&[f32], [1, 1, 6, head_dim])
     // key, value: (&[f32], [1, 1, 6, head_dim])
 
-    let mask = causal() & (clearance() - keys(Set::label("secret")));
-    let facts = Facts::new().label("secret", [Span::from(3..4)]).levels(vec![0, 1, 1, 2, 0, 2]);
+    let mask = causal() & (clearance() - keys(Positions::label("secret")));
+    let facts = Facts::new().label("secret", [3..4]).levels(vec![0, 1, 1, 2, 0, 2]);
     let attend = Attend::new(mask)?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -2735,12 +2724,11 @@ fn snippet_217([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_218([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, atoms::*};
-    use noren::noren_mask::Selector;
 
     // query: (&[f32], [1, 4, 5, head_dim])
     // key, value: (&[f32], [1, 2, 5, head_dim])
 
-    let mask = heads([(Selector::from(0..2), sliding(2)), (Selector::from(2..4), causal())]);
+    let mask = heads([arm(0..2, sliding(2)), arm(2..4, causal())]);
     let attend = Attend::new(mask)?;
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
@@ -3009,15 +2997,13 @@ fn snippet_239([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> R
 
 fn snippet_240([query, key, value, bias, relative, soft, sinks]: Given<'_>) -> Result<Vec<f32>, noren::Error> {
     use noren::{Attend, Facts, Score, Side, atoms::*};
-    use noren::noren_mask::Real;
 
     // query: (&[f32], [2, 4, 6, head_dim])
     // key, value: (&[f32], [2, 2, 6, head_dim])
 
     let mask = sliding(3);
     let facts = Facts::new().lengths([6, 4]).side(Side::Left);
-    let attend = Attend::new(mask + Score::Alibi { slopes: Some(vec![Real::new(0.5), Real::new(0.25), Real::new(1.0), Real::new(2.0)]) })?
-        .facts(facts);
+    let attend = Attend::new(mask + Score::alibi_with([0.5, 0.25, 1.0, 2.0]))?.facts(facts);
     let output = attend.forward(query, key, value)?.out;
     Ok(output)
 }

@@ -3,7 +3,7 @@
 use noren_dist::{Objective, Options, Travel, Wire, search};
 use noren_mask::{BoundMask, Facts, Mask, Shape, atoms::*};
 
-fn masks(n: u64) -> Vec<Mask> {
+fn masks(n: usize) -> Vec<Mask> {
     vec![
         causal(),
         full(),

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// Ranges of positions; the end of each range is exclusive.
-type Ranges = Vec<Range<u64>>;
+type Ranges = Vec<Range<usize>>;
 
 /// Maximum number of distinct mask rows in an expression of `repeated_rows`, which has one term for each distinct row.
 const MOST_TERMS: usize = 64;
@@ -59,11 +59,11 @@ fn positive(slice: &Slice<'_>, simple: &[Mask]) -> Vec<Mask> {
 
 /// Returns the greatest common divisor of `key - position of the query` over all allowed cells, as the parameter of the
 /// elementary mask (atom) `stride`; `None` if this number is 1 or every difference is 0.
-fn stride_of(slice: &Slice<'_>) -> Option<u64> {
+fn stride_of(slice: &Slice<'_>) -> Option<usize> {
     let mut all = 0;
     for &i in &slice.rows {
         for k in ones(slice.row(i)) {
-            all = gcd(all, (k as i64 - slice.position(i)).unsigned_abs());
+            all = gcd(all, (k as i64 - slice.position(i)).unsigned_abs() as usize);
             if all == 1 {
                 return None;
             }
@@ -87,19 +87,19 @@ fn blocks(slice: &Slice<'_>) -> Option<Mask> {
     let mut ends: Vec<usize> = slice.ends.iter().map(|e| e.1 + 1).collect();
     ends.dedup();
     let size = ends.windows(2).next().and_then(|pair| pair[1].checked_sub(pair[0])).filter(|size| *size > 0)?;
-    Some(Mask::any([atoms::causal(), atoms::chunk(size as u64)]))
+    Some(Mask::any([atoms::causal(), atoms::chunk(size)]))
 }
 
 /// Returns candidate expressions with the elementary mask (atom) `spans`, which has ranges of tokens that read each
 /// other. The candidates are `spans` alone, `spans` and causal, and `spans` in union with a causal mask or a window.
 fn spans(slice: &Slice<'_>) -> Vec<Mask> {
     let mut alone: Vec<Span> = Vec::new();
-    let mut causal: Vec<(u64, u64)> = Vec::new();
-    let mut ahead: Vec<(u64, u64)> = Vec::new();
+    let mut causal: Vec<(usize, usize)> = Vec::new();
+    let mut ahead: Vec<(usize, usize)> = Vec::new();
     let mut before = None;
     for (&i, run) in slice.rows.iter().zip(slice.runs_around()) {
         let Some((start, end)) = *run else { continue };
-        let (start, end, own) = (start as u64, end as u64, slice.position(i).max(0) as u64);
+        let (start, end, own) = (start, end, slice.position(i).max(0) as usize);
         let span = Span::from(start..end);
         if alone.last() != Some(&span) {
             alone.push(span);
@@ -113,7 +113,8 @@ fn spans(slice: &Slice<'_>) -> Vec<Mask> {
         }
         before = Some(end);
     }
-    let list = |pairs: &[(u64, u64)]| atoms::spans(pairs.iter().map(|&(a, z)| Span::from(a..z)).collect::<Vec<_>>());
+    let list =
+        |pairs: &[(usize, usize)]| atoms::spans(pairs.iter().map(|&(a, z)| Span::from(a..z)).collect::<Vec<_>>());
     let mut out = Vec::new();
     // documents must cover all tokens; spans may have gaps
     if !alone.is_empty() {
@@ -160,7 +161,7 @@ fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
         bases.push(around);
     }
     let (starts, ends): (Vec<usize>, Vec<usize>) = slice.runs_around().iter().flatten().copied().unzip();
-    let mut sizes: Vec<u64> = [starts, ends].into_iter().filter_map(usual_step).collect();
+    let mut sizes: Vec<usize> = [starts, ends].into_iter().filter_map(usual_step).collect();
     sizes.dedup();
     for chunk in sizes.into_iter().map(atoms::chunk) {
         bases.push(if causal { and(&atoms::causal(), chunk) } else { chunk });
@@ -170,12 +171,12 @@ fn beside_bands(slice: &Slice<'_>) -> Vec<Mask> {
 
 /// Returns the most frequent positive difference between neighbouring numbers of the list; `None` if this difference is
 /// 1.
-fn usual_step(mut numbers: Vec<usize>) -> Option<u64> {
+fn usual_step(mut numbers: Vec<usize>) -> Option<usize> {
     numbers.dedup();
     let mut counts: HashMap<usize, u32> = HashMap::new();
     numbers.windows(2).filter(|w| w[0] < w[1]).for_each(|w| *counts.entry(w[1] - w[0]).or_insert(0) += 1);
     let step = counts.into_iter().max_by_key(|&(step, n)| (n, step))?.0;
-    (step > 1).then_some(step as u64)
+    (step > 1).then_some(step)
 }
 
 /// Returns candidate expressions `base | x`. The term `x` has the allowed cells that `base` denies: global keys and
@@ -234,8 +235,8 @@ fn tree(slice: &Slice<'_>) -> Option<Mask> {
         let parent = (start..start + i).rev().find(|&k| bit(row, k));
         bit(row, start + i).then(|| parent.map_or(-1, |k| (k - start) as i64))
     });
-    let tree = atoms::tree(parents.collect::<Option<Vec<i64>>>()?, start as u64);
-    Some(if start > 0 { Mask::any([atoms::keys(0..start as u64), tree]) } else { tree })
+    let tree = atoms::tree(parents.collect::<Option<Vec<i64>>>()?, start);
+    Some(if start > 0 { Mask::any([atoms::keys(0..start), tree]) } else { tree })
 }
 
 /// Returns the union of all distinct mask rows. Each term of the union is a set of queries and the keys that these
@@ -280,6 +281,6 @@ fn complement(slice: &Slice<'_>) -> Option<Mask> {
 }
 
 /// Returns the greatest common divisor of `a` and `b`.
-fn gcd(a: u64, b: u64) -> u64 {
+fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }

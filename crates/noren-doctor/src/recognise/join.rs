@@ -37,7 +37,7 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
         }
         let padding = Padding {
             side: left.then_some(Side::Left),
-            lengths: Some(rows.iter().map(|f| (run(f).1 - run(f).0) as u64).collect()),
+            lengths: Some(rows.iter().map(|f| run(f).1 - run(f).0).collect()),
             both,
         };
         let padding = atoms::padding_with(padding);
@@ -47,7 +47,7 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
         };
     }
     if !by_head && uniform_but_prefix(&rows) && !padded {
-        let lengths = rows.iter().filter_map(|f| prefix_of(&f.mask)).collect::<Vec<u64>>();
+        let lengths = rows.iter().filter_map(|f| prefix_of(&f.mask)).collect::<Vec<usize>>();
         return atoms::causal() | atoms::prefix(lengths);
     }
     by_arms(fits, which, dims)
@@ -59,10 +59,10 @@ pub(super) fn join(fits: &[Fit], which: &[usize], dims: [usize; 4]) -> Mask {
 pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize; 4]) -> Mask {
     let of = |f: &Fit| match f.real {
         Some((a, z)) if f.both => {
-            let (a, z) = (a as u64, z as u64);
+            let (a, z) = (a, z);
             f.mask.clone() & atoms::keys(a..z) & atoms::queries(a..z)
         }
-        Some((a, z)) => f.mask.clone() & atoms::keys(a as u64..z as u64),
+        Some((a, z)) => f.mask.clone() & atoms::keys(a..z),
         None => f.mask.clone(),
     };
     let heads_of = |b: usize| -> Mask {
@@ -79,7 +79,7 @@ pub(super) fn by_arms(fits: &[Fit], which: &[usize], [batch, heads, ..]: [usize;
     }
 }
 
-fn prefix_of(mask: &Mask) -> Option<u64> {
+fn prefix_of(mask: &Mask) -> Option<usize> {
     let Node::Or(parts) = mask.node() else { return None };
     match (parts[0].atom_as()?, parts.get(1)?.atom_as()?) {
         (Causal { offset: 0 }, Prefix { lengths: Rows::All(n) }) if parts.len() == 2 => Some(*n),
@@ -98,7 +98,7 @@ fn arms(masks: &[Mask], node: fn(Vec<Arm>) -> Node) -> Mask {
     let mut start = 0;
     for end in 1..=masks.len() {
         if end == masks.len() || masks[end] != masks[start] {
-            arms.push(Arm { selector: Selector::from(start as u64..end as u64), mask: masks[start].clone() });
+            arms.push(Arm { selector: Selector::from(start..end), mask: masks[start].clone() });
             start = end;
         }
     }

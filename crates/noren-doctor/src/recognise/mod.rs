@@ -54,17 +54,17 @@ impl Recognised {
     /// ```
     ///
     /// # Errors
-    /// Returns [`Error::Compare`] if no exact expression was found, or if a dimension of the array is 0.
+    /// Returns [`Error::Invalid`] if no exact expression was found, or if a dimension of the array is 0.
     pub fn mask(&self) -> Result<&Mask, Error> {
         if let Some(name) = self.empty_dimension() {
-            return Err(Error::Compare(format!(
-                "the array has no cells: the dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
+            return Err(Error::invalid(format!(
+                "cannot compare: the array has no cells: the dimension `{name}` is 0; give an array with a size of at least 1 in every dimension"
             )));
         }
         match self.wrong {
             0 => Ok(&self.nearest),
-            n => Err(Error::Compare(format!(
-                "no expression was found that allows exactly these cells: the nearest, `{}`, differs in {n} of {} cells; \
+            n => Err(Error::invalid(format!(
+                "cannot compare: no expression was found that allows exactly these cells: the nearest, `{}`, differs in {n} of {} cells; \
                  use the array itself",
                 self.nearest,
                 self.shape.cells()
@@ -225,7 +225,7 @@ fn fit(slice: &Slice<'_>) -> Fit {
     let run = count(&slice.seen) == (last - first + 1) as u64 && (first > 0) != (last + 1 < kv_len);
     let real = run.then_some((first, last + 1));
     let simple = simple::candidates(slice);
-    let rows = real.filter(|&(a, z)| slice.reading_positions() == Some(vec![a as u64..z as u64]));
+    let rows = real.filter(|&(a, z)| slice.reading_positions() == Some(vec![a..z]));
     let mut best: Option<(u64, &Mask)> = None;
     for mask in &simple {
         let limit = best.map_or(u64::MAX, |(wrong, _)| wrong.saturating_sub(1));

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// shortest name: for example, `causal` for 0 and `None`. `None` means no limit.
 pub(super) fn band(causal: Option<i64>, left: Option<i64>) -> Mask {
     match (causal, left) {
-        (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as u64 + 1),
+        (Some(0), Some(left)) if left >= 0 => atoms::sliding(left as usize + 1),
         (Some(0), None) => atoms::causal(),
         (Some(offset), None) => atoms::causal_offset(offset),
         (right, Some(left)) => atoms::window(left, right),
@@ -76,7 +76,7 @@ fn most_common(numbers: impl Iterator<Item = i64>) -> Option<i64> {
 fn prefixed(slice: &Slice<'_>, first_real: usize, right: i64) -> Option<Mask> {
     let prefix = common_start(slice, first_real, false);
     let beyond = slice.reading().any(|(i, e)| e.1 >= prefix && slice.position(i) < e.1 as i64);
-    (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix as u64)]))
+    (prefix > first_real && right > 0 && !beyond).then(|| Mask::any([atoms::causal(), atoms::prefix(prefix)]))
 }
 
 /// Returns candidate expressions: a window in union with the first keys, which every later query reads. `first_real` is
@@ -91,7 +91,7 @@ fn first_keys(slice: &Slice<'_>, first_real: usize, right: i64) -> Vec<Mask> {
         (next > first_keys).then(|| slice.position(i) - next as i64)
     });
     let Some(left) = inner.max() else { return Vec::new() };
-    let kept = atoms::keys(first_real as u64..first_keys as u64);
+    let kept = atoms::keys(first_real..first_keys);
     let causal = and(&atoms::causal(), kept.clone());
     let parts = if right == 0 { vec![causal] } else { vec![kept, causal] };
     parts.into_iter().map(|part| Mask::any([band(Some(right), Some(left)), part])).collect()
@@ -117,7 +117,7 @@ fn chunked(slice: &Slice<'_>) -> Option<Mask> {
     let mut starts: Vec<usize> = slice.ends.iter().map(|e| e.0).collect();
     starts.dedup();
     let size = starts.windows(2).map(|w| w[1] as i64 - w[0] as i64).next().filter(|n| *n > 0)?;
-    (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as u64))
+    (starts[0] as i64 % size == 0).then(|| atoms::chunk(size as usize))
 }
 
 /// Returns a mask of documents, each of which begins at the first key of a row. If some positions are in no document,
@@ -139,7 +139,7 @@ fn documented(slice: &Slice<'_>) -> Option<Mask> {
     if ids.windows(2).any(|w| w[1] != 0 && w[1] < w[0]) {
         return None;
     }
-    let mut lengths: Vec<u64> = Vec::new();
+    let mut lengths: Vec<usize> = Vec::new();
     for (k, id) in ids.iter().enumerate() {
         match lengths.last_mut() {
             Some(n) if ids[k - 1] == *id => *n += 1,
@@ -155,7 +155,7 @@ fn documented(slice: &Slice<'_>) -> Option<Mask> {
     let spans = lengths.iter().filter_map(|n| {
         let start = at;
         at += n;
-        (ids[start as usize] > 0).then(|| Span::from(start..start + n))
+        (ids[start] > 0).then(|| Span::from(start..start + n))
     });
     Some(atoms::spans(spans.collect::<Vec<_>>()))
 }

@@ -84,7 +84,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Returns the positions of the query rows that read at least one key, as ranges; `None` if every row reads a key.
-    pub(super) fn reading_positions(&self) -> Option<Vec<Range<u64>>> {
+    pub(super) fn reading_positions(&self) -> Option<Vec<Range<usize>>> {
         let positions = self.rows.iter().map(|&i| self.position(i).max(0) as u32);
         (self.rows.len() < self.q_len()).then(|| runs_of(positions))
     }
@@ -189,8 +189,8 @@ impl<'a> Slice<'a> {
 
 /// Returns ascending numbers as ranges of consecutive numbers, whose ends are exclusive: for example, 0, 1, 5 as 0..2
 /// and 5..6.
-pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<u64>> {
+pub(super) fn runs_of(numbers: impl IntoIterator<Item = u32>) -> Vec<Range<usize>> {
     let mut set = IntervalSet::new();
     numbers.into_iter().for_each(|n| set.push(n, n + 1));
-    set.iter().map(|run| u64::from(run.start)..u64::from(run.end)).collect()
+    set.iter().map(|run| run.start as usize..run.end as usize).collect()
 }

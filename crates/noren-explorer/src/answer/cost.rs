@@ -8,7 +8,7 @@ use crate::scene::{MOST_LEN, Scene, facts, parse, resolve};
 use crate::state::{Answer, State, json};
 use noren::{Dtype, Element, Inputs, Options, View, attention, bf16, f16};
 use noren_input::request::bind;
-use noren_mask::{Facts, Kind, Plan, PlanOptions, Shape, atoms};
+use noren_mask::{Facts, Plan, PlanOptions, Shape, SpanKind, atoms};
 use serde_json::{Value, json as object};
 use std::time::{Duration, Instant};
 
@@ -89,8 +89,8 @@ impl Cells {
                     for span in tile.spans {
                         let count = u128::from(tile.rows()) * u128::from(span.end - span.start);
                         match span.kind {
-                            Kind::Full => cells.full += count,
-                            Kind::Mixed => cells.mixed += count,
+                            SpanKind::Full => cells.full += count,
+                            SpanKind::Mixed => cells.mixed += count,
                         }
                     }
                 }

@@ -183,7 +183,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     let (shape, assumed) = resolve(&stack.shape.request()?, &known)?;
     for (at, spec) in specs.iter().enumerate() {
         let problem = |error| Problem::from(error).of_shape(&shape).layer(at);
-        spec.mask.at_layer(at as u64).bind(&shape, &facts).map_err(problem)?;
+        spec.mask.at_layer(at).bind(&shape, &facts).map_err(problem)?;
     }
     let masks: Vec<Mask> = (0..depth).map(|l| specs[l % specs.len()].mask.clone()).collect();
     let flow = Flow::of_stack(&masks, &shape, &facts, stack.fill)?;

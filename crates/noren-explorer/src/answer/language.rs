@@ -60,7 +60,7 @@ fn thumbnail(example: &str) -> Option<String> {
         .lengths([11])
         .documents([5, 7, 4])
         .levels((0..SMALL as i64).map(|i| i % 4).collect::<Vec<_>>())
-        .label("name", [3u64, 4, 5])
+        .label("name", [3, 4, 5])
         .array("name", Array::keep(&[SMALL, SMALL], &cells).ok()?);
     [SMALL, 72, 64].into_iter().find_map(|len| {
         let bound = mask.bind(&Shape::square(len), &facts).ok()?;

@@ -10,7 +10,7 @@ use crate::state::{Answer, State, json};
 use crate::store::identity;
 use crate::wire::Frame;
 use noren_mask::atoms::Documents;
-use noren_mask::{BoundMask, Cover, Facts, Kind, Spec};
+use noren_mask::{BoundMask, Cover, Facts, SpanKind, Spec};
 use noren_picture::Draw;
 use serde::Serialize;
 use serde_json::{Value, json as object};
@@ -106,18 +106,15 @@ fn facts_value(facts: &Facts) -> Value {
 
 /// Returns the positions at which documents end, one list for each batch row, or a single list if all batch rows are
 /// equal. The ends come from the lengths of documents in the mask or in the facts. `None` if there are no such lengths.
-fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
-    let ends = |lengths: &[u64]| {
-        let mut end = 0;
-        lengths
-            .iter()
-            .map(|len| {
-                end += len;
-                end
-            })
-            .collect::<Vec<u64>>()
+fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<usize>>> {
+    let ends = |lengths: &[usize]| -> Vec<usize> {
+        let sum = |end: &mut usize, len: &usize| {
+            *end += len;
+            Some(*end)
+        };
+        lengths.iter().scan(0, sum).collect()
     };
-    fn written(mask: &noren_mask::Mask) -> Option<Vec<u64>> {
+    fn written(mask: &noren_mask::Mask) -> Option<Vec<usize>> {
         mask.atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone())
     }
     if let Some(lengths) = written(bound.mask()) {
@@ -125,7 +122,7 @@ fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<u64>>> {
     }
     let value = facts_value(bound.facts());
     let list = value.get("documents")?.as_array()?.clone();
-    let numbers = |list: &[Value]| list.iter().filter_map(Value::as_u64).collect::<Vec<u64>>();
+    let numbers = |list: &[Value]| list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect::<Vec<_>>();
     match list.first() {
         Some(Value::Array(_)) => Some(list.iter().filter_map(Value::as_array).map(|row| ends(&numbers(row))).collect()),
         _ => Some(vec![ends(&numbers(&list))]),
@@ -190,7 +187,7 @@ fn draw(known: &Known, other: Option<&Known>, call: &Call) -> Result<Vec<u8>> {
         let plan = known.plan_in_place();
         let kinds = grid.kinds(&plan.patterns()[plan.pattern_of(batch, head)]);
         for (cell, kind) in cells.iter_mut().zip(kinds) {
-            *cell |= kind.map_or(0, |kind| if kind == Kind::Mixed { 1 } else { 2 }) << 2;
+            *cell |= kind.map_or(0, |kind| if kind == SpanKind::Mixed { 1 } else { 2 }) << 2;
         }
     }
     if let Some(other) = other {

@@ -5,7 +5,7 @@
 
 use crate::brute::{Brute, Expected};
 use noren_flow::{Certificate, Counted, Fill, Flow, Policy, RuleVerdict, Verdict};
-use noren_mask::{Mask, Set, atoms::*};
+use noren_mask::{Mask, Positions, atoms::*};
 use noren_testing::cases::{World, sequences, stack_masks};
 use noren_testing::check;
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ fn certified(flow: &Flow, policy: &Policy, brute: &Brute, expected: &[Expected])
 fn groups_are_what_atoms_mean() {
     check(300, sequences(14), |world| {
         let bind = |mask: Mask| world.bind(&mask);
-        let labelled = bind(keys(Set::label("a")));
+        let labelled = bind(keys(Positions::label("a")));
         let (documents, clearance) = (bind(documents()), bind(clearance()));
         let real = bind(padding());
         let brute = Brute::new(&world.shape, &world.facts, &[], false);

@@ -26,7 +26,7 @@ fn targets_are_not_lost_with_the_sources() {
 
 #[test]
 fn a_group_may_not_reach_itself() {
-    let facts = Facts::new().label("pii", [2u64, 5]);
+    let facts = Facts::new().label("pii", [2, 5]);
     let policy = "deny: label(pii) -> label(pii)";
     let ruling = check("causal", 1, &facts, policy).expect("it checks");
     assert_eq!((ruling.pairs, ruling.rules[0].reached_pairs), (2, 1));
@@ -37,7 +37,7 @@ fn a_group_may_not_reach_itself() {
 
 #[test]
 fn what_denies_no_pair_establishes_nothing() {
-    let facts = Facts::new().label("pii", [3u64]).label("none", [0u64; 0]).documents([8]).levels(vec![0; 8]);
+    let facts = Facts::new().label("pii", [3]).label("none", [0; 0]).documents([8]).levels(vec![0; 8]);
     for policy in [
         "",
         "# no rule",
@@ -71,7 +71,7 @@ fn what_denies_no_pair_establishes_nothing() {
 
 #[test]
 fn groups_without_tokens_are_errors() {
-    let facts = Facts::new().lengths([6]).label("none", [0u64; 0]).documents([6, 2]).levels(vec![0; 8]);
+    let facts = Facts::new().lengths([6]).label("none", [0; 0]).documents([6, 2]).levels(vec![0; 8]);
     for (policy, wanted) in [
         ("deny: label(none) -> output", "label(none) has no tokens in batch row 0"),
         ("deny: all -> level(3)", "level(3) has no tokens in batch row 0"),
@@ -114,7 +114,7 @@ fn documents_begin_with_the_first_real_token() {
 #[test]
 fn documents_and_queries_follow_positions() {
     // A ring of 4 slots: the tokens of positions 4 and 5 are in slots 0 and 1, and the new token has position 5.
-    let facts = Facts::new().positions([4, 5, 2, 3]).documents([3, 3]).label("new", [5u64]);
+    let facts = Facts::new().positions([4, 5, 2, 3]).documents([3, 3]).label("new", [5]);
     let shape = Shape::new(1, 4, 5);
     let flow = flow("causal & documents", 2, &shape, &facts).expect("it binds");
     let check = |policy: &str| policy.parse::<Policy>().expect("a policy").check(&flow).expect("it checks");
@@ -130,7 +130,7 @@ fn documents_and_queries_follow_positions() {
 
 #[test]
 fn allowed_pairs_are_taken_out_of_part_of_a_denial() {
-    let facts = Facts::new().label("pii", [1u64, 4]);
+    let facts = Facts::new().label("pii", [1, 4]);
     let deny = "deny: label(pii) -> output";
     // All later tokens read both tokens: 6 and 3 pairs of 14.
     let of = |policy: &str| {
@@ -179,10 +179,10 @@ fn one_head_is_not_proved_for_several() {
 
 #[test]
 fn allow_lines_that_cut_pairs_into_too_many_classes_are_refused() {
-    let len = 1u64 << 16;
+    let len = 1 << 16;
     let mut facts = Facts::new();
     for bit in 0..16 {
-        let period = 2u64 << bit;
+        let period = 2 << bit;
         let spans: Vec<_> = (0..len / period).map(|at| at * period + period / 2..(at + 1) * period).collect();
         facts = facts.label(format!("b{bit}"), spans);
     }
@@ -217,7 +217,7 @@ fn large_counts_say_that_they_are_bounds() {
     let flow = Flow::of_stack(&vec![mask; 2], &Shape::square(4096), &facts, Fill::Nothing).expect("it binds");
     let ruling = "deny: all -> all".parse::<Policy>().expect("a policy").check(&flow).expect("it checks");
     let rule = &ruling.rules[0];
-    let exact: u64 = (0..4096u64).map(|s| (s + 126).min(4095) - s).sum();
+    let exact: u64 = (0..4096).map(|s| (s + 126).min(4095) - s).sum();
     assert_eq!((rule.counted, rule.pairs), (Counted::AtLeast, 4096 * 4095));
     assert!((1..=exact).contains(&rule.reached_pairs), "{rule}");
     assert!(rule.to_string().contains("at least") && ruling.summary().contains("at least"));

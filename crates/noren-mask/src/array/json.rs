@@ -88,25 +88,25 @@ fn gather(
     Ok(())
 }
 
-fn read_pair(at: At<'_>, what: &str, min: i64) -> Result<(u32, u32), Error> {
+fn read_pair(at: At<'_>, what: &str, min: i64) -> Result<(usize, usize), Error> {
     let pair = at.list(PAIR, |n| n.whole(what, min, MAX))?;
     match pair[..] {
-        [a, b] => Ok((a as u32, b as u32)),
+        [a, b] => Ok((a as usize, b as usize)),
         _ => Err(at.wrong(PAIR)),
     }
 }
 
 /// Reads the field `shape`: `[q_len, kv_len]`.
 fn read_shape(at: &At<'_>) -> Result<(usize, usize), Error> {
-    read_pair(at.needed("shape")?, "a number of queries or keys", 1).map(|(q, k)| (q as usize, k as usize))
+    read_pair(at.needed("shape")?, "a number of queries or keys", 1)
 }
 
 fn read_csr(at: &At<'_>) -> Result<Array, Error> {
     at.only(&["shape", "indptr", "indices"])?;
     let (q_len, kv_len) = read_shape(at)?;
-    let whole = |n: At<'_>| n.whole("an index", 0, MAX);
-    let indptr = at.needed("indptr")?.list("a list of indices", |n| whole(n).map(|n| n as usize))?;
-    let indices = at.needed("indices")?.list("a list of keys", |n| whole(n).map(|n| n as u32))?;
+    let whole = |n: At<'_>| n.whole("an index", 0, MAX).map(|n| n as usize);
+    let indptr = at.needed("indptr")?.list("a list of indices", whole)?;
+    let indices = at.needed("indices")?.list("a list of keys", whole)?;
     Array::csr(q_len, kv_len, &indptr, &indices).map_err(|e| at.rename(e))
 }
 

@@ -12,26 +12,41 @@ use crate::syntax::{Entry, Picture};
 /// use noren_mask::atoms::*;
 /// let mask = heads([(0..4, causal()), (4..8, sliding(8))]);
 /// assert_eq!(mask.to_string(), "heads(0..4: causal, 4..8: sliding(8))");
+/// let mask = heads([arm(0, full()), arm([2..4, 6..8], causal()), otherwise(sliding(8))]);
+/// assert_eq!(mask.to_string(), "heads(0: full, [2..4, 6..8]: causal, else: sliding(8))");
 /// ```
-pub fn heads<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
-    Mask::new(Node::Heads(collect(arms)))
+pub fn heads(arms: impl IntoIterator<Item = impl Into<Arm>>) -> Mask {
+    Mask::new(Node::Heads(arms.into_iter().map(Into::into).collect()))
 }
 
 /// Returns a mask with one mask per batch row. Each element of `arms` is a pair (batch rows, mask), and the mask
 /// applies to these batch rows. A batch row that no pair names reads nothing. Text: `batch(0: causal, else: full)`.
-pub fn batch<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
-    Mask::new(Node::Batch(collect(arms)))
+pub fn batch(arms: impl IntoIterator<Item = impl Into<Arm>>) -> Mask {
+    Mask::new(Node::Batch(arms.into_iter().map(Into::into).collect()))
 }
 
 /// Returns a mask with one mask per layer. Each element of `arms` is a pair (layers, mask), and the mask applies to
 /// these layers. In a layer that no pair names, no query reads a key. [`Mask::at_layer`] returns the mask of one layer.
 /// Text: `layers(every 2: sliding(4096), else: causal)`.
-pub fn layers<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Mask {
-    Mask::new(Node::Layers(collect(arms)))
+pub fn layers(arms: impl IntoIterator<Item = impl Into<Arm>>) -> Mask {
+    Mask::new(Node::Layers(arms.into_iter().map(Into::into).collect()))
 }
 
-fn collect<S: Into<Selector>>(arms: impl IntoIterator<Item = (S, Mask)>) -> Vec<Arm> {
-    arms.into_iter().map(|(selector, mask)| Arm { selector: selector.into(), mask }).collect()
+/// Returns an arm of [`heads`], [`batch`] or [`layers`]: `mask` for the heads, batch rows or layers of `selector`, which is
+/// an index, a range, a list of ranges or [`Selector::every`]. A pair is an arm too, if all arms have selectors of one type.
+pub fn arm(selector: impl Into<Selector>, mask: Mask) -> Arm {
+    Arm { selector: selector.into(), mask }
+}
+
+/// Returns the arm of all heads, batch rows or layers that no other arm names. Text: `else: mask`.
+pub fn otherwise(mask: Mask) -> Arm {
+    arm(Selector::Else, mask)
+}
+
+impl<S: Into<Selector>> From<(S, Mask)> for Arm {
+    fn from((selector, mask): (S, Mask)) -> Self {
+        arm(selector, mask)
+    }
 }
 
 const fn define(

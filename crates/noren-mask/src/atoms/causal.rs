@@ -6,6 +6,7 @@ use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::scalar::Offset;
 use crate::sentence::Sentence;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use std::fmt;
@@ -24,8 +25,8 @@ pub fn causal() -> Mask {
 }
 
 /// Returns the mask of keys `k <= q + offset`; with offset `-1`, a query does not read itself. Text: `causal(offset=n)`.
-pub fn causal_offset(offset: i64) -> Mask {
-    Mask::of(Causal { offset })
+pub fn causal_offset(offset: impl Offset) -> Mask {
+    Mask::of(Causal { offset: offset.offset() })
 }
 
 impl Atom for Causal {
@@ -41,7 +42,7 @@ impl Atom for Causal {
     }
 
     fn check(&self) -> Result<(), String> {
-        within("offset", self.offset.unsigned_abs())
+        within("offset", self.offset.unsigned_abs() as usize)
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {

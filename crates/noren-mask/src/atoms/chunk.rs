@@ -13,11 +13,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Chunk {
     /// Number of positions in a chunk.
-    pub size: u64,
+    pub size: usize,
 }
 
 /// Returns the mask in which query and key are in the same chunk of `size` positions: `q / size == k / size`. Text: `chunk(C)`.
-pub fn chunk(size: u64) -> Mask {
+pub fn chunk(size: usize) -> Mask {
     Mask::of(Chunk { size })
 }
 

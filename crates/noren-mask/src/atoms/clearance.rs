@@ -40,7 +40,7 @@ impl Atom for Clearance {
             return binding.missing("levels", "give one clearance level for each position, in the facts");
         };
         binding.each_row(|row, extent| {
-            let given = levels.get(row).map_or(0, Vec::len) as u64;
+            let given = levels.get(row).map_or(0, Vec::len);
             binding.covers(extent, "clearance levels", given, row)
         })
     }

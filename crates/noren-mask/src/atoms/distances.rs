@@ -52,7 +52,9 @@ impl Atom for Distances {
     fn check(&self) -> Result<(), String> {
         match self.distances.is_empty() {
             true => Err("the list is empty: give at least one distance, or write `none`".into()),
-            false => self.distances.iter().try_for_each(|distance| within("a distance", distance.unsigned_abs())),
+            false => {
+                self.distances.iter().try_for_each(|distance| within("a distance", distance.unsigned_abs() as usize))
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 pub struct Documents {
     /// Lengths of the documents in tokens; the same list applies to every batch row. `None` means that the facts give
     /// the documents.
-    pub lengths: Option<Vec<u64>>,
+    pub lengths: Option<Vec<usize>>,
 }
 
 /// Returns the mask in which query and key are in the same document; the facts give the documents. Text: `documents`.
@@ -28,7 +28,7 @@ pub fn documents() -> Mask {
 
 /// Returns the mask of [`documents`] for documents with the lengths `lengths` in tokens, packed one after another. The
 /// lengths apply to every batch row. Text: `documents([33, 31])`.
-pub fn documents_of(lengths: impl Into<Vec<u64>>) -> Mask {
+pub fn documents_of(lengths: impl Into<Vec<usize>>) -> Mask {
     Mask::of(Documents { lengths: Some(lengths.into()) })
 }
 
@@ -45,7 +45,7 @@ impl Atom for Documents {
     }
 
     fn check(&self) -> Result<(), String> {
-        let mut total = 0u64;
+        let mut total = 0usize;
         for length in self.lengths.iter().flatten() {
             within("a length", *length)?;
             total = total.saturating_add(*length);

@@ -7,19 +7,19 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::Sentence;
-use crate::set::Set;
+use crate::set::Positions;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `global`: the query or the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Global(
     /// The set: positions, or a label (a name for positions, which the facts give).
-    pub Set,
+    pub Positions,
 );
 
 /// Returns the mask in which the query or the key is in the set: tokens in the set read all keys, and all queries read them.
 /// Text: `global(0..2)`.
-pub fn global(set: impl Into<Set>) -> Mask {
+pub fn global(set: impl Into<Positions>) -> Mask {
     Mask::of(Global(set.into()))
 }
 
@@ -42,11 +42,11 @@ impl Atom for Global {
     }
 
     fn simplify(&self) -> Simplified {
-        let Set::Spans(spans) = &self.0 else { return Simplified::Same };
+        let Positions::Spans(spans) = &self.0 else { return Simplified::Same };
         match Runs::of_spans(spans) {
             runs if runs.is_empty() => Simplified::Mask(super::none()),
             runs if Axis::Key.is_all(&runs) => Simplified::Mask(super::full()),
-            runs => Simplified::Mask(global(Set::Spans(runs.spans()))),
+            runs => Simplified::Mask(global(Positions::Spans(runs.spans()))),
         }
     }
 
@@ -56,7 +56,7 @@ impl Atom for Global {
 
     fn every_length(&self, _: Case) -> EveryLength {
         match &self.0 {
-            Set::Spans(spans) => EveryLength::Places(Places::new().spans(spans)),
+            Positions::Spans(spans) => EveryLength::Places(Places::new().spans(spans)),
             set => EveryLength::Mask(super::queries(set.clone()) | super::keys(set.clone())),
         }
     }

@@ -7,23 +7,23 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::{Sentence, key_position, sentence};
-use crate::set::Set;
+use crate::set::Positions;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `keys`: the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Keys(
     /// The set of keys: positions, or a label (a name for positions, which the facts give).
-    pub Set,
+    pub Positions,
 );
 
 /// Returns the mask of keys in a set. Text: `keys(0..4)`, `keys([3, 9, 10..14])`, `keys(label="pii")`.
 ///
 /// ```
-/// use noren_mask::{atoms::*, Set};
-/// assert_eq!((full() - keys(Set::label("pii"))).to_string(), "full - keys(label=\"pii\")");
+/// use noren_mask::{atoms::*, Positions};
+/// assert_eq!((full() - keys(Positions::label("pii"))).to_string(), "full - keys(label=\"pii\")");
 /// ```
-pub fn keys(set: impl Into<Set>) -> Mask {
+pub fn keys(set: impl Into<Positions>) -> Mask {
     Mask::of(Keys(set.into()))
 }
 
@@ -49,8 +49,8 @@ impl Atom for Keys {
 
     fn simplify(&self) -> Simplified {
         match &self.0 {
-            Set::Spans(spans) => Simplified::line(Line::keys(spans)),
-            Set::Label(_) => Simplified::Same,
+            Positions::Spans(spans) => Simplified::line(Line::keys(spans)),
+            Positions::Label(_) => Simplified::Same,
         }
     }
 
@@ -60,8 +60,8 @@ impl Atom for Keys {
 
     fn every_length(&self, _: Case) -> EveryLength {
         match &self.0 {
-            Set::Spans(spans) => EveryLength::Places(Places::new().key_spans(spans)),
-            Set::Label(_) => EveryLength::Unknown,
+            Positions::Spans(spans) => EveryLength::Places(Places::new().key_spans(spans)),
+            Positions::Label(_) => EveryLength::Unknown,
         }
     }
 }

@@ -32,11 +32,12 @@ mod tiles;
 mod tree;
 mod window;
 
-pub use arms::{batch, heads, layers};
+pub use arms::{arm, batch, heads, layers, otherwise};
 pub use constants::{full, none};
 pub use function::{Cell, Cells};
 pub use tiled::TileFunction;
 pub use tiles::TileCells;
+pub use window::Limit;
 
 use crate::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};
@@ -71,7 +72,7 @@ register! {
     keys: Keys, keys;
     queries: Queries, queries;
     global: Global, global;
-    padding: Padding, padding, padding_side, padding_with;
+    padding: Padding, padding, padding_with;
     documents: Documents, documents, documents_of;
     spans: Spans, spans;
     tree: Tree, tree;

@@ -17,16 +17,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Neighborhood {
     /// Number of grid cells in each dimension. Neighbors in the last dimension have consecutive positions.
-    pub grid: Vec<u64>,
+    pub grid: Vec<usize>,
     /// Number of cells of the window in each dimension.
-    pub size: Vec<u64>,
+    pub size: Vec<usize>,
     /// Distance between neighboring cells of the window in each dimension, in grid cells.
-    pub dilation: Vec<u64>,
+    pub dilation: Vec<usize>,
 }
 
 /// Returns the mask in which the key is in the window of grid cells around the query. At edges the window is shifted inward
 /// (NATTEN). The grid has one to three dimensions, row-major. Text: `neighborhood(grid=[8, 9], size=[3, 5])`.
-pub fn neighborhood(grid: impl Into<Vec<u64>>, size: impl Into<Vec<u64>>) -> Mask {
+pub fn neighborhood(grid: impl Into<Vec<usize>>, size: impl Into<Vec<usize>>) -> Mask {
     let grid = grid.into();
     let dilation = vec![1; grid.len()];
     neighborhood_dilated(grid, size, dilation)
@@ -35,22 +35,22 @@ pub fn neighborhood(grid: impl Into<Vec<u64>>, size: impl Into<Vec<u64>>) -> Mas
 /// Returns the mask of [`neighborhood`] with gaps in the window: in each dimension, neighboring cells of the window are
 /// `dilation` grid cells apart. Text: `neighborhood(grid=[8, 9], size=[3, 3], dilation=[2, 2])`.
 pub fn neighborhood_dilated(
-    grid: impl Into<Vec<u64>>,
-    size: impl Into<Vec<u64>>,
-    dilation: impl Into<Vec<u64>>,
+    grid: impl Into<Vec<usize>>,
+    size: impl Into<Vec<usize>>,
+    dilation: impl Into<Vec<usize>>,
 ) -> Mask {
     Mask::of(Neighborhood { grid: grid.into(), size: size.into(), dilation: dilation.into() })
 }
 
 impl Neighborhood {
-    /// Returns the number of cells of the grid, or `u64::MAX` if this number does not fit in 64 bits.
-    pub fn cells(&self) -> u64 {
-        self.grid.iter().fold(1u64, |product, n| product.saturating_mul(*n))
+    /// Returns the number of cells of the grid, or `usize::MAX` if this number does not fit in 64 bits.
+    pub fn cells(&self) -> usize {
+        self.grid.iter().fold(1usize, |product, n| product.saturating_mul(*n))
     }
 
     /// Returns the grid coordinates of a position as text, such as `(1, 4)`.
     fn coordinates(&self, position: i64) -> String {
-        let inside = u64::try_from(position).ok().filter(|at| *at < self.cells());
+        let inside = usize::try_from(position).ok().filter(|at| *at < self.cells());
         let Some(mut at) = inside else { return "outside the grid".into() };
         let mut out: Vec<String> = Vec::new();
         for len in self.grid.iter().rev() {
@@ -117,7 +117,7 @@ impl Atom for Neighborhood {
     /// from the query are multiples of `dilation`. It begins `size / 2` of these cells before the query, and moves
     /// inward at edges of the grid.
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        let (Ok(mut q), Ok(mut k)) = (u64::try_from(pair.q), u64::try_from(pair.k)) else { return false };
+        let (Ok(mut q), Ok(mut k)) = (usize::try_from(pair.q), usize::try_from(pair.k)) else { return false };
         if q >= self.cells() || k >= self.cells() {
             return false;
         }

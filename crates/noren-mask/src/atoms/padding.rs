@@ -21,7 +21,7 @@ pub struct Padding {
     /// Side of the padding. `None` means that the facts give the side [default: right].
     pub side: Option<Side>,
     /// Number of non-padding tokens in each batch row. `None` means that the facts give these numbers.
-    pub lengths: Option<Vec<u64>>,
+    pub lengths: Option<Vec<usize>>,
     /// True if queries that are padding read no key (`on=both`); false if only keys are checked.
     pub both: bool,
 }
@@ -30,11 +30,6 @@ pub struct Padding {
 /// side of the padding. Text: `padding`.
 pub fn padding() -> Mask {
     padding_with(Padding::default())
-}
-
-/// Returns the mask of [`padding`] with the given side. Text: `padding(side=left)`.
-pub fn padding_side(side: Side) -> Mask {
-    padding_with(Padding { side: Some(side), ..Padding::default() })
 }
 
 /// Returns the mask of [`padding`] with the parameters `padding`. Text: `padding(side=left, lengths=[5, 3], on=both)`.
@@ -150,7 +145,7 @@ impl Atom for Padding {
 
     fn every_length(&self, case: Case) -> EveryLength {
         if self.is_positional() {
-            let length = self.lengths.as_ref().and_then(|list| list.get(case.batch as usize).copied()).unwrap_or(0);
+            let length = self.lengths.as_ref().and_then(|list| list.get(case.batch).copied()).unwrap_or(0);
             let keys = super::keys(0..length);
             return EveryLength::Mask(if self.both { keys & super::queries(0..length) } else { keys });
         }

@@ -8,7 +8,7 @@ use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::scalar::Rows;
 use crate::sentence::{Sentence, key_position, sentence};
-use crate::set::{Set, Span};
+use crate::set::{Positions, Span};
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 
@@ -17,17 +17,17 @@ use std::fmt;
 pub struct Prefix {
     /// Number of keys at the start of the sequence that all queries read: one number for all batch rows, or one for
     /// each batch row.
-    pub lengths: Rows<u64>,
+    pub lengths: Rows<usize>,
 }
 
 /// Returns the mask of the first `n` keys of each batch row: `k < n`. `lengths` is one number `n` for all batch rows,
 /// or one for each. Text: `prefix(n)`, `prefix([n0, n1, ...])`.
-pub fn prefix(lengths: impl Into<Rows<u64>>) -> Mask {
+pub fn prefix(lengths: impl Into<Rows<usize>>) -> Mask {
     Mask::of(Prefix { lengths: lengths.into() })
 }
 
 impl Prefix {
-    fn len(&self, batch: usize) -> u64 {
+    fn len(&self, batch: usize) -> usize {
         self.lengths.get(batch).copied().unwrap_or(0)
     }
 }
@@ -66,7 +66,7 @@ impl Atom for Prefix {
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        (pair.k as u64) < self.len(pair.batch)
+        (pair.k as usize) < self.len(pair.batch)
     }
 
     fn sentence<'a>(&'a self, row: RowFacts<'a>) -> Option<Sentence<'a>> {
@@ -91,7 +91,7 @@ impl Atom for Prefix {
     }
 
     fn every_length(&self, case: Case) -> EveryLength {
-        EveryLength::Mask(super::keys(Set::from(0..self.len(case.batch as usize))))
+        EveryLength::Mask(super::keys(Positions::from(0..self.len(case.batch))))
     }
 
     fn sizes(&self, _: Case) -> Sizes {

@@ -7,18 +7,18 @@ use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
 use crate::sentence::{Sentence, query_position, sentence};
-use crate::set::Set;
+use crate::set::Positions;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `queries`: the query is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queries(
     /// The set of queries: positions, or a label (a name for positions, which the facts give).
-    pub Set,
+    pub Positions,
 );
 
 /// Returns the mask in which queries in a set read every key, and other queries read no key. Text: `queries(0..4)`.
-pub fn queries(set: impl Into<Set>) -> Mask {
+pub fn queries(set: impl Into<Positions>) -> Mask {
     Mask::of(Queries(set.into()))
 }
 
@@ -40,8 +40,8 @@ impl Atom for Queries {
 
     fn simplify(&self) -> Simplified {
         match &self.0 {
-            Set::Spans(spans) => Simplified::line(Line::queries(spans)),
-            Set::Label(_) => Simplified::Same,
+            Positions::Spans(spans) => Simplified::line(Line::queries(spans)),
+            Positions::Label(_) => Simplified::Same,
         }
     }
 
@@ -51,8 +51,8 @@ impl Atom for Queries {
 
     fn every_length(&self, _: Case) -> EveryLength {
         match &self.0 {
-            Set::Spans(spans) => EveryLength::Places(Places::new().query_spans(spans)),
-            Set::Label(_) => EveryLength::Unknown,
+            Positions::Spans(spans) => EveryLength::Places(Places::new().query_spans(spans)),
+            Positions::Label(_) => EveryLength::Unknown,
         }
     }
 }

@@ -101,6 +101,6 @@ impl Builtin for Random {
     };
 
     fn read(arguments: &Arguments) -> Parsed<Self> {
-        Ok(Random { p: Real::new(arguments.need(0)?.real()?), seed: arguments.need(1)?.whole()? })
+        Ok(Random { p: Real::new(arguments.need(0)?.real()?), seed: arguments.need(1)?.whole()? as u64 })
     }
 }

@@ -16,16 +16,16 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RandomBlocks {
     /// Number of positions in a block.
-    pub block: u64,
+    pub block: usize,
     /// Number of key blocks that each query block reads.
-    pub count: u64,
+    pub count: usize,
     /// Seed; equal seeds give equal blocks.
     pub seed: u64,
 }
 
 /// Returns the mask in which each block of `block` queries reads `count` key blocks drawn at random. Text:
 /// `random_blocks(64, 3, 42)`.
-pub fn random_blocks(block: u64, count: u64, seed: u64) -> Mask {
+pub fn random_blocks(block: usize, count: usize, seed: u64) -> Mask {
     Mask::of(RandomBlocks { block, count, seed })
 }
 
@@ -43,9 +43,9 @@ impl Atom for RandomBlocks {
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
-        let blocks = (pair.kv_len() as u64).div_ceil(self.block);
+        let blocks = pair.kv_len().div_ceil(self.block);
         let chosen = philox::sample_blocks(pair.q.div_euclid(self.block as i64), blocks, self.count, self.seed);
-        chosen.contains(&(pair.k as u64 / self.block))
+        chosen.contains(&(pair.k as usize / self.block))
     }
 
     fn sentence<'a>(&'a self, _: RowFacts<'a>) -> Option<Sentence<'a>> {
@@ -53,7 +53,7 @@ impl Atom for RandomBlocks {
     }
 
     fn resolve(&self, site: &Site<'_>) -> Option<Resolution> {
-        let blocks = (site.kv_len() as u64).div_ceil(self.block);
+        let blocks = site.kv_len().div_ceil(self.block);
         Some(Resolution::of(Draws { atom: self.clone(), blocks }))
     }
 
@@ -66,7 +66,7 @@ impl Atom for RandomBlocks {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Draws {
     atom: RandomBlocks,
-    blocks: u64,
+    blocks: usize,
 }
 
 impl ResolvedAtom for Draws {
@@ -88,7 +88,7 @@ impl ResolvedAtom for Draws {
     }
 
     fn runs_per_row(&self) -> u64 {
-        self.atom.count.min(self.blocks)
+        self.atom.count.min(self.blocks) as u64
     }
 
     fn has_blocks(&self) -> bool {
@@ -117,6 +117,6 @@ impl Builtin for RandomBlocks {
 
     fn read(arguments: &Arguments) -> Parsed<Self> {
         let whole = |index| arguments.need(index)?.whole();
-        Ok(RandomBlocks { block: whole(0)?, count: whole(1)?, seed: whole(2)? })
+        Ok(RandomBlocks { block: whole(0)?, count: whole(1)?, seed: whole(2)? as u64 })
     }
 }

@@ -4,7 +4,7 @@
 use super::causal_offset;
 use crate::basis::{LIMIT, Pair};
 use crate::sentence::{Piece, Sentence, Test, key, key_position, query, query_position, sentence};
-use crate::set::Set;
+use crate::set::Positions;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
 /// Returns the sentence that explains why the key is or is not in the band `q + first..=q + last`, where `q` is the
@@ -44,11 +44,11 @@ pub(super) const SET: &[Param] = &[may("set", "positions"), may("label", "name o
 
 /// Reads the set of an atom from its arguments: positions, or `label="name"`. Returns an error unless exactly one of
 /// the two is given.
-pub(super) fn read_set(arguments: &Arguments) -> Parsed<Set> {
+pub(super) fn read_set(arguments: &Arguments) -> Parsed<Positions> {
     let name = arguments.entry.name;
     match (arguments.get(0), arguments.get(1)) {
-        (Some(spans), None) => Ok(Set::Spans(spans.spans()?)),
-        (None, Some(label)) => Ok(Set::Label(label.name()?)),
+        (Some(spans), None) => Ok(Positions::Spans(spans.spans()?)),
+        (None, Some(label)) => Ok(Positions::Label(label.name()?)),
         (None, None) => {
             let message = format!("`{name}` needs a set: a position, a range, a list of these, or a label");
             Err(ParseError::at(arguments.span.clone(), message)
@@ -79,15 +79,15 @@ macro_rules! atom_of_a_set {
 
         fn inputs(&self) -> Vec<crate::basis::Input<'_>> {
             match &self.0 {
-                Set::Spans(_) => Vec::new(),
-                Set::Label(label) => vec![crate::basis::Input::Label(label)],
+                Positions::Spans(_) => Vec::new(),
+                Positions::Label(label) => vec![crate::basis::Input::Label(label)],
             }
         }
 
         fn fits(&self, binding: &crate::basis::Binding<'_>) -> Result<(), crate::Error> {
             match &self.0 {
-                Set::Spans(_) => Ok(()),
-                Set::Label(label) => binding.label(label),
+                Positions::Spans(_) => Ok(()),
+                Positions::Label(label) => binding.label(label),
             }
         }
     };
@@ -96,15 +96,15 @@ pub(super) use atom_of_a_set;
 
 /// Returns true if `position` is in the set. If the set is a label, the positions of this label come from the facts of
 /// the batch row in `pair`.
-pub(super) fn in_set(set: &Set, pair: &Pair<'_>, position: i64) -> bool {
+pub(super) fn in_set(set: &Positions, pair: &Pair<'_>, position: i64) -> bool {
     pair.facts.spans(set).iter().any(|span| span.holds(position))
 }
 
 /// Returns a description of the set, for use inside a sentence.
-pub(super) fn set_words(set: &Set) -> String {
+pub(super) fn set_words(set: &Positions) -> String {
     match set {
-        Set::Label(label) => format!("the label {label:?}"),
-        Set::Spans(_) => "the set".into(),
+        Positions::Label(label) => format!("the label {label:?}"),
+        Positions::Spans(_) => "the set".into(),
     }
 }
 

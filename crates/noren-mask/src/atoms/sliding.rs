@@ -14,14 +14,14 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sliding {
     /// Number of keys, including the query's own.
-    pub window: u64,
+    pub window: usize,
 }
 
 /// Returns the mask of the last `window` keys, including the query's own: `q - window < k <= q`. Text: `sliding(W)`,
 /// `sliding_window(W)`.
 ///
 /// This is Mistral's and Hugging Face's `sliding_window=W`. flash-attention's `window_size=(L, 0)` is `sliding(L + 1)`.
-pub fn sliding(window: u64) -> Mask {
+pub fn sliding(window: usize) -> Mask {
     Mask::of(Sliding { window })
 }
 

@@ -54,7 +54,7 @@ impl Atom for Spans {
     /// Removes each span that is inside another span, because the outer span already allows its cells. Spans that only
     /// overlap stay separate: joined, they would allow a query of one span to read a key that is only in the other.
     fn simplify(&self) -> Simplified {
-        let end = |span: &Span| span.end.unwrap_or(u64::MAX);
+        let end = |span: &Span| span.end.unwrap_or(usize::MAX);
         let mut sorted: Vec<Span> = self.spans.iter().copied().filter(|span| span.start < end(span)).collect();
         sorted.sort_by_key(|span| (span.start, std::cmp::Reverse(end(span))));
         let mut reach = 0;
@@ -87,7 +87,7 @@ struct SpanTable {
 
 impl SpanTable {
     fn new(spans: &[Span]) -> Self {
-        let end = |s: &Span| s.end.map_or(i64::MAX / 4, |e| e.min(i64::MAX as u64 / 4) as i64);
+        let end = |s: &Span| s.end.map_or(i64::MAX / 4, |e| e.min(i64::MAX as usize / 4) as i64);
         let ranges = spans.iter().map(|s| (s.start.min(1 << 60) as i64, end(s)));
         let mut list: Vec<(i64, i64, i64)> = ranges.filter(|r| r.0 < r.1).map(|(a, z)| (a, z, z)).collect();
         list.sort_unstable();

@@ -13,11 +13,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stride {
     /// Distance between two neighboring keys that a query reads, in positions.
-    pub step: u64,
+    pub step: usize,
 }
 
 /// Returns the mask in which the distance from query to key is a multiple of `step`: `(q - k) mod step == 0`. Text: `stride(S)`.
-pub fn stride(step: u64) -> Mask {
+pub fn stride(step: usize) -> Mask {
     Mask::of(Stride { step })
 }
 

@@ -32,20 +32,20 @@ pub struct Tree {
     pub parents: Vec<i64>,
     /// Number of nodes of each run (chain), in which each node is the parent of the next node. If the list is empty,
     /// each run has one node.
-    pub runs: Vec<u64>,
+    pub runs: Vec<usize>,
     /// Maximum number of keys that a query reads: itself and its nearest ancestors. `None` means all ancestors.
-    pub window: Option<u64>,
+    pub window: Option<usize>,
     /// Length of a chunk in nodes. Each path from a root is split into chunks of this length, and a query reads only
     /// the ancestors in its own chunk. `None` means all ancestors.
-    pub chunk: Option<u64>,
+    pub chunk: Option<usize>,
     /// Position of the first node.
-    pub start: u64,
+    pub start: usize,
 }
 
 /// Returns the mask in which the key is the query or one of its ancestors in a tree. Node `i` has position `start + i`; a root
 /// has parent -1. [`Tree`] has further parameters.
 /// Text: `tree(parents=[-1, 0, 0], start=n)`.
-pub fn tree(parents: impl Into<Vec<i64>>, start: u64) -> Mask {
+pub fn tree(parents: impl Into<Vec<i64>>, start: usize) -> Mask {
     Tree::new(parents).start(start).mask()
 }
 
@@ -56,7 +56,7 @@ impl Tree {
     }
 
     /// Sets the position of the first node.
-    pub fn start(mut self, start: u64) -> Self {
+    pub fn start(mut self, start: usize) -> Self {
         self.start = start;
         self
     }
@@ -64,20 +64,20 @@ impl Tree {
     /// Sets the number of nodes of each run, a chain in which each node is the parent of the next one. The parents that
     /// were given to [`new`](Self::new) are then indices of runs: the parent of the first node of a run is the last
     /// node of the parent run.
-    pub fn runs(mut self, runs: impl Into<Vec<u64>>) -> Self {
+    pub fn runs(mut self, runs: impl Into<Vec<usize>>) -> Self {
         self.runs = runs.into();
         self
     }
 
     /// Sets the maximum number of keys that a query reads: itself and its nearest ancestors.
-    pub fn window(mut self, window: u64) -> Self {
+    pub fn window(mut self, window: usize) -> Self {
         self.window = Some(window);
         self
     }
 
     /// Splits each path from a root into chunks of `chunk` nodes. A query then reads only the ancestors in its own
     /// chunk.
-    pub fn chunk(mut self, chunk: u64) -> Self {
+    pub fn chunk(mut self, chunk: usize) -> Self {
         self.chunk = Some(chunk);
         self
     }
@@ -88,25 +88,25 @@ impl Tree {
     }
 
     /// Returns the number of nodes.
-    pub fn node_count(&self) -> u64 {
+    pub fn node_count(&self) -> usize {
         if self.runs.is_empty() {
-            self.parents.len() as u64
+            self.parents.len()
         } else {
             self.runs.iter().fold(0, |n, run| n.saturating_add(*run))
         }
     }
 
     /// Returns the number of nodes of the run (chain of nodes) with index `run`.
-    fn run_len(&self, run: usize) -> u64 {
+    fn run_len(&self, run: usize) -> usize {
         self.runs.get(run).copied().unwrap_or(1)
     }
 
     /// Returns (index of the run, number of nodes before the node in this run) for the run (chain of nodes) that
     /// contains `node`. Returns `None` if the node is outside the tree.
-    fn place(&self, node: i64) -> Option<(usize, u64)> {
-        let mut left = u64::try_from(node).ok()?;
+    fn place(&self, node: i64) -> Option<(usize, usize)> {
+        let mut left = usize::try_from(node).ok()?;
         if self.runs.is_empty() {
-            return (left < self.parents.len() as u64).then_some((left as usize, 0));
+            return (left < self.parents.len()).then_some((left, 0));
         }
         for (run, len) in self.runs.iter().enumerate() {
             if left < *len {
@@ -124,7 +124,7 @@ impl Tree {
     }
 
     /// Returns the number of ancestors of the first node of the run (chain of nodes) with index `run`.
-    fn depth(&self, run: usize) -> u64 {
+    fn depth(&self, run: usize) -> usize {
         std::iter::successors(self.parent(run), |run| self.parent(*run)).map(|run| self.run_len(run)).sum()
     }
 
@@ -136,7 +136,7 @@ impl Tree {
 
     /// Returns the number of steps from child to parent that lead from the query at position `q` to the key at position
     /// `k`. Returns `None` if the key is neither the query nor an ancestor of the query.
-    fn distance(&self, q: i64, k: i64) -> Option<u64> {
+    fn distance(&self, q: i64, k: i64) -> Option<usize> {
         let (mut run, mut at) = self.place(q)?;
         let (end, end_at) = self.place(k)?;
         let mut distance = 0;
@@ -261,7 +261,7 @@ impl Atom for Tree {
     fn every_length(&self, _: Case) -> EveryLength {
         let paths = Paths::new(self);
         let deepest = paths.runs.iter().map(|run| run.depth + run.len).max().unwrap_or(0);
-        EveryLength::Places(Places::new().each(self.start, self.node_count(), deepest as u64))
+        EveryLength::Places(Places::new().each(self.start, self.node_count(), deepest as usize))
     }
 }
 
@@ -345,7 +345,7 @@ impl Paths {
         }
         let ordered = runs.iter().all(|run| run.parent.is_none_or(|(node, _)| node < run.first));
         let nodes = tree.node_count() as i64;
-        let or_all = |n: Option<u64>| n.map_or(nodes, |n| n as i64).max(1);
+        let or_all = |n: Option<usize>| n.map_or(nodes, |n| n as i64).max(1);
         Paths { start: tree.start as i64, runs, ordered, window: or_all(tree.window), chunk: or_all(tree.chunk) }
     }
 

@@ -6,6 +6,7 @@ use crate::definition::{Builtin, Word};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::resolution::Resolution;
 use crate::resolve::RowFacts;
+use crate::scalar::Offset;
 use crate::sentence::Sentence;
 use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
 use std::fmt;
@@ -19,11 +20,27 @@ pub struct Window {
     pub right: Option<i64>,
 }
 
+/// One side of a [`window`]: an [`Offset`], or `None` for no limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit(Option<i64>);
+
+impl<O: Offset> From<O> for Limit {
+    fn from(offset: O) -> Self {
+        Limit(Some(offset.offset()))
+    }
+}
+
+impl From<Option<i64>> for Limit {
+    fn from(limit: Option<i64>) -> Self {
+        Limit(limit)
+    }
+}
+
 /// Returns the mask of keys `q - left <= k <= q + right`, both ends included. If `left` or `right` is `None`, the mask
 /// has no limit on that side. A negative `left` begins the range after the query; a negative `right` ends the range
 /// before the query. Text: `window(left=L, right=R)`.
-pub fn window(left: impl Into<Option<i64>>, right: impl Into<Option<i64>>) -> Mask {
-    Mask::of(Window { left: left.into(), right: right.into() })
+pub fn window(left: impl Into<Limit>, right: impl Into<Limit>) -> Mask {
+    Mask::of(Window { left: left.into().0, right: right.into().0 })
 }
 
 impl Atom for Window {
@@ -45,8 +62,8 @@ impl Atom for Window {
                     .into(),
             );
         }
-        within("left", self.left.unwrap_or(0).unsigned_abs())?;
-        within("right", self.right.unwrap_or(0).unsigned_abs())
+        within("left", self.left.unwrap_or(0).unsigned_abs() as usize)?;
+        within("right", self.right.unwrap_or(0).unsigned_abs() as usize)
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {

@@ -32,7 +32,7 @@ impl Binding<'_> {
     /// # Errors
     /// Returns an error in every case.
     pub fn missing(&self, what: &str, fix: &str) -> Result<(), Error> {
-        Err(Error::Missing { atom: self.atom.to_string(), what: what.into(), fix: fix.into() })
+        Err(Error::Missing { part: self.atom.to_string(), what: what.into(), fix: fix.into() })
     }
 
     /// Returns an error that the shape or the facts do not fit the atom. `problem` describes the problem and the fix.
@@ -76,7 +76,7 @@ impl Binding<'_> {
     }
 
     /// Checks that `lengths` has one length per batch row, and that no length exceeds the number of keys.
-    pub(crate) fn lengths_of_keys(&self, lengths: &[u64]) -> Result<(), Error> {
+    pub(crate) fn lengths_of_keys(&self, lengths: &[usize]) -> Result<(), Error> {
         check_lengths(lengths, self.shape.batch_len(), self.shape.kv_len(), "keys")
             .or_else(|problem| self.refuse(problem))
     }
@@ -90,19 +90,19 @@ impl Binding<'_> {
     /// Returns an error if a list for batch row `row` covers too few or too many positions. `given` is the number of
     /// covered positions (for document lengths, their sum), and `extent` has the accepted numbers. `what` names the
     /// list in the error.
-    pub(crate) fn covers(&self, extent: &Extent, what: &str, given: u64, row: usize) -> Result<(), Error> {
+    pub(crate) fn covers(&self, extent: &Extent, what: &str, given: usize, row: usize) -> Result<(), Error> {
         extent.check(self.atom, what, given, row)
     }
 
     /// Checks that the documents of each batch row cover an accepted number of positions. `own` is the document lengths
     /// in the parameters of the atom; `None` means that the facts give the document lengths.
-    pub(crate) fn documents(&self, own: Option<&[u64]>) -> Result<(), Error> {
+    pub(crate) fn documents(&self, own: Option<&[usize]>) -> Result<(), Error> {
         let kv_len = self.shape.kv_len();
         self.each_row(|row, extent| {
             let given = self.facts.documents.as_ref().and_then(|d| d.get(row));
             let sum = own.or(given.map(Vec::as_slice)).map_or(0, sum);
             let begins_later = documents_start(self.facts, row, sum, kv_len as u32) > 0;
-            if begins_later && queries_end(self.shape, row) <= kv_len as u64 {
+            if begins_later && queries_end(self.shape, row) <= kv_len {
                 return Ok(());
             }
             self.covers(extent, "documents", sum, row)

@@ -8,40 +8,40 @@ use crate::shape::Shape;
 use std::fmt::Display;
 
 /// Returns the first position after the last query of batch row `row`, at least 0.
-pub(crate) fn queries_end(shape: &Shape, row: usize) -> u64 {
-    (shape.query_offset(row) + shape.q_len() as i64).max(0) as u64
+pub(crate) fn queries_end(shape: &Shape, row: usize) -> usize {
+    (shape.query_offset(row) + shape.q_len() as i64).max(0) as usize
 }
 
 /// Returns the first position after the last non-padding query of batch row `row`, at least 0. Only padding on the
 /// right is considered.
-fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> u64 {
+fn real_queries_end(shape: &Shape, facts: &Facts, row: usize) -> usize {
     let lengths = facts.query_lengths.as_ref().filter(|_| facts.padding_side() == Side::Right);
-    let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row] as usize));
-    (shape.query_offset(row) + count as i64).max(0) as u64
+    let count = lengths.map_or(shape.q_len(), |lengths| shape.q_len().min(lengths[row]));
+    (shape.query_offset(row) + count as i64).max(0) as usize
 }
 
 /// The accepted numbers of positions that a list of an atom may cover in one batch row: at least `real`, the number
 /// without padding on the right, and at most `all`, the number with this padding.
 pub(crate) struct Extent {
     /// Number of positions without padding on the right.
-    pub(crate) real: u64,
+    pub(crate) real: usize,
     /// Number of positions of the longest batch row, including padding on the right. The longest batch row is the limit
     /// because one list, such as document lengths, may apply to batch rows of different lengths.
-    pub(crate) all: u64,
+    pub(crate) all: usize,
 }
 
 impl Extent {
     /// Returns the accepted numbers of positions of each batch row.
     pub(crate) fn rows(shape: &Shape, facts: &Facts) -> Vec<Self> {
         let batch = shape.batch_len();
-        let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len() as u64, |end| end.max(0) as u64);
-        let keys: Vec<u64> = (0..batch).map(keys_end).collect();
+        let keys_end = |row| facts.keys_end(row).map_or(shape.kv_len(), |end| end.max(0) as usize);
+        let keys: Vec<usize> = (0..batch).map(keys_end).collect();
         let queries = |row| queries_end(shape, row);
-        let all = keys.iter().enumerate().map(|(row, keys)| (*keys).max(queries(row))).fold(0, u64::max);
+        let all = keys.iter().enumerate().map(|(row, keys)| (*keys).max(queries(row))).fold(0, usize::max);
         let real_keys = |row: usize| match &facts.real {
             _ if facts.place_keys() => keys[row],
             Some(RealTokens::Lengths { lengths, side: Side::Right }) => lengths[row],
-            Some(RealTokens::Keys(keys)) => keys[row].covering_range().map_or(0, |h| u64::from(h.end)),
+            Some(RealTokens::Keys(keys)) => keys[row].covering_range().map_or(0, |h| h.end as usize),
             _ => keys[row],
         };
         // queries after the last key are not padding
@@ -54,7 +54,7 @@ impl Extent {
 
     /// Returns an error unless `given`, the number of positions that a list of `atom` covers, is from `real` to `all`.
     /// `what` names the list and `row` the batch row in the error.
-    pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: u64, row: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, atom: &dyn Display, what: &str, given: usize, row: usize) -> Result<(), Error> {
         let Extent { real, all } = *self;
         if (real..=all).contains(&given) {
             return Ok(());

@@ -1,14 +1,15 @@
 //! Limits of parameters, and the messages for parameters outside their limits.
 
-use crate::set::{Set, Span};
+use crate::set::{Positions, Span};
 
-/// The maximum of parameters that are added to positions: small enough that the sum fits in 64 bits.
-pub(crate) const LIMIT: u64 = 1 << 62;
+/// The maximum of parameters that are added to positions: small enough that the sum fits in 64 bits. Does not compile
+/// where `usize` has 32 bits, for which this crate is not made.
+pub(crate) const LIMIT: usize = 1 << 62;
 
 type Checked = Result<(), String>;
 
 /// Returns an error if `n` exceeds [`LIMIT`]. `name` is the parameter in the error.
-pub(crate) fn within(name: &str, n: u64) -> Checked {
+pub(crate) fn within(name: &str, n: usize) -> Checked {
     if n <= LIMIT {
         Ok(())
     } else {
@@ -17,7 +18,7 @@ pub(crate) fn within(name: &str, n: u64) -> Checked {
 }
 
 /// Returns an error if `n` is 0 or exceeds [`LIMIT`]. `name` is the parameter in the error.
-pub(crate) fn count(name: &str, n: u64) -> Checked {
+pub(crate) fn count(name: &str, n: usize) -> Checked {
     if n == 0 { Err(format!("{name} is 0: give at least 1")) } else { within(name, n) }
 }
 
@@ -31,11 +32,13 @@ pub(crate) fn check_name(name: &str) -> Checked {
 }
 
 /// Returns an error if a range of the set is reversed or its label is empty.
-pub(crate) fn check_set(set: &Set) -> Checked {
+pub(crate) fn check_set(set: &Positions) -> Checked {
     match set {
-        Set::Spans(spans) => check_spans(spans),
-        Set::Label(label) if label.is_empty() => Err("the label is empty: give a label that the facts declare".into()),
-        Set::Label(_) => Ok(()),
+        Positions::Spans(spans) => check_spans(spans),
+        Positions::Label(label) if label.is_empty() => {
+            Err("the label is empty: give a label that the facts declare".into())
+        }
+        Positions::Label(_) => Ok(()),
     }
 }
 
@@ -52,14 +55,14 @@ pub(crate) fn check_spans(spans: &[Span]) -> Checked {
 
 /// Checks that there is one length per batch row (`batch` rows) and that each length is at most `len`. `what` names the
 /// tokens in the error.
-pub(crate) fn check_lengths(lengths: &[u64], batch: usize, len: usize, what: &str) -> Result<(), String> {
+pub(crate) fn check_lengths(lengths: &[usize], batch: usize, len: usize, what: &str) -> Result<(), String> {
     if lengths.len() != batch {
         return Err(format!(
             "{} lengths are given but the batch has {batch} rows: give one length per batch row",
             lengths.len()
         ));
     }
-    match lengths.iter().enumerate().find(|(_, n)| **n > len as u64) {
+    match lengths.iter().enumerate().find(|(_, n)| **n > len) {
         Some((row, n)) => {
             Err(format!("batch row {row} has {n} tokens but there are only {len} {what}: a length is at most {len}"))
         }

@@ -40,7 +40,7 @@ impl Line {
     /// Returns the set of distances `first <= k - q <= last`. The values `i64::MIN` for `first` and `i64::MAX` for
     /// `last` mean no limit on that side. Returns `None` if another value has a magnitude of 2^62 or more.
     pub fn distances(first: i64, last: i64) -> Option<Self> {
-        let far = |at: i64| at != i64::MIN && at != i64::MAX && at.unsigned_abs() >= super::limits::LIMIT;
+        let far = |at: i64| at != i64::MIN && at != i64::MAX && at.unsigned_abs() >= super::limits::LIMIT as u64;
         let line = || Line { axis: Axis::Distance, runs: Runs::of([(first, last)]) };
         (!far(first) && !far(last)).then(line)
     }

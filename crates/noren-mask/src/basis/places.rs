@@ -9,7 +9,7 @@ use std::ops::Range;
 #[non_exhaustive]
 pub struct Case {
     /// Index of the batch row.
-    pub batch: u64,
+    pub batch: usize,
     /// True if the facts mark padding. With padding on the left, a list in the parameters of the atom (such as document
     /// lengths) begins at the first non-padding token instead of position 0.
     pub padded: bool,
@@ -28,8 +28,8 @@ pub struct Places {
     pub(crate) chunks: Vec<i64>,
     pub(crate) steps: Vec<i64>,
     pub(crate) each: Option<Range<i64>>,
-    pub(crate) listed: u64,
-    pub(crate) price: u64,
+    pub(crate) listed: usize,
+    pub(crate) price: usize,
 }
 
 /// The maximum position and distance in the comparison of masks, larger than every sequence length. Larger values are
@@ -70,25 +70,25 @@ impl Places {
     }
 
     fn listed(mut self, spans: &[Span]) -> Self {
-        self.listed += 2 * spans.len() as u64;
-        self.price += spans.len() as u64;
+        self.listed += 2 * spans.len();
+        self.price += spans.len();
         self
     }
 
     /// Records that cells may change where the query enters or leaves the chunk of the key. A chunk has `size`
     /// positions.
-    pub fn chunk(mut self, size: u64) -> Self {
+    pub fn chunk(mut self, size: usize) -> Self {
         // a chunk longer than every length has no end
-        if size < FAR as u64 {
+        if size < FAR as usize {
             self.chunks.push(size as i64);
         }
         self
     }
 
     /// Records that the cells depend on `q - k` modulo `step`, and therefore repeat.
-    pub fn stride(mut self, step: u64) -> Self {
+    pub fn stride(mut self, step: usize) -> Self {
         // a stride longer than every length allows only the own token
-        if step >= FAR as u64 {
+        if step >= FAR as usize {
             return self.distance(0).distance(1);
         }
         self.steps.push(step as i64);
@@ -97,9 +97,9 @@ impl Places {
 
     /// Records that cells may change at every position of `start..start + count`, for queries and for keys. `price` is
     /// added to the cost of evaluating a cell, in steps of the budget.
-    pub fn each(mut self, start: u64, count: u64, price: u64) -> Self {
-        let start = start.min(FAR as u64);
-        self.each = Some(start as i64..start.saturating_add(count).min(FAR as u64) as i64);
+    pub fn each(mut self, start: usize, count: usize, price: usize) -> Self {
+        let start = start.min(FAR as usize);
+        self.each = Some(start as i64..start.saturating_add(count).min(FAR as usize) as i64);
         self.listed = self.listed.saturating_add(count);
         self.price += price;
         self
@@ -108,8 +108,8 @@ impl Places {
 
 fn ends(spans: &[Span], to: &mut Vec<i64>) {
     for span in spans {
-        to.push(span.start.min(FAR as u64) as i64);
-        to.extend(span.end.map(|end| end.min(FAR as u64) as i64));
+        to.push(span.start.min(FAR as usize) as i64);
+        to.extend(span.end.map(|end| end.min(FAR as usize) as i64));
     }
 }
 
@@ -118,9 +118,9 @@ fn ends(spans: &[Span], to: &mut Vec<i64>) {
 #[non_exhaustive]
 pub struct Sizes {
     /// The smallest length of a sequence at which the atom can be bound without facts (data given when a mask is bound).
-    pub first: u64,
+    pub first: usize,
     /// The largest length of a sequence at which the atom can be bound; `None` means no limit.
-    pub last: Option<u64>,
+    pub last: Option<usize>,
     /// The required number of batch rows if the atom has a parameter with one entry per batch row; otherwise `None`.
     pub batch: Option<usize>,
 }
@@ -133,13 +133,13 @@ impl Default for Sizes {
 
 impl Sizes {
     /// Sets the smallest sequence length at which the atom can be bound to `first`.
-    pub fn from(mut self, first: u64) -> Self {
+    pub fn from(mut self, first: usize) -> Self {
         self.first = first.max(1);
         self
     }
 
     /// Sets the largest sequence length at which the atom can be bound to `last`.
-    pub fn to(mut self, last: u64) -> Self {
+    pub fn to(mut self, last: usize) -> Self {
         self.last = Some(last);
         self
     }

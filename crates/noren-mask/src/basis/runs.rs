@@ -29,8 +29,8 @@ impl Runs {
 
     /// Returns the runs as spans. The set must not contain negative numbers.
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let end = |last: i64| if last == i64::MAX { None } else { Some(last as u64 + 1) };
-        self.0.iter().map(|&(first, last)| Span { start: first as u64, end: end(last) }).collect()
+        let end = |last: i64| if last == i64::MAX { None } else { Some(last as usize + 1) };
+        self.0.iter().map(|&(first, last)| Span { start: first as usize, end: end(last) }).collect()
     }
 
     pub(crate) fn as_slice(&self) -> &[(i64, i64)] {

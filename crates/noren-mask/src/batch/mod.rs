@@ -41,7 +41,7 @@ impl Reading {
     }
 
     /// Returns the documents of each row if a row has several.
-    fn several(&self) -> Option<&Rows<Vec<u64>>> {
+    fn several(&self) -> Option<&Rows<Vec<usize>>> {
         let documents = self.facts.documents.as_ref()?;
         (0..self.size.0).any(|row| documents.get(row).is_some_and(|list| list.len() > 1)).then_some(documents)
     }

@@ -28,9 +28,9 @@ pub(super) enum Owners {
     None,
     Numbers(Vec<Vec<i64>>),
     Positions(Vec<Vec<i64>>),
-    Lengths(Vec<Vec<u64>>),
+    Lengths(Vec<Vec<usize>>),
     /// The lengths of the documents of all rows, without padding.
-    Ends(Vec<u64>),
+    Ends(Vec<usize>),
 }
 
 /// For each token of a row, the number of its document, or `None` for padding.
@@ -47,7 +47,7 @@ impl Alternative {
     ) -> Result<(Option<Vec<OwnersOfRow>>, String), Error> {
         let kept = |row: usize| real[row].iter().flat_map(|run| run.start as usize..run.end as usize);
         let is_kept = |row: usize, key: usize| real[row].contains(key as u32);
-        let place = |lists: &[Vec<u64>]| {
+        let place = |lists: &[Vec<usize>]| {
             lists.iter().enumerate().map(|(row, list)| placed(list, kept(row), batch.size.1)).collect::<Vec<_>>()
         };
         let found: Vec<OwnersOfRow> = match &self.owners {
@@ -72,14 +72,14 @@ impl Alternative {
                 rows.iter().enumerate().map(owner).collect::<Result<_, _>>()?
             }
             Owners::Ends(lengths) => {
-                let counts: Vec<u64> = real.iter().map(IntervalSet::count).collect();
+                let counts: Vec<usize> = real.iter().map(|keys| keys.count() as usize).collect();
                 let Some(lists) = by_row(lengths, &counts) else {
                     return refuse(format!(
                         "{name} ends at {}, but {} has {} tokens that are not padding, in rows of {counts:?}: give cumulative lengths \
                          of the tokens without padding, which end at the end of each row",
-                        lengths.iter().sum::<u64>(),
+                        lengths.iter().sum::<usize>(),
                         batch.source,
-                        counts.iter().sum::<u64>()
+                        counts.iter().sum::<usize>()
                     ));
                 };
                 if counts.len() > 1 && lists.iter().all(|list| list.len() <= 1) {
@@ -101,7 +101,7 @@ pub(super) fn counted(row: &[i64]) -> bool {
 
 /// Returns the documents of each row if the documents with the given lengths fill the rows in order. `counts` is the
 /// number of tokens of each row.
-fn by_row(lengths: &[u64], counts: &[u64]) -> Option<Vec<Vec<u64>>> {
+fn by_row(lengths: &[usize], counts: &[usize]) -> Option<Vec<Vec<usize>>> {
     let mut rest = lengths.iter().copied().filter(|n| *n > 0);
     let mut lists = Vec::new();
     for count in counts {
@@ -116,15 +116,15 @@ fn by_row(lengths: &[u64], counts: &[u64]) -> Option<Vec<Vec<u64>>> {
 }
 
 /// Returns the document of each of `len` tokens of a row, for documents with the given lengths at the keys `kept`.
-fn placed(lengths: &[u64], kept: impl Iterator<Item = usize>, len: usize) -> OwnersOfRow {
+fn placed(lengths: &[usize], kept: impl Iterator<Item = usize>, len: usize) -> OwnersOfRow {
     let mut owners = vec![None; len];
-    let documents = lengths.iter().zip(0i64..).flat_map(|(n, document)| std::iter::repeat_n(document, *n as usize));
+    let documents = lengths.iter().zip(0i64..).flat_map(|(n, document)| std::iter::repeat_n(document, *n));
     kept.zip(documents).for_each(|(key, document)| owners[key] = Some(document));
     owners
 }
 
 /// Returns the lengths of the documents of a row, without padding.
-pub(super) fn lengths_of(owners: &[Option<i64>]) -> Vec<u64> {
+pub(super) fn lengths_of(owners: &[Option<i64>]) -> Vec<usize> {
     let tokens: Vec<i64> = owners.iter().flatten().copied().collect();
-    tokens.chunk_by(|a, b| a == b).map(|run| run.len() as u64).collect()
+    tokens.chunk_by(|a, b| a == b).map(|run| run.len()).collect()
 }

@@ -115,19 +115,19 @@ impl<'a> Part<'a> {
                 vec![Alternative::padding(real.unwrap_or_default(), &format!("id {pad} is padding"))]
             }
             Meaning::Lengths | Meaning::Documents => {
-                let list = |row: &Vec<i64>| row.iter().map(|n| *n as u64).collect::<Vec<_>>();
+                let list = |row: &Vec<i64>| row.iter().map(|n| *n as usize).collect::<Vec<_>>();
                 let documents = self.meaning == Meaning::Documents;
-                let rows: Vec<Vec<u64>> = match documents {
+                let rows: Vec<Vec<usize>> = match documents {
                     true => self.rows.iter().map(list).collect(),
-                    false => self.rows[0].iter().map(|n| vec![*n as u64]).collect(),
+                    false => self.rows[0].iter().map(|n| vec![*n as usize]).collect(),
                 };
-                let sums: Vec<u64> = rows.iter().map(|row| row.iter().sum()).collect();
-                if let Some(long) = sums.iter().find(|sum| **sum > len as u64) {
+                let sums: Vec<usize> = rows.iter().map(|row| row.iter().sum()).collect();
+                if let Some(long) = sums.iter().find(|sum| **sum > len) {
                     return refuse(format!("{name} gives {long} tokens in a row, but the rows have {len} tokens"));
                 }
                 let real = || sums.iter().map(|n| IntervalSet::from(0..*n as u32)).collect();
                 vec![Alternative {
-                    real: (!documents || sums.iter().any(|sum| *sum < len as u64)).then(real),
+                    real: (!documents || sums.iter().any(|sum| *sum < len)).then(real),
                     owners: if documents { Owners::Lengths(rows) } else { Owners::None },
                     says: if documents { "the length of each packed document" } else { "the tokens of each batch row" }
                         .into(),

@@ -28,7 +28,7 @@ fn check_arms(binding: &Binding<'_>, arms: &[Arm], (what, count): (&str, usize))
         let Selector::Spans(spans) = &arm.selector else { continue };
         for span in spans {
             let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
-            if last >= count as u64 && span.end != Some(span.start) {
+            if last >= count && span.end != Some(span.start) {
                 return binding.refuse(format!(
                     "a selector names {what} {last}, which does not exist: give indices from 0 to {}",
                     count - 1

@@ -70,7 +70,7 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
 }
 
 fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
-    let extent = (0..shape.batch_len()).map(|row| queries_end(shape, row)).fold(shape.kv_len() as u64, u64::max);
+    let extent = (0..shape.batch_len()).map(|row| queries_end(shape, row)).fold(shape.kv_len(), usize::max);
     for (label, rows) in &facts.labels {
         let lists: Vec<_> = match rows {
             Rows::All(list) => vec![list],

@@ -17,12 +17,12 @@ pub enum Equivalence {
         lengths: (usize, usize),
         /// Number of compared cells. They represent all cells: the masks agree in every other cell because they agree
         /// in these.
-        compared: u64,
+        compared: usize,
     },
     /// The masks differ: with the shape `shape` and the facts `facts`, exactly one mask allows the cell `cell`.
     Differ {
         /// The layer in which the masks differ; 0 if neither mask has `layers(...)`.
-        layer: u64,
+        layer: usize,
         /// A square shape in which the masks differ.
         shape: Shape,
         /// True if it is proved that the masks are equal at every smaller length. Always false if an atom of the masks
@@ -74,7 +74,7 @@ impl fmt::Display for Equivalence {
                     (false, false) => write!(f, "the masks differ at length {n}")?,
                 }
                 write!(f, ": only the {side} mask lets query {} read key {}", cell.q, cell.k)?;
-                for (what, index) in [("layer", *layer), ("batch row", cell.batch as u64), ("head", cell.head as u64)] {
+                for (what, index) in [("layer", *layer), ("batch row", cell.batch), ("head", cell.head)] {
                     if index > 0 {
                         write!(f, ", {what} {index}")?;
                     }
@@ -102,7 +102,7 @@ fn in_words(facts: &Facts) -> String {
 /// One layer, batch row and head in which two masks are compared, as indices.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Class {
-    pub(super) layer: u64,
-    pub(super) batch: u64,
-    pub(super) head: u64,
+    pub(super) layer: usize,
+    pub(super) batch: usize,
+    pub(super) head: usize,
 }

@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Candidate {
     /// The shortest sequence length that contains the cell and at which both masks can be bound.
-    pub(super) len: u64,
+    pub(super) len: usize,
     /// The position of the query.
     pub(super) q: i64,
     /// The position of the key.
@@ -38,7 +38,7 @@ pub(super) struct Candidate {
 #[derive(Default)]
 pub(super) struct Outcome {
     /// The number of cells in which the two terms were compared.
-    pub(super) compared: u64,
+    pub(super) compared: usize,
     /// A cell in which the two masks differ for all values of the unknowns (atoms that read facts or are random). Of
     /// all such cells, it has the shortest sequence length.
     pub(super) certain: Option<Candidate>,
@@ -52,7 +52,7 @@ pub(super) struct Outcome {
 const OPEN: usize = 64;
 /// The maximum number of listed positions in two compared masks together: the starts and ends of spans, and each
 /// position of trees and neighborhoods. For more positions, the comparison returns an error.
-const MAX_PLACES: u64 = 1 << 20;
+const MAX_PLACES: usize = 1 << 20;
 
 /// The numbers at which the cells of two compared masks may change from allowed to denied or back: positions of queries
 /// and keys, distances, lengths of chunks and steps of strides.
@@ -81,9 +81,9 @@ impl<'a> Columns<'a> {
     ///
     /// # Errors
     /// Returns the reason as text if the comparison takes more than `budget` steps.
-    pub(super) fn new(terms: &'a Terms, lengths: Lengths, budget: u64) -> Result<Self, String> {
+    pub(super) fn new(terms: &'a Terms, lengths: Lengths, budget: usize) -> Result<Self, String> {
         let mut places = Places::default();
-        let mut listed = 0u64;
+        let mut listed = 0usize;
         for term in &terms.pair {
             term.places(&mut |places| listed = listed.saturating_add(places.listed));
         }
@@ -93,8 +93,8 @@ impl<'a> Columns<'a> {
             ));
         }
         terms.pair.iter().for_each(|term| term.places(&mut |atom| places.add(atom)));
-        let multiple = |numbers: &BTreeSet<i64>, first: u64| {
-            numbers.iter().try_fold(first, |n, x| least_common_multiple(n, *x as u64))
+        let multiple = |numbers: &BTreeSet<i64>, first: usize| {
+            numbers.iter().try_fold(first, |n, x| least_common_multiple(n, *x as usize))
         };
         let too_long = || {
             "the common period of the chunks and strides is more than 2^32 positions, too long to compare".to_string()
@@ -115,25 +115,25 @@ impl<'a> Columns<'a> {
     pub(super) fn cost(&self) -> f64 {
         let keys: f64 = self.keys.iter().map(|(start, end)| (end - start) as f64).sum();
         let pieces = self.places.queries.len() + self.places.distances.len() + 2 * self.places.chunks.len() + 1;
-        let price: u64 = self.terms.pair.iter().map(Term::price).sum();
-        keys * pieces as f64 * self.step as f64 * (self.terms.words() as u64 * price) as f64
+        let price: usize = self.terms.pair.iter().map(Term::price).sum();
+        keys * pieces as f64 * self.step as f64 * (self.terms.words() * price) as f64
     }
 
     /// Compares the two masks in the cells that represent all other cells. `best` is the sequence length of a
     /// difference that is already known: longer sequences are not compared. `None` means that no difference is known.
-    pub(super) fn compare(&self, best: Option<u64>) -> Outcome {
+    pub(super) fn compare(&self, best: Option<usize>) -> Outcome {
         let mut outcome = Outcome::default();
         let mut borders = Vec::new();
         for k in self.keys.iter().flat_map(|(start, end)| *start..*end) {
             let shortest = outcome.certain.map(|c| c.len).into_iter().chain(best).min();
-            if shortest.is_some_and(|len| len < k as u64 + 1) {
+            if shortest.is_some_and(|len| len < k as usize + 1) {
                 break;
             }
             self.borders(k, &mut borders);
             for piece in borders.windows(2) {
                 for q in piece[0]..piece[1].min(piece[0] + self.step) {
                     outcome.compared += 1;
-                    let len = (q.max(k) as u64 + 1).max(self.lengths.first);
+                    let len = (q.max(k) as usize + 1).max(self.lengths.first);
                     let candidate = Candidate { len, q, k };
                     match self.terms.differ(q, k) {
                         Differ::Never => {}
@@ -187,7 +187,7 @@ impl Places {
     /// least common multiple of the steps of strides. `period` is the least common multiple of `step` and the sizes of
     /// chunks.
     fn key_ranges(&self, step: i64, period: i64, last: i64) -> Result<Vec<(i64, i64)>, String> {
-        let critical = (self.queries.len() as u64 + 1).saturating_mul(self.distances.len() as u64 + 1);
+        let critical = (self.queries.len() + 1).saturating_mul(self.distances.len() + 1);
         if critical > 8 * MAX_PLACES {
             return Err(format!(
                 "the listed positions and windows of the masks give {critical} combinations, but at most {} can be compared",

@@ -25,14 +25,14 @@ use term::Terms;
 
 /// The maximum number of steps of a comparison of two masks. In one step, one atom is evaluated for one cell. An atom
 /// with a list takes one step for each range of the list.
-const BUDGET: u64 = 1_000_000_000;
+const BUDGET: usize = 1_000_000_000;
 /// The maximum number of values in all examples of facts together. The search for a differing cell binds the masks with
 /// these examples.
-const MOST_FACTS: u64 = 1 << 26;
+const MOST_FACTS: usize = 1 << 26;
 /// The two lengths at which masks are compared cell by cell if a complete comparison is too large.
-const SAMPLE_LENGTHS: [u64; 2] = [256, 2048];
+const SAMPLE_LENGTHS: [usize; 2] = [256, 2048];
 /// The maximum number of classes (combinations of layer, batch row and head) in a comparison.
-const MAX_CLASSES: u64 = 4096;
+const MAX_CLASSES: usize = 4096;
 
 impl Mask {
     /// Returns whether both masks allow the same cells at every length, proved by comparing finitely many cells.
@@ -83,7 +83,7 @@ impl Comparison<'_> {
             Err(reason) => return Ok(undecided(&reason)),
         };
         let [layers, batches, heads] = &indices;
-        let count = indices.iter().fold(1u64, |n, i| n.saturating_mul(i.len()));
+        let count = indices.iter().fold(1usize, |n, i| n.saturating_mul(i.len()));
         if count > MAX_CLASSES {
             return Ok(undecided(&format!(
                 "`heads(...)`, `batch(...)` and `layers(...)` select {count} combinations of layer, batch row and head, but at most {MAX_CLASSES} can be compared"
@@ -105,7 +105,7 @@ impl Comparison<'_> {
     /// a case that differs also occurs in practice: a shape and facts (data given when a mask is bound) were found for
     /// which exactly one mask allows some cell. If cases may differ but no such facts were found, the result is
     /// undecided. `sizes` is (batch rows, heads) of the shape.
-    fn answer(&self, search: Search, lengths: Lengths, sizes: (u64, u64)) -> Result<Equivalence, Error> {
+    fn answer(&self, search: Search, lengths: Lengths, sizes: (usize, usize)) -> Result<Equivalence, Error> {
         let Search { compared, found, mut open, unknowns, .. } = search;
         open.sort_unstable();
         let mut budget = MOST_FACTS;
@@ -118,7 +118,7 @@ impl Comparison<'_> {
         }
         let reason = match (found.is_some(), open.is_empty()) {
             (false, true) => {
-                return Ok(Equivalence::Equal { lengths: (lengths.first as usize, lengths.last as usize), compared });
+                return Ok(Equivalence::Equal { lengths: (lengths.first, lengths.last), compared });
             }
             (true, _) => {
                 "the masks differ for every choice of the cells of these elementary masks (atoms), but no facts were found that fit both masks"
@@ -148,13 +148,13 @@ impl Comparison<'_> {
         let sizes = (batches.least().max(batches.len()), heads.least().max(heads.len()));
         let mut equal = Vec::new();
         for n in SAMPLE_LENGTHS.into_iter().filter(|n| (lengths.first..=lengths.last).contains(n)) {
-            let shape = Shape::square(n as usize).batch(sizes.0 as usize).heads(sizes.1 as usize);
+            let shape = Shape::square(n).batch(sizes.0).heads(sizes.1);
             for layer in 0..layers.len() {
                 let bound = self.masks.map(|mask| mask.at_layer(layer).bind(&shape, &Facts::new()));
                 let [Ok(first), Ok(second)] = bound else { return Ok(undecided(reason)) };
                 if let Some(cell) = first.first_difference(&second)? {
                     let candidate = Candidate { len: n, q: cell.q as i64, k: cell.k as i64 };
-                    let class = Class { layer, batch: cell.batch as u64, head: cell.head as u64 };
+                    let class = Class { layer, batch: cell.batch, head: cell.head };
                     if let Some(answer) = witness::realise(&self.masks, (candidate, class), sizes, false, &mut 0)? {
                         return Ok(answer);
                     }
@@ -172,9 +172,9 @@ impl Comparison<'_> {
 /// The intermediate results of a comparison, over all classes (combinations of layer, batch row and head).
 #[derive(Default)]
 struct Search {
-    compared: u64,
+    compared: usize,
     /// The number of budget steps that are left for the classes that are not compared yet.
-    left: u64,
+    left: usize,
     /// A cell in which the masks differ for all values of the unknowns (atoms that read facts or are random), with its
     /// class. Of all such cells found so far, this cell has the shortest sequence length.
     found: Option<(Candidate, Class)>,
@@ -192,7 +192,7 @@ impl Search {
     fn look(&mut self, masks: [&Mask; 2], lengths: Lengths, class: Class) -> Result<(), String> {
         let terms = Terms::new(masks, class.batch, class.head)?;
         let columns = Columns::new(&terms, lengths, self.left)?;
-        self.left = self.left.saturating_sub(columns.cost() as u64);
+        self.left = self.left.saturating_sub(columns.cost() as usize);
         let outcome = columns.compare(self.found.as_ref().map(|(best, _)| best.len));
         self.compared += outcome.compared;
         for name in terms.unknowns() {

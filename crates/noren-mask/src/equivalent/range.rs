@@ -8,14 +8,14 @@ use crate::shape::Shape;
 /// The lengths at which both masks bind without facts, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lengths {
-    pub(super) first: u64,
-    pub(super) last: u64,
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 impl Lengths {
     /// Returns the lengths that are common to all `masks`, or `None` if there is no common length.
     pub(super) fn of(masks: &[&Mask]) -> Option<Self> {
-        let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN as u64 };
+        let mut lengths = Lengths { first: 1, last: Shape::MAX_LEN };
         let padded = masks.iter().any(|mask| reads_padding(mask));
         masks.iter().for_each(|mask| lengths.narrow(mask, padded));
         (lengths.first <= lengths.last).then_some(lengths)
@@ -25,7 +25,7 @@ impl Lengths {
         if let Some(atom) = mask.atom() {
             let sizes = atom.sizes(Case { batch: 0, padded });
             self.first = self.first.max(sizes.first);
-            self.last = self.last.min(sizes.last.unwrap_or(u64::MAX));
+            self.last = self.last.min(sizes.last.unwrap_or(usize::MAX));
         }
         mask.children().into_iter().for_each(|part| self.narrow(part, padded));
     }
@@ -44,13 +44,13 @@ pub(super) fn reads_padding(mask: &Mask) -> bool {
 pub(super) struct Indices {
     /// The first index from which the result of all selectors depends only on the residue: no range of a selector
     /// ends later, and no `every n from m` begins later.
-    named: u64,
+    named: usize,
     /// The smallest number of batch rows, heads or layers at which the selectors are valid.
-    least: u64,
+    least: usize,
     /// The least common multiple of the steps of all `every` selectors.
-    period: u64,
+    period: usize,
     /// The required number of indices if a parameter in the masks has one entry per index; otherwise `None`.
-    exactly: Option<u64>,
+    exactly: Option<usize>,
 }
 
 impl Default for Indices {
@@ -80,7 +80,6 @@ impl Indices {
     }
 
     pub(super) fn exactly(&mut self, count: usize) -> Result<(), String> {
-        let count = count as u64;
         match self.exactly.replace(count) {
             Some(other) if other != count => Err(format!(
                 "no batch size fits both masks: the masks have lists for {other} and for {count} batch rows"
@@ -100,19 +99,19 @@ impl Indices {
     }
 
     /// Returns the number of indices that a comparison visits, from index 0 on. They represent all others.
-    pub(super) fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> usize {
         self.exactly.unwrap_or(self.named.saturating_add(self.period))
     }
 
     /// Returns the smallest number of indices (batch rows, heads or layers) for which the selectors and the lists of
     /// both masks are valid.
-    pub(super) fn least(&self) -> u64 {
+    pub(super) fn least(&self) -> usize {
         self.exactly.unwrap_or(self.least)
     }
 }
 
 /// Returns the least common multiple of `a` and `b`, or `None` if it exceeds 2^32.
-pub(super) fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
+pub(super) fn least_common_multiple(a: usize, b: usize) -> Option<usize> {
     let (mut x, mut y) = (a, b);
     while y > 0 {
         (x, y) = (y, x % y);

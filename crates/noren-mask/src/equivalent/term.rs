@@ -42,7 +42,7 @@ const VALUES: [u64; 6] = [
 impl Terms {
     /// Returns both masks for one batch row and head as terms (combinations of atoms), with a list of the unknowns. The
     /// masks must not contain `layers(...)`.
-    pub(super) fn new(masks: [&Mask; 2], batch: u64, head: u64) -> Result<Self, String> {
+    pub(super) fn new(masks: [&Mask; 2], batch: usize, head: usize) -> Result<Self, String> {
         let mut unknowns = Vec::new();
         let padded = masks.into_iter().any(reads_padding);
         let pair = masks.map(|mask| Reading { unknowns: &mut unknowns, batch, head, padded }.term(mask));
@@ -118,7 +118,7 @@ impl Term {
 
     /// Returns the number of budget steps to evaluate the term for one cell: about one for each atom that depends only
     /// on positions. An atom with a list takes one step for each range or tree node of the list.
-    pub(super) fn price(&self) -> u64 {
+    pub(super) fn price(&self) -> usize {
         let mut price = 1;
         self.places(&mut |places| price += places.price.max(1));
         price
@@ -138,8 +138,8 @@ impl Term {
 
 struct Reading<'a> {
     unknowns: &'a mut Vec<String>,
-    batch: u64,
-    head: u64,
+    batch: usize,
+    head: usize,
     /// True if the facts mark padding. With padding on the left, a list in the parameters of an atom (such as document
     /// lengths) begins at the first non-padding token instead of position 0.
     padded: bool,

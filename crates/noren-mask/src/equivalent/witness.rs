@@ -20,17 +20,14 @@ use std::collections::BTreeSet;
 pub(super) fn realise(
     masks: &[&Mask; 2],
     (candidate, class): (Candidate, Class),
-    (batches, heads): (u64, u64),
+    (batches, heads): (usize, usize),
     shortest: bool,
-    budget: &mut u64,
+    budget: &mut usize,
 ) -> Result<Option<Equivalence>, Error> {
     let Class { layer, batch, head } = class;
-    let shape = Shape::square(candidate.len as usize)
-        .batch(batches.max(batch + 1) as usize)
-        .heads(heads.max(head + 1) as usize);
+    let shape = Shape::square(candidate.len).batch(batches.max(batch + 1)).heads(heads.max(head + 1));
     let at_layer = masks.map(|mask| mask.at_layer(layer));
-    let cell =
-        CellIndex { batch: batch as usize, head: head as usize, q: candidate.q as usize, k: candidate.k as usize };
+    let cell = CellIndex { batch, head, q: candidate.q as usize, k: candidate.k as usize };
     let needs = Needs::of(&at_layer);
     for number in 0..needs.choices() {
         let facts = needs.facts(number, &candidate, shape.batch_len());
@@ -99,7 +96,7 @@ impl Needs {
     /// and key: whether they are padding, are in one document, have equal clearance levels, and have each label.
     fn facts(&self, number: usize, candidate: &Candidate, batches: usize) -> Facts {
         let Candidate { len, q, k } = *candidate;
-        let (q, k) = (q as u64, k as u64);
+        let (q, k) = (q as usize, k as usize);
         let mut rest = number;
         let mut choose = |n: usize| {
             let choice = rest % n;
@@ -110,24 +107,22 @@ impl Needs {
         if self.lengths {
             let lengths = [len, q, k, q + 1, k + 1, len - q.min(len - 1) - 1, len - k.min(len - 1) - 1, 0];
             let side = if choose(2) == 0 { Side::Right } else { Side::Left };
-            facts = facts.lengths(vec![lengths[choose(LENGTHS)] as usize; batches]).side(side);
+            facts = facts.lengths(vec![lengths[choose(LENGTHS)]; batches]).side(side);
         }
         if self.documents {
             let (low, high) = (q.min(k), q.max(k));
             let lists = [vec![len], vec![low + 1, len - low - 1], vec![high, len - high]];
-            facts = facts.documents(
-                lists[choose(DOCUMENTS)].iter().filter(|n| **n > 0).map(|n| *n as usize).collect::<Vec<_>>(),
-            );
+            facts = facts.documents(lists[choose(DOCUMENTS)].iter().filter(|n| **n > 0).copied().collect::<Vec<_>>());
         }
         if self.levels {
             let (of_query, of_key) = [(0, 0), (1, 0), (0, 1)][choose(LEVELS)];
-            let mut levels = vec![0i64; len as usize];
-            levels[k as usize] = of_key;
-            levels[q as usize] = of_query;
+            let mut levels = vec![0i64; len];
+            levels[k] = of_key;
+            levels[q] = of_query;
             facts = facts.levels(levels);
         }
         for (number, label) in self.labels.iter().enumerate() {
-            let sets: [&[u64]; SETS] = [&[], &[q], &[k], &[q, k]];
+            let sets: [&[usize]; SETS] = [&[], &[q], &[k], &[q, k]];
             let set = if number < MOST_LABELS { sets[choose(SETS)] } else { sets[0] };
             facts = facts.label(label.clone(), set.iter().copied().map(Span::from));
         }

@@ -7,7 +7,7 @@
 use super::Runs;
 use crate::Error;
 use crate::interval::IntervalSet;
-use crate::plan::{Kind, Plan, Tile};
+use crate::plan::{Plan, SpanKind, Tile};
 use crate::resolve::RowFacts;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl Plan {
         );
         let plan = self.in_place();
         let mixed = |tile: Tile<'_>| {
-            let spans = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+            let spans = tile.spans.iter().filter(|span| span.kind == SpanKind::Mixed);
             spans.map(|span| u64::from(span.keys()) * u64::from(tile.rows())).sum::<u64>()
         };
         let cells: u64 = plan.patterns()[pattern].tiles().map(mixed).sum();

@@ -56,7 +56,7 @@ impl Claims {
     /// fact that was not given is `None`. Returns an error if two of them contradict each other.
     pub(super) fn settle(
         self,
-        lengths: Option<Vec<u64>>,
+        lengths: Option<Vec<usize>>,
         keys: Option<Vec<crate::interval::IntervalSet>>,
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
@@ -112,7 +112,7 @@ impl Claim {
         Ok(())
     }
 
-    fn compare_lengths(&self, lengths: &[u64]) -> Result<(), Error> {
+    fn compare_lengths(&self, lengths: &[usize]) -> Result<(), Error> {
         let name = self.name;
         let refuse = |problem: String| Err(Error::fact("lengths", problem));
         let RealTokens::Lengths { lengths: ours, .. } = &self.real else {
@@ -159,7 +159,7 @@ impl Claim {
                 ),
             )),
             RealTokens::Lengths { ref lengths, side: found } if found != side => {
-                match lengths.iter().position(|n| *n > 0 && *n < self.len as u64) {
+                match lengths.iter().position(|n| *n > 0 && *n < self.len) {
                     Some(row) => refuse(row),
                     None => Ok(RealTokens::Lengths { lengths: lengths.clone(), side }),
                 }
@@ -171,7 +171,7 @@ impl Claim {
 
 /// Returns the documents on which all `sources` agree, or `None` if there are no sources. A source is (name of the
 /// input, document lengths). Returns an error if two sources give different documents.
-pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Option<Rows<Vec<u64>>>, Error> {
+pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<usize>>)>) -> Result<Option<Rows<Vec<usize>>>, Error> {
     let mut sources = sources.into_iter();
     let Some((name, first)) = sources.next() else { return Ok(None) };
     for (other, documents) in sources {
@@ -194,12 +194,12 @@ pub(super) fn same_documents(sources: Vec<(&str, Rows<Vec<u64>>)>) -> Result<Opt
     Ok(Some(first))
 }
 
-fn nonempty(documents: &Rows<Vec<u64>>, row: usize) -> Option<Vec<u64>> {
+fn nonempty(documents: &Rows<Vec<usize>>, row: usize) -> Option<Vec<usize>> {
     Some(documents.get(row)?.iter().copied().filter(|n| *n > 0).collect())
 }
 
 /// Returns the first lengths of a list as text for a message.
-fn shown(lengths: Option<Vec<u64>>) -> String {
+fn shown(lengths: Option<Vec<usize>>) -> String {
     match lengths {
         None => "missing".into(),
         Some(list) if list.len() <= 8 => format!("{list:?}"),

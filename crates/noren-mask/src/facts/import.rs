@@ -418,14 +418,15 @@ pub(crate) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
 /// non-padding keys of each batch row.
 pub(crate) fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
-        if keys.iter().all(|set| *set == run_set(set.count(), side, len)) {
-            return RealTokens::Lengths { lengths: keys.iter().map(IntervalSet::count).collect(), side };
+        let lengths: Vec<usize> = keys.iter().map(|set| set.count() as usize).collect();
+        if keys.iter().zip(&lengths).all(|(set, length)| *set == run_set(*length, side, len)) {
+            return RealTokens::Lengths { lengths, side };
         }
     }
     RealTokens::Keys(keys)
 }
 
-fn run_set(length: u64, side: Side, len: u32) -> IntervalSet {
+fn run_set(length: usize, side: Side, len: u32) -> IntervalSet {
     let run = real_run(length, side, len);
     IntervalSet::from(run.start..run.end)
 }
@@ -437,13 +438,13 @@ pub(crate) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
     let (count, longest) = match real {
         RealTokens::Lengths { lengths, .. } => (lengths.len(), lengths.iter().copied().max()),
         RealTokens::Keys(keys) => {
-            (keys.len(), keys.iter().filter_map(|k| Some(u64::from(k.covering_range()?.end))).max())
+            (keys.len(), keys.iter().filter_map(|k| Some(k.covering_range()?.end as usize)).max())
         }
     };
     if count != batch {
         return refuse(format!("the list has {batch} rows but the real tokens are given for {count} batch rows"));
     }
-    if let Some(longest) = longest.filter(|n| *n > len.into()) {
+    if let Some(longest) = longest.filter(|n| *n > len as usize) {
         return refuse(format!("the rows have {len} keys but the real tokens extend over {longest} keys"));
     }
     Ok(match real {
@@ -455,7 +456,11 @@ pub(crate) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
 /// Returns document lengths for each batch row. `owners` has, for each batch row and key, the id of the document that
 /// contains the key, or `None` for padding. If the padding of all batch rows is at the same end, it is in no document.
 /// Other padding is a document, or part of the document that surrounds it.
-pub(crate) fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&RealTokens>, len: usize) -> Rows<Vec<u64>> {
+pub(crate) fn documents_of(
+    mut owners: Vec<Vec<Option<i64>>>,
+    real: Option<&RealTokens>,
+    len: usize,
+) -> Rows<Vec<usize>> {
     let at_end = matches!(real, Some(RealTokens::Lengths { .. }));
     let lengths_of = |owner: &mut Vec<Option<i64>>| {
         let mut last: Option<usize> = None;
@@ -469,7 +474,7 @@ pub(crate) fn documents_of(mut owners: Vec<Vec<Option<i64>>>, real: Option<&Real
             }
         }
         let runs = owner.chunk_by(|a, b| a == b);
-        runs.filter(|run| !at_end || run[0].is_some()).map(|run| run.len() as u64).collect()
+        runs.filter(|run| !at_end || run[0].is_some()).map(|run| run.len()).collect()
     };
     Rows::Each(owners.iter_mut().map(lengths_of).collect())
 }

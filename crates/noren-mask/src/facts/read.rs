@@ -128,7 +128,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
         }
     }
     let mut claims = Claims::new();
-    let mut documents: Vec<(&str, Rows<Vec<u64>>)> = Vec::new();
+    let mut documents: Vec<(&str, Rows<Vec<usize>>)> = Vec::new();
     let given = |key| at.field(key).is_some();
 
     if let Some(mask) = at.field("attention_mask") {
@@ -222,12 +222,12 @@ fn whole(at: At<'_>, what: &str) -> Result<i64, Error> {
     at.whole(what, i64::MIN, i64::MAX)
 }
 
-fn read_lengths(at: &At<'_>) -> Result<Vec<u64>, Error> {
+fn read_lengths(at: &At<'_>) -> Result<Vec<usize>, Error> {
     at.list("a list of lengths, one per batch row", length)
 }
 
-fn length(at: At<'_>) -> Result<u64, Error> {
-    at.whole("a length", 0, MAX).map(|n| n as u64)
+fn length(at: At<'_>) -> Result<usize, Error> {
+    at.whole("a length", 0, MAX).map(|n| n as usize)
 }
 
 fn read_side(at: &At<'_>) -> Result<Side, Error> {
@@ -264,7 +264,7 @@ fn read_span(at: &At<'_>) -> Result<Span, Error> {
     let Json::Text(text) = at.value else {
         return match at.value {
             Json::Whole(_) | Json::Huge(_) | Json::Real(_) => {
-                at.whole("a position", 0, MAX).map(|n| Span::from(n as u64))
+                at.whole("a position", 0, MAX).map(|n| Span::from(n as usize))
             }
             _ => Err(at.wrong(SPAN)),
         };
@@ -273,8 +273,8 @@ fn read_span(at: &At<'_>) -> Result<Span, Error> {
         |part: &str| match part {
             "" => Ok(None),
             _ if part.len() > 20 || !part.bytes().all(|b| b.is_ascii_digit()) => Err(at.wrong(SPAN)),
-            _ => match part.parse::<u64>() {
-                Ok(n) if n <= MAX as u64 => Ok(Some(n)),
+            _ => match part.parse::<usize>() {
+                Ok(n) if n <= MAX as usize => Ok(Some(n)),
                 _ => Err(at
                     .error(format!("{text:?} contains a position that is too large: give positions of at most {MAX}"))),
             },

@@ -86,15 +86,15 @@ impl Serialize for Facts {
 #[derive(serde::Serialize)]
 struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    lengths: Option<&'a [u64]>,
+    lengths: Option<&'a [usize]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     side: Option<Side>,
     #[serde(skip_serializing_if = "Option::is_none")]
     real_keys: Option<Vec<KeySet<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    query_lengths: Option<&'a [u64]>,
+    query_lengths: Option<&'a [usize]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    documents: Option<&'a Rows<Vec<u64>>>,
+    documents: Option<&'a Rows<Vec<usize>>>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: &'a BTreeMap<String, Rows<Vec<Span>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ impl<T: Serialize> Serialize for Rows<T> {
 impl Serialize for Span {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.end {
-            Some(end) if self.start.checked_add(1) == Some(end) => serializer.serialize_u64(self.start),
+            Some(end) if self.start.checked_add(1) == Some(end) => self.start.serialize(serializer),
             Some(end) => serializer.collect_str(&format_args!("{}..{end}", self.start)),
             None => serializer.collect_str(&format_args!("{}..", self.start)),
         }
@@ -131,6 +131,6 @@ struct KeySet<'a>(&'a IntervalSet);
 
 impl Serialize for KeySet<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|i| Span::from(u64::from(i.start)..u64::from(i.end))))
+        serializer.collect_seq(self.0.iter().map(|i| Span::from(i.start as usize..i.end as usize)))
     }
 }

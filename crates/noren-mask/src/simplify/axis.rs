@@ -4,7 +4,7 @@
 use crate::atoms;
 use crate::basis::{Axis, Line, Runs};
 use crate::mask::{Mask, Node, Simplified};
-use crate::set::Set;
+use crate::set::Positions;
 
 /// The three numbers on which atoms can depend: the distance, the key and the query. Atoms that depend on the same
 /// number are joined into one set. A canonical form contains the joined sets in this order.
@@ -61,11 +61,11 @@ impl Joined for Axis {
             return if join == Join::Any { vec![join.zero()] } else { Vec::new() };
         }
         match self {
-            Axis::Key => vec![atoms::keys(Set::Spans(runs.spans()))],
+            Axis::Key => vec![atoms::keys(Positions::Spans(runs.spans()))],
             Axis::Query if runs.as_slice()[0].0 < 0 => {
-                vec![!atoms::queries(Set::Spans(self.complement(runs).spans()))]
+                vec![!atoms::queries(Positions::Spans(self.complement(runs).spans()))]
             }
-            Axis::Query => vec![atoms::queries(Set::Spans(runs.spans()))],
+            Axis::Query => vec![atoms::queries(Positions::Spans(runs.spans()))],
             Axis::Distance => write_bands(runs.as_slice(), join),
         }
     }
@@ -95,7 +95,7 @@ fn band(first: i64, last: i64) -> Mask {
     let right = (last != i64::MAX).then_some(last);
     match (left, right) {
         (None, Some(offset)) => atoms::causal_offset(offset),
-        (Some(left), Some(0)) => atoms::sliding(left as u64 + 1),
+        (Some(left), Some(0)) => atoms::sliding(left as usize + 1),
         _ => atoms::window(left, right),
     }
 }

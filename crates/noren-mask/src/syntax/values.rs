@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(crate) enum Value {
     Int(i128),
     Float(f64),
-    Range(Option<u64>, Option<u64>),
+    Range(Option<usize>, Option<usize>),
     List(Vec<Written>),
     Quoted(String),
     Name(String),
@@ -147,10 +147,10 @@ impl Given<'_> {
         ParseError::at(item.span.clone(), message).suggest(format!("at most {limit} is possible"))
     }
 
-    fn whole_of(&self, item: &Written) -> Parsed<u64> {
+    fn whole_of(&self, item: &Written) -> Parsed<usize> {
         match item.value {
             Value::Int(n) if n < 0 => Err(self.wrong(item, "0 or more")),
-            Value::Int(n) => u64::try_from(n).map_err(|_| self.too_large(item, "18446744073709551615")),
+            Value::Int(n) => usize::try_from(n).map_err(|_| self.too_large(item, "18446744073709551615")),
             Value::Float(x) if x >= 0.0 && x.fract() == 0.0 && x < 1e15 => {
                 let message = format!("`{}`: `{}` must be a whole number", self.entry.name, self.param.name);
                 Err(ParseError::at(item.span.clone(), message).suggest(format!("write `{x}`")))
@@ -201,7 +201,7 @@ impl Given<'_> {
     }
 
     /// Returns the value as an integer of at least 0.
-    pub(crate) fn whole(&self) -> Parsed<u64> {
+    pub(crate) fn whole(&self) -> Parsed<usize> {
         self.whole_of(self.written)
     }
 
@@ -216,13 +216,13 @@ impl Given<'_> {
     }
 
     /// Returns the value as a list of integers of at least 0.
-    pub(crate) fn wholes(&self) -> Parsed<Vec<u64>> {
+    pub(crate) fn wholes(&self) -> Parsed<Vec<usize>> {
         self.list("a list of whole numbers", Self::whole_of)
     }
 
     /// Returns the value as a list of integers of at least 0, one for each dimension. A single number applies to all of
     /// the `dimensions` dimensions.
-    pub(crate) fn wholes_or_one(&self, dimensions: usize) -> Parsed<Vec<u64>> {
+    pub(crate) fn wholes_or_one(&self, dimensions: usize) -> Parsed<Vec<usize>> {
         match self.written.value {
             Value::Int(_) => Ok(vec![self.whole()?; dimensions]),
             _ => self.wholes(),
@@ -240,7 +240,7 @@ impl Given<'_> {
     }
 
     /// Returns the value as one integer for all batch rows, or as a list with one integer for each batch row.
-    pub(crate) fn per_row(&self) -> Parsed<Rows<u64>> {
+    pub(crate) fn per_row(&self) -> Parsed<Rows<usize>> {
         match self.written.value {
             Value::List(_) => Ok(Rows::Each(self.wholes()?)),
             _ => Ok(Rows::All(self.whole()?)),

@@ -2,7 +2,7 @@
 
 use super::lex::is_name;
 use crate::scalar::Real;
-use crate::set::{Set, Span};
+use crate::set::{Positions, Span};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Writes an atom as `name(key=value, ...)`, or as `name` if no parameter is written.
@@ -101,11 +101,11 @@ pub(crate) fn write_spans(f: &mut Formatter<'_>, spans: &[Span]) -> fmt::Result 
 }
 
 /// Writes the arguments of an atom that selects tokens: `3`, `0..4`, `[3, 9, 10..14]`, `label="pii"`.
-impl Display for Set {
+impl Display for Positions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Set::Spans(spans) => write_spans(f, spans),
-            Set::Label(label) => write!(f, "label={}", Quoted(label)),
+            Positions::Spans(spans) => write_spans(f, spans),
+            Positions::Label(label) => write!(f, "label={}", Quoted(label)),
         }
     }
 }

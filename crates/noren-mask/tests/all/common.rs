@@ -1,7 +1,7 @@
 //! Random masks for property tests.
 
 use noren_mask::atoms::*;
-use noren_mask::{Array, Facts, Mask, Padding, Selector, Set, Shape, Side, Span};
+use noren_mask::{Array, Facts, Mask, Padding, Positions, Selector, Shape, Side, Span};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -15,15 +15,15 @@ pub(crate) const ARRAYS: [&str; 2] = ["d0", "a b"];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Universe {
     /// Number of batch rows: lists per row have this many entries.
-    pub(crate) batch: u64,
+    pub(crate) batch: usize,
     /// Number of query heads for arms.
-    pub(crate) heads: u64,
+    pub(crate) heads: usize,
     /// Number of positions: documents have this sum, grids have this many cells, and sets and trees are within
     /// `0..len`.
-    pub(crate) len: u64,
+    pub(crate) len: usize,
 }
 
-fn spans_in(len: u64) -> impl Strategy<Value = Vec<Span>> {
+fn spans_in(len: usize) -> impl Strategy<Value = Vec<Span>> {
     let span = (0..len, 0..len, 0..8u8).prop_map(move |(a, b, kind)| match kind {
         0 => Span { start: a, end: None },
         1 => Span { start: 0, end: Some(a) },
@@ -33,16 +33,12 @@ fn spans_in(len: u64) -> impl Strategy<Value = Vec<Span>> {
     vec(span, 0..4)
 }
 
-fn set_in(len: u64) -> impl Strategy<Value = Set> {
-    prop_oneof![4 => spans_in(len).prop_map(Set::Spans), 1 => prop::sample::select(&LABELS).prop_map(Set::label)]
+fn set_in(len: usize) -> impl Strategy<Value = Positions> {
+    prop_oneof![4 => spans_in(len).prop_map(Positions::Spans), 1 => prop::sample::select(&LABELS).prop_map(Positions::label)]
 }
 
-/// Returns the lengths, whose sum is `len`.
-fn counts(list: Vec<u64>) -> Vec<usize> {
-    list.into_iter().map(|n| n as usize).collect()
-}
-
-fn partition(len: u64) -> impl Strategy<Value = Vec<u64>> {
+/// Returns lengths whose sum is `len`.
+fn partition(len: usize) -> impl Strategy<Value = Vec<usize>> {
     vec(0..=len, 0..4).prop_map(move |mut cuts| {
         cuts.sort_unstable();
         cuts.push(len);
@@ -51,23 +47,23 @@ fn partition(len: u64) -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-fn neighborhoods(len: u64) -> impl Strategy<Value = Mask> {
-    let divisors: Vec<u64> = (1..=len).filter(|d| len.is_multiple_of(*d)).collect();
+fn neighborhoods(len: usize) -> impl Strategy<Value = Mask> {
+    let divisors: Vec<usize> = (1..=len).filter(|d| len.is_multiple_of(*d)).collect();
     let one = Just(vec![len]);
     let two = prop::sample::select(divisors.clone()).prop_map(move |a| vec![a, len / a]);
     let three = prop::sample::select(divisors).prop_flat_map(move |a| {
         let rest = len / a;
-        let inner: Vec<u64> = (1..=rest).filter(|d| rest.is_multiple_of(*d)).collect();
+        let inner: Vec<usize> = (1..=rest).filter(|d| rest.is_multiple_of(*d)).collect();
         prop::sample::select(inner).prop_map(move |b| vec![a, b, rest / b])
     });
-    (prop_oneof![one, two, three], vec(0..5u64, 3), vec(1..3u64, 3)).prop_map(|(grid, size, dilation)| {
-        let dilation: Vec<u64> = grid.iter().zip(dilation).map(|(_, d)| d).collect();
-        let size: Vec<u64> = grid.iter().zip(&dilation).zip(size).map(|((g, d), s)| 1 + s.min((g - 1) / d)).collect();
+    (prop_oneof![one, two, three], vec(0..5usize, 3), vec(1..3usize, 3)).prop_map(|(grid, size, dilation)| {
+        let dilation: Vec<usize> = grid.iter().zip(dilation).map(|(_, d)| d).collect();
+        let size: Vec<usize> = grid.iter().zip(&dilation).zip(size).map(|((g, d), s)| 1 + s.min((g - 1) / d)).collect();
         neighborhood_dilated(grid, size, dilation)
     })
 }
 
-fn trees(len: u64) -> impl Strategy<Value = Mask> {
+fn trees(len: usize) -> impl Strategy<Value = Mask> {
     (0..len, vec(any::<prop::sample::Index>(), 1..6)).prop_map(move |(start, picks)| {
         let nodes = picks.len().min((len - start) as usize);
         let parents: Vec<i64> =
@@ -87,7 +83,7 @@ pub(crate) fn position_atoms(u: Universe) -> BoxedStrategy<Mask> {
         vec(-reach..=reach, 1..5).prop_map(distances),
         (1..=u.len).prop_map(sliding),
     ];
-    let cells = prop_oneof![(1..=u.len).prop_map(chunk), (1..5u64).prop_map(stride)];
+    let cells = prop_oneof![(1..=u.len).prop_map(chunk), (1..5usize).prop_map(stride)];
     let sets = prop_oneof![
         (0..=u.len).prop_map(prefix),
         spans_in(u.len).prop_map(keys),
@@ -131,7 +127,7 @@ pub(crate) fn atoms(u: Universe) -> BoxedStrategy<Mask> {
 }
 
 /// Returns selectors of arms that do not overlap and select indices of `0..count`, sometimes with an `else`.
-fn selectors(count: u64) -> impl Strategy<Value = Vec<Selector>> {
+fn selectors(count: usize) -> impl Strategy<Value = Vec<Selector>> {
     let spans = (vec(0..=count, 1..4), any::<bool>(), any::<bool>()).prop_map(move |(mut cuts, open, other)| {
         cuts.sort_unstable();
         cuts.dedup();
@@ -145,7 +141,7 @@ fn selectors(count: u64) -> impl Strategy<Value = Vec<Selector>> {
         }
         arms
     });
-    let every = (2..5u64, 0..3u64, any::<bool>()).prop_map(|(step, from, other)| {
+    let every = (2..5usize, 0..3usize, any::<bool>()).prop_map(|(step, from, other)| {
         let mut arms = vec![Selector::Every { step, from }, Selector::Every { step, from: from + 1 }];
         arms.extend(other.then_some(Selector::Else));
         arms
@@ -153,7 +149,7 @@ fn selectors(count: u64) -> impl Strategy<Value = Vec<Selector>> {
     prop_oneof![3 => spans, 1 => every]
 }
 
-fn arms(count: u64, inner: BoxedStrategy<Mask>) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
+fn arms(count: usize, inner: BoxedStrategy<Mask>) -> impl Strategy<Value = Vec<(Selector, Mask)>> {
     (selectors(count), vec(inner, 4)).prop_map(|(selectors, masks)| selectors.into_iter().zip(masks).collect())
 }
 
@@ -193,9 +189,9 @@ pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
             let cells: Vec<bool> = (0..shape.q_len() * len).map(|i| seed >> (i % 61) & 1 == 1).collect();
             let array = || Array::keep(&[1, 1, shape.q_len(), len], &cells).expect("as many cells as the shape says");
             let mut facts = Facts::new()
-                .lengths(counts(lengths))
+                .lengths(lengths)
                 .side(if left { Side::Left } else { Side::Right })
-                .documents(counts(documents))
+                .documents(documents)
                 .levels(levels);
             for (label, at) in LABELS.iter().zip(labels) {
                 facts = facts.label(*label, at);
@@ -217,7 +213,7 @@ pub(crate) fn unusual_names() -> impl Strategy<Value = String> {
 pub(crate) fn unusual_atoms() -> BoxedStrategy<Mask> {
     let limit = 1i64 << 62;
     let number = prop_oneof![0..20i64, -limit..=limit];
-    let whole = prop_oneof![1..20u64, 1..=1u64 << 62];
+    let whole = prop_oneof![1..20usize, 1..=1usize << 62];
     let probability = prop_oneof![0.0..=1.0, Just(1e-7), Just(5e-324), Just(1.0 - f64::EPSILON / 2.0), Just(-0.0)];
     prop_oneof![
         number.clone().prop_map(causal_offset),
@@ -228,7 +224,7 @@ pub(crate) fn unusual_atoms() -> BoxedStrategy<Mask> {
         vec(whole.clone(), 0..3).prop_map(prefix),
         spans_in(1 << 61).prop_map(keys),
         spans_in(1 << 61).prop_map(spans),
-        unusual_names().prop_map(|name| keys(Set::label(name))),
+        unusual_names().prop_map(|name| keys(Positions::label(name))),
         unusual_names().prop_map(dense),
         (probability, any::<u64>()).prop_map(|(p, seed)| random(p, seed)),
         (whole.clone(), whole, any::<u64>()).prop_map(|(block, count, seed)| random_blocks(block, count, seed)),

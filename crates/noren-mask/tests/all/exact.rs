@@ -4,7 +4,7 @@
 //!
 //! `NOREN_EXACT` is the number of (mask, shape, facts, order) cases. [default: 3,000]
 
-use noren_mask::{BoundMask, Facts, Kind, Mask, PatternPlan, Plan, PlanOptions, Reorder, Shape};
+use noren_mask::{BoundMask, Facts, Mask, PatternPlan, Plan, PlanOptions, Reorder, Shape, SpanKind};
 use noren_testing::cases::{World, masks, worlds};
 use noren_testing::cells::{Cells, fill};
 use noren_testing::check;
@@ -77,10 +77,10 @@ fn executed_cells_are_the_definitions_in_every_order() {
 #[test]
 fn long_plans_allow_what_plans_in_place_allow() {
     let count = cases("NOREN_EXACT", 3000).div_ceil(250);
-    let case = (2..12u64, 4..60u64, proptest::collection::vec(0..6000u64, 2..12), 0..6u8, 1000..6000usize);
+    let case = (2..12usize, 4..60usize, proptest::collection::vec(0..6000usize, 2..12), 0..6u8, 1000..6000usize);
     check(count, case, |(step, size, at, kind, len)| {
-        let grid = format!("neighborhood(grid=[{len}], size=[{}], dilation=[{step}])", size.min(len as u64 / step));
-        let at: Vec<u64> = at.into_iter().map(|k| k % len as u64).collect();
+        let grid = format!("neighborhood(grid=[{len}], size=[{}], dilation=[{step}])", size.min(len as usize / step));
+        let at: Vec<usize> = at.into_iter().map(|k| k % len as usize).collect();
         let text = match kind {
             0 => format!("stride({step}) & causal | global({at:?}) - {grid}"),
             1 => format!("{grid} | global({at:?}) & causal"),
@@ -124,7 +124,7 @@ fn row_of(pattern: &PatternPlan, place: u32) -> Vec<bool> {
         let bits = fill(pattern, place..place + 1, span.start..span.end);
         for i in 0..span.keys() {
             let set = bits[i as usize / 64] >> (i % 64) & 1 == 1;
-            read[(span.start + i) as usize] = span.kind == Kind::Full || set;
+            read[(span.start + i) as usize] = span.kind == SpanKind::Full || set;
         }
     }
     read

@@ -390,23 +390,18 @@ fn array() -> impl Strategy<Value = Array> {
             let bit = |i: usize| (seed >> (i % 61)) & 1 == 1;
             Array::keep(&[b, h, q, k], &(0..b * h * q * k).map(bit).collect::<Vec<_>>()).unwrap()
         }),
-        prop::collection::vec((0u32..9, 0u32..9), 0..9).prop_map(|cells| Array::cells(9, 9, &cells).unwrap()),
-        (1u32..4, 1u32..4, prop::collection::vec((0u32..3, 0u32..3), 0..5)).prop_map(|(bq, bk, list)| Array::blocks(
-            12,
-            12,
-            (bq, bk),
-            &list
-        )
-        .unwrap()),
+        prop::collection::vec((0usize..9, 0usize..9), 0..9).prop_map(|cells| Array::cells(9, 9, &cells).unwrap()),
+        (1usize..4, 1usize..4, prop::collection::vec((0usize..3, 0usize..3), 0..5))
+            .prop_map(|(bq, bk, list)| Array::blocks(12, 12, (bq, bk), &list).unwrap()),
     ]
 }
 
 fn facts() -> impl Strategy<Value = Facts> {
     let count = 0..=Shape::MAX_LEN;
     let span = prop_oneof![
-        (0u64..100).prop_map(Span::from),
-        (0u64..100, 0u64..50).prop_map(|(a, n)| Span::from(a..a + n)),
-        (0u64..100).prop_map(|a| Span::from(a..)),
+        (0usize..100).prop_map(Span::from),
+        (0usize..100, 0usize..50).prop_map(|(a, n)| Span::from(a..a + n)),
+        (0usize..100).prop_map(|a| Span::from(a..)),
     ];
     let real = prop_oneof![
         Just(Facts::new()),

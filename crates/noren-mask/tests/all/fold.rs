@@ -27,8 +27,8 @@ proptest! {
         budget in prop::option::of(14usize..40),
         min_prefix in 1usize..5,
         max_roots in prop::option::of(1usize..4),
-        window in prop::option::of(1u64..6),
-        chunk in prop::option::of(1u64..6),
+        window in prop::option::of(1usize..6),
+        chunk in prop::option::of(1usize..6),
     ) {
         let fold = Fold::new(&sequences, options(budget, min_prefix, max_roots)).expect("the sequences fit");
         prop_assert_eq!(fold.places.len(), sequences.len());

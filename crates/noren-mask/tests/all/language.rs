@@ -142,7 +142,7 @@ fn specs() {
 
 #[test]
 fn serde_as_text() {
-    let mask = causal() & keys(noren_mask::Set::label("a\"b"));
+    let mask = causal() & keys(noren_mask::Positions::label("a\"b"));
     let json = serde_json::to_string(&mask).unwrap();
     assert_eq!(json, r#""causal & keys(label=\"a\\\"b\")""#);
     assert_eq!(serde_json::from_str::<Mask>(&json).unwrap(), mask);
@@ -240,7 +240,7 @@ fn check_refuses_what_the_parser_refuses() {
             "`window`: both sides are open: give left, right or both, as in `window(left=4, right=0)`, or write `full`",
         ),
         (
-            sliding(u64::MAX),
+            sliding(usize::MAX),
             "`sliding(18446744073709551615)`: window is 18446744073709551615, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         (
@@ -248,7 +248,11 @@ fn check_refuses_what_the_parser_refuses() {
             "`causal(offset=-9223372036854775808)`: offset is 9223372036854775808, which is larger than every position: at most 4611686018427387904 is possible",
         ),
         (
-            heads(Vec::<(u64, Mask)>::new()),
+            window(usize::MAX, 0),
+            "`window(left=9223372036854775807, right=0)`: left is 9223372036854775807, which is larger than every position: at most 4611686018427387904 is possible",
+        ),
+        (
+            heads(Vec::<(usize, Mask)>::new()),
             "`heads()`: no mask is given, so no cell would be allowed: give at least one mask, or write `none`",
         ),
         (

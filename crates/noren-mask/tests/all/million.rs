@@ -9,7 +9,7 @@
 use noren_mask::{Array, Budget, Error, Facts, Mask, PlanOptions, Shape, Side};
 use std::time::Instant;
 
-const LEN: u64 = 1 << 20;
+const LEN: usize = 1 << 20;
 
 /// A small generator of pseudo-random numbers, which depend only on the seed.
 struct Dice(u64);
@@ -22,22 +22,22 @@ impl Dice {
         x ^ (x >> 31)
     }
 
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
     }
 
     /// Returns a number of at most `most`. All orders of magnitude are equally frequent.
-    fn size(&mut self, most: u64) -> u64 {
-        let bits = self.below(65 - u64::from(most.leading_zeros()));
+    fn size(&mut self, most: usize) -> usize {
+        let bits = self.below(65 - most.leading_zeros() as usize);
         1 + self.below(most.min(1 << bits))
     }
 
     /// Returns at most `most` parts of the sequence.
-    fn parts(&mut self, most: u64) -> Vec<u64> {
+    fn parts(&mut self, most: usize) -> Vec<usize> {
         let count = self.size(most);
-        let mut cuts: Vec<u64> = (1..count).map(|_| self.below(LEN)).collect();
+        let mut cuts: Vec<usize> = (1..count).map(|_| self.below(LEN)).collect();
         cuts.sort_unstable();
-        let ends: Vec<u64> = cuts.into_iter().chain([LEN]).collect();
+        let ends: Vec<usize> = cuts.into_iter().chain([LEN]).collect();
         std::iter::once(0).chain(ends.iter().copied()).zip(&ends).map(|(start, end)| end - start).collect()
     }
 
@@ -57,12 +57,12 @@ impl Dice {
     }
 
     fn grid(&mut self) -> String {
-        let dims: &[u64] = [&[LEN][..], &[1024, 1024], &[64, 128, 128]][self.below(3) as usize];
+        let dims: &[usize] = [&[LEN][..], &[1024, 1024], &[64, 128, 128]][self.below(3) as usize];
         let lists = dims.iter().map(|len| {
             let dilation = if self.below(3) == 0 { self.size(8) } else { 1 };
             (self.size(31).min(len / dilation), dilation)
         });
-        let (sizes, dilations): (Vec<u64>, Vec<u64>) = lists.unzip();
+        let (sizes, dilations): (Vec<usize>, Vec<usize>) = lists.unzip();
         format!("neighborhood(grid={dims:?}, size={sizes:?}, dilation={dilations:?})")
     }
 
@@ -96,7 +96,7 @@ impl Dice {
             }
             19 => {
                 let parents: Vec<i64> =
-                    (0..self.size(300) as i64).map(|i| self.below(i as u64 + 1) as i64 - 1).collect();
+                    (0..self.size(300) as i64).map(|i| self.below(i as usize + 1) as i64 - 1).collect();
                 format!("tree(parents={parents:?}, start={})", self.below(LEN))
             }
             20 => "clearance".into(),
@@ -119,7 +119,7 @@ impl Dice {
         }
     }
 
-    fn runs(&mut self, count: u64) -> Vec<std::ops::Range<u64>> {
+    fn runs(&mut self, count: usize) -> Vec<std::ops::Range<usize>> {
         (0..count).map(|i| i * (LEN / count)).map(|at| at..at + 1 + self.below(LEN / count)).collect()
     }
 
@@ -128,14 +128,12 @@ impl Dice {
         let many = self.runs(1000);
         let levels: Vec<i64> =
             self.parts(2000).into_iter().flat_map(|len| vec![self.below(5) as i64; len as usize]).collect();
-        let mut cells: Vec<(u32, u32)> =
-            (0..20_000).map(|_| (self.below(LEN) as u32, self.below(LEN) as u32)).collect();
+        let mut cells: Vec<_> = (0..20_000).map(|_| (self.below(LEN), self.below(LEN))).collect();
         cells.sort_unstable();
         let cells = Array::cells(LEN as usize, LEN as usize, &cells).unwrap();
         let side = if self.below(2) == 0 { Side::Left } else { Side::Right };
-        let real = (LEN - self.below(1000)) as usize;
-        let documents: Vec<usize> = self.parts(3000).into_iter().map(|len| len as usize).collect();
-        let facts = Facts::new().lengths([real]).side(side).documents(documents).levels(levels);
+        let real = LEN - self.below(1000);
+        let facts = Facts::new().lengths([real]).side(side).documents(self.parts(3000)).levels(levels);
         facts.label("few", few).label("many", many).array("cells", cells)
     }
 }

@@ -1,6 +1,6 @@
 //! Reordered plans: the masks that get them, the gain, and the way back to the original order.
 
-use noren_mask::{Facts, Kind, Mask, Plan, PlanOptions, Reorder, Shape};
+use noren_mask::{Facts, Mask, Plan, PlanOptions, Reorder, Shape, SpanKind};
 
 fn bound(mask: &str, shape: &Shape) -> noren_mask::BoundMask {
     mask.parse::<Mask>().unwrap().bind(shape, &Facts::new()).unwrap()
@@ -126,7 +126,7 @@ fn an_order_can_be_undone_and_forced() {
     let order = forced.patterns()[0].key_order().unwrap();
     assert_eq!((order.len(), order.is_empty(), order.runs().len()), (1000, false, 6));
     assert_eq!((0..6).map(|place| order.origin(place)).collect::<Vec<_>>(), [0, 6, 12, 18, 24, 30]);
-    let full = |plan: &Plan| plan.patterns()[0].tiles().flat_map(|t| t.spans).any(|s| s.kind == Kind::Full);
+    let full = |plan: &Plan| plan.patterns()[0].tiles().flat_map(|t| t.spans).any(|s| s.kind == SpanKind::Full);
     assert!(full(&plan) && !full(&forced));
 }
 
@@ -192,7 +192,7 @@ fn assert_executes(mask: &str, len: usize, reorder: Reorder) {
         for span in tile.spans {
             let width = (span.keys() as usize).div_ceil(64);
             let mut words = vec![u64::MAX; tile.rows() as usize * width];
-            if span.kind == Kind::Mixed {
+            if span.kind == SpanKind::Mixed {
                 pattern.fill_bits(tile.start..tile.end, span.start..span.end, &mut words);
             }
             for (row, line) in (tile.start..tile.end).zip(words.chunks(width)) {

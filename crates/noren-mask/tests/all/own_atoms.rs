@@ -126,7 +126,7 @@ fn an_atom_with_bounds_is_exact_and_plans_a_million_tokens() {
 
 #[test]
 fn an_atom_without_a_faster_form_is_exact() {
-    let facts = Facts::new().label("chess", [2u64, 3, 17, 30]);
+    let facts = Facts::new().label("chess", [2, 3, 17, 30]);
     let mask = Mask::of(Club { label: "chess" });
     for mask in [mask.clone(), !mask.clone(), atoms::causal() & mask.clone() | atoms::sliding(3)] {
         verify(&mask, &Shape::square(40).batch(2).heads(3), &facts).unwrap();

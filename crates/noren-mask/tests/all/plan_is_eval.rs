@@ -1,6 +1,6 @@
 //! A plan allows exactly the cells of its mask, for every mask, shape, facts and tile sizes.
 
-use noren_mask::{Kind, Mask, PatternPlan, Plan, PlanOptions, TileSpan};
+use noren_mask::{Mask, PatternPlan, Plan, PlanOptions, SpanKind, TileSpan};
 use noren_testing::cases::{World, masks, options, worlds};
 use noren_testing::cells::{Cells, fill};
 use noren_testing::check;
@@ -72,7 +72,7 @@ fn orders_hold_everything_once(plan: &PatternPlan) {
 fn full_spans_are_full(plan: &Plan, cells: &Cells) {
     each_batch_head(plan, |b, h, pattern| {
         for tile in pattern.tiles() {
-            for span in tile.spans.iter().filter(|s| s.kind == Kind::Full) {
+            for span in tile.spans.iter().filter(|s| s.kind == SpanKind::Full) {
                 for q in tile.start..tile.end {
                     let denied = (span.start..span.end).find(|&k| !at(cells, pattern, [b, h, q as usize, k as usize]));
                     assert_eq!(denied, None, "full span {span:?} of row {q} in [{b}, {h}]");
@@ -114,7 +114,7 @@ fn transposed_covers_the_same(plan: &Plan, cells: &Cells, block_kv: u32) {
                 let kind = tile.queries.iter().find(|s| s.start <= q && q < s.end).map(|s| s.kind);
                 for k in tile.start..tile.end {
                     let allowed = at(cells, pattern, [b, h, q as usize, k as usize]);
-                    let fits = if allowed { kind.is_some() } else { kind != Some(Kind::Full) };
+                    let fits = if allowed { kind.is_some() } else { kind != Some(SpanKind::Full) };
                     assert!(fits, "[{b}, {h}, {q}, {k}] is {allowed}, its key tile says {kind:?}");
                 }
             }
@@ -156,7 +156,7 @@ fn statistics_count_right(plan: &Plan, cells: &Cells) {
             computed += u128::from(tile.computed());
             for start in (0..pattern.kv_len()).step_by(plan.options().block_kv as usize) {
                 let end = (start + plan.options().block_kv).min(pattern.kv_len());
-                let holds = |s: &&TileSpan| s.kind == Kind::Full && s.start <= start && end <= s.end;
+                let holds = |s: &&TileSpan| s.kind == SpanKind::Full && s.start <= start && end <= s.end;
                 let touches = |s: &TileSpan| s.start < end && start < s.end;
                 match tile.spans {
                     spans if spans.iter().find(holds).is_some() => full += 1,

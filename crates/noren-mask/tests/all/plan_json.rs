@@ -1,6 +1,6 @@
 //! Bound masks and plans as JSON: round trips, and edited tiles that the reader refuses.
 
-use noren_mask::{Array, BoundMask, Facts, Kind, Mask, Plan, PlanOptions, Shape, Side};
+use noren_mask::{Array, BoundMask, Facts, Mask, Plan, PlanOptions, Shape, Side, SpanKind};
 use proptest::prelude::*;
 
 fn plan(mask: &str, shape: &Shape, facts: &Facts) -> Plan {
@@ -152,7 +152,7 @@ proptest! {
         let again = Plan::from_json(&json)?;
         assert_same(&again, &plan);
         prop_assert_eq!(again.to_json()?, json);
-        let full = |plan: &Plan| plan.patterns().iter().flat_map(|p| p.tiles()).flat_map(|t| t.spans).filter(|s| s.kind == Kind::Full).count();
+        let full = |plan: &Plan| plan.patterns().iter().flat_map(|p| p.tiles()).flat_map(|t| t.spans).filter(|s| s.kind == SpanKind::Full).count();
         prop_assert_eq!(full(&again), full(&plan));
     }
 }

@@ -3,7 +3,7 @@
 use crate::common::{Universe, expressions, masks, position_atoms, settings};
 use noren_mask::atom::AtomRef;
 use noren_mask::atoms::{Causal, Chunk, Distances, Global, Keys, Prefix, Queries, Sliding, Spans, Stride, Window};
-use noren_mask::{BoundMask, Facts, Mask, Node, Rows, Set, Shape, Span};
+use noren_mask::{BoundMask, Facts, Mask, Node, Positions, Rows, Shape, Span};
 use proptest::prelude::*;
 
 const UNIVERSE: Universe = Universe { batch: 2, heads: 3, len: 8 };
@@ -157,7 +157,8 @@ fn layers_are_chosen() {
 
 /// Returns whether an atom that reads only positions allows a cell, from a table of atoms.
 fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
-    let holds = |spans: &[Span], at: i64| u64::try_from(at).is_ok_and(|at| spans.iter().any(|span| span.contains(at)));
+    let holds =
+        |spans: &[Span], at: i64| usize::try_from(at).is_ok_and(|at| spans.iter().any(|span| span.contains(at)));
     if let Some(Causal { offset }) = atom.downcast() {
         return Some(k <= q + offset);
     }
@@ -179,13 +180,13 @@ fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
     if let Some(Prefix { lengths: Rows::All(n) }) = atom.downcast() {
         return Some(k < *n as i64);
     }
-    if let Some(Keys(Set::Spans(spans))) = atom.downcast() {
+    if let Some(Keys(Positions::Spans(spans))) = atom.downcast() {
         return Some(holds(spans, k));
     }
-    if let Some(Queries(Set::Spans(spans))) = atom.downcast() {
+    if let Some(Queries(Positions::Spans(spans))) = atom.downcast() {
         return Some(holds(spans, q));
     }
-    if let Some(Global(Set::Spans(spans))) = atom.downcast() {
+    if let Some(Global(Positions::Spans(spans))) = atom.downcast() {
         return Some(holds(spans, k) || holds(spans, q));
     }
     let Spans { spans } = atom.downcast()?;
@@ -193,9 +194,9 @@ fn by_position(atom: &AtomRef, q: i64, k: i64) -> Option<bool> {
 }
 
 /// Returns whether the mask allows a cell, from the table of atoms that read only positions.
-fn allowed(mask: &Mask, batch: u64, head: u64, q: i64, k: i64) -> bool {
+fn allowed(mask: &Mask, batch: usize, head: usize, q: i64, k: i64) -> bool {
     let recurse = |mask: &Mask| allowed(mask, batch, head, q, k);
-    let arm = |arms: &[noren_mask::Arm], index: u64| {
+    let arm = |arms: &[noren_mask::Arm], index: usize| {
         let named = arms.iter().find(|arm| arm.selector.names(index));
         named
             .or(arms.iter().find(|arm| arm.selector == noren_mask::Selector::Else))
@@ -240,7 +241,7 @@ proptest! {
         prop_assert_eq!(&simple.simplify(), &simple);
         let simply = simple.bind(&shape, &facts).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
-        for (batch, head, q, k) in cells(shape.batch_len() as u64, shape.head_count() as u64, 0..q_len, 0..kv_len) {
+        for (batch, head, q, k) in cells(shape.batch_len() as usize, shape.head_count() as usize, 0..q_len, 0..kv_len) {
             let at = |bound: &BoundMask| bound.allowed(batch as usize, head as usize, q as usize, k as usize);
             prop_assert_eq!(at(&bound), at(&simply), "{} became {} at {:?}", mask, simple, (batch, head, q, k));
         }
@@ -259,11 +260,11 @@ proptest! {
 
 /// Returns every cell of a box.
 fn cells(
-    batch: u64,
-    heads: u64,
+    batch: usize,
+    heads: usize,
     q: std::ops::Range<i64>,
     k: std::ops::Range<i64>,
-) -> impl Iterator<Item = (u64, u64, i64, i64)> {
+) -> impl Iterator<Item = (usize, usize, i64, i64)> {
     (0..batch).flat_map(move |b| {
         let (q, k) = (q.clone(), k.clone());
         (0..heads).flat_map(move |h| {

@@ -27,8 +27,8 @@ pub(super) const MOST_WORDS: usize = 1 << 23;
 
 /// Returns the error that the mask does not fit in a page, because of `problem`.
 pub(super) fn too_large(problem: String) -> Error {
-    Error::Picture(format!(
-        "the mask is too large for a web page: {problem}; show fewer queries, keys, batch rows or heads, or save the \
+    Error::invalid(format!(
+        "picture: the mask is too large for a web page: {problem}; show fewer queries, keys, batch rows or heads, or save the \
          picture as SVG or PNG"
     ))
 }

@@ -29,8 +29,8 @@ const MOST_FACT: usize = 1_000;
 /// Returns the picture as an HTML file.
 pub(crate) fn draw(picture: &Picture<'_>) -> Result<String, Error> {
     let refused = |what: &str| {
-        Err(Error::Picture(format!(
-            "a web page shows the cells of one mask, without {what}: save the picture as SVG or PNG"
+        Err(Error::invalid(format!(
+            "picture: a web page shows the cells of one mask, without {what}: save the picture as SVG or PNG"
         )))
     };
     if picture.other.is_some() {

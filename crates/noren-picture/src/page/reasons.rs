@@ -212,7 +212,7 @@ impl<'a> Book<'a> {
     /// Returns the number of the set of cells of the arm (a mask in `heads(...)` or `batch(...)`) that applies to
     /// `index`, the index of a head or batch row.
     fn arm(&mut self, arms: &[Arm], index: usize, bound: &BoundMask, pair: usize) -> Result<Option<usize>, Error> {
-        let Some(mask) = Arm::pick(arms, index as u64) else { return Ok(None) };
+        let Some(mask) = Arm::pick(arms, index) else { return Ok(None) };
         let (arm, of_arm, number) = self.operand(mask, pair)?;
         let (batch, head) = self.pairs[pair];
         let rule = json!(["&", number]);

@@ -108,7 +108,7 @@ fn pictures_of_tiles_and_differences_are_no_pages() {
 fn no_text_of_the_user_is_markup() {
     let evil = "</script><img src=x onerror=alert(1)>\"'&`<!--";
     let facts = Facts::new().label(evil, [1, 2]).array(evil, Array::keep(&[1, 1, 4, 4], &[true; 16]).unwrap());
-    let mask = atoms::causal() & !atoms::keys(noren_mask::Set::Label(evil.into())) & atoms::dense(evil);
+    let mask = atoms::causal() & !atoms::keys(noren_mask::Positions::Label(evil.into())) & atoms::dense(evil);
     let bound = mask.bind(&Shape::square(4), &facts).unwrap();
     let html = bound.picture().title(evil).expression(evil).labels([evil; 4]).code(evil, evil).to_html().unwrap();
     assert!(!html.contains("<img") && !html.contains("<!--"), "{html}");

@@ -1,6 +1,6 @@
 //! Pictures as users see them: literal text, well-formed SVG, and the errors of pictures that cannot be drawn.
 
-use noren_mask::{BoundMask, Facts, Kind, Mask, PlanOptions, Shape};
+use noren_mask::{BoundMask, Facts, Mask, PlanOptions, Shape, SpanKind};
 use noren_picture::{Draw, Picture, TerminalOptions};
 
 fn bind(mask: &str, shape: &Shape, facts: &Facts) -> BoundMask {
@@ -208,9 +208,9 @@ fn tiles_are_the_plans() {
             for k in 0..160 {
                 let kind = tile.spans.iter().find(|s| (s.start..s.end).contains(&k)).map(|s| s.kind);
                 let expected = match (kind, bound.allowed(0, 0, q as usize, k as usize)) {
-                    (Some(Kind::Full), _) => '#',
-                    (Some(Kind::Mixed), true) => '*',
-                    (Some(Kind::Mixed), false) => 'o',
+                    (Some(SpanKind::Full), _) => '#',
+                    (Some(SpanKind::Mixed), true) => '*',
+                    (Some(SpanKind::Mixed), false) => 'o',
                     (None, _) => '.',
                 };
                 assert_eq!(rows[q as usize][k as usize], expected, "[{q}, {k}]");

@@ -73,10 +73,10 @@ pub(crate) fn uncounted(stack: &Stack) -> bool {
 
 fn has_untaken(mask: &Mask, shape: &Shape) -> bool {
     let untaken = |arms: &[Arm], count: usize| {
-        let names = |index: u64| arms.iter().any(|arm| arm.selector.names(index));
+        let names = |index: usize| arms.iter().any(|arm| arm.selector.names(index));
         let takes =
-            |arm: &Arm, index: u64| arm.selector.names(index) || (arm.selector == Selector::Else && !names(index));
-        let taken = |arm: &Arm| (0..count as u64).any(|index| takes(arm, index));
+            |arm: &Arm, index: usize| arm.selector.names(index) || (arm.selector == Selector::Else && !names(index));
+        let taken = |arm: &Arm| (0..count).any(|index| takes(arm, index));
         arms.iter().any(|arm| !arms.iter().any(|other| other.mask == arm.mask && taken(other)))
     };
     let own = match mask.node() {

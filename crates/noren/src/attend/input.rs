@@ -7,11 +7,16 @@ use crate::{Element, Error, View, ViewMut};
 ///
 /// | given | copied |
 /// |---|---|
-/// | `(&[T], shape)`, `(&Vec<T>, shape)`, `(&[T; N], shape)`: contiguous values | no |
+/// | `(&[T], shape)`, also of `Vec`, `Box<[T]>` and `[T; N]`: contiguous values | no |
 /// | [`View`], `&View`: any strides | no |
 /// | `&ndarray::ArrayBase`, `ArrayView` (feature `ndarray`): axes in any order and direction | only if the memory has gaps between the elements |
 ///
 /// `T` is `f32`, [`bf16`](crate::bf16) or [`f16`](struct@crate::f16).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an array of four dimensions `[batch, heads, length, head_dim]`",
+    label = "expected `(&values, [batch, heads, length, head_dim])`, a `View` or an array of ndarray",
+    note = "values are `f32`, `bf16` or `f16`; arrays of ndarray need the feature `ndarray` of `noren`"
+)]
 pub trait IntoView<'a> {
     /// The element type of the array.
     type Value: Element;
@@ -21,6 +26,11 @@ pub trait IntoView<'a> {
     /// # Errors
     /// Returns an error if the shape does not fit the values.
     fn into_view(self) -> Result<CowView<'a, Self::Value>, Error>;
+}
+
+/// Returns the view of the argument `name`, or an error that names it.
+pub(super) fn view<'a, A: IntoView<'a>>(name: &'static str, array: A) -> Result<CowView<'a, A::Value>, Error> {
+    array.into_view().map_err(|error| error.named(name))
 }
 
 /// A [`View`] of borrowed values, or a contiguous copy of values that a view cannot describe.
@@ -84,22 +94,8 @@ impl<'a, T: Element> IntoView<'a> for (&'a [T], [usize; 4]) {
     }
 }
 
-impl<'a, T: Element> IntoView<'a> for (&'a Vec<T>, [usize; 4]) {
-    type Value = T;
-    fn into_view(self) -> Result<CowView<'a, T>, Error> {
-        (&self.0[..], self.1).into_view()
-    }
-}
-
-impl<'a, T: Element, const N: usize> IntoView<'a> for (&'a [T; N], [usize; 4]) {
-    type Value = T;
-    fn into_view(self) -> Result<CowView<'a, T>, Error> {
-        (&self.0[..], self.1).into_view()
-    }
-}
-
-/// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, `(&mut Vec<T>,
-/// shape)` or [`ViewMut`]. With the feature `ndarray`, also arrays of the crate `ndarray` whose memory has no gaps.
+/// An array that [`Attend::forward_into`](crate::Attend::forward_into) writes: `(&mut [T], shape)`, also of `Vec`,
+/// `Box<[T]>` and `[T; N]`, or [`ViewMut`]. With the feature `ndarray`, also arrays of the crate `ndarray` whose memory has no gaps.
 pub trait IntoViewMut<'a> {
     /// The element type of the array.
     type Value: Element;
@@ -125,9 +121,26 @@ impl<'a, T: Element> IntoViewMut<'a> for (&'a mut [T], [usize; 4]) {
     }
 }
 
-impl<'a, T: Element> IntoViewMut<'a> for (&'a mut Vec<T>, [usize; 4]) {
-    type Value = T;
-    fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
-        ViewMut::new(self.0, self.1)
-    }
+/// Implements both traits for containers of values in one slice.
+macro_rules! containers {
+    ($($container:ty $(, $size:ident)?;)*) => {$(
+        impl<'a, T: Element $(, const $size: usize)?> IntoView<'a> for (&'a $container, [usize; 4]) {
+            type Value = T;
+            fn into_view(self) -> Result<CowView<'a, T>, Error> {
+                (&self.0[..], self.1).into_view()
+            }
+        }
+
+        impl<'a, T: Element $(, const $size: usize)?> IntoViewMut<'a> for (&'a mut $container, [usize; 4]) {
+            type Value = T;
+            fn into_view_mut(self) -> Result<ViewMut<'a, T>, Error> {
+                (&mut self.0[..], self.1).into_view_mut()
+            }
+        }
+    )*};
+}
+containers! {
+    Vec<T>;
+    Box<[T]>;
+    [T; N], N;
 }

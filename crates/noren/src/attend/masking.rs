@@ -39,33 +39,15 @@ impl<'a> IntoMasking<'a> for &str {
     }
 }
 
-impl<'a> IntoMasking<'a> for &String {
-    fn into_masking(self) -> Result<Masking<'a>, Error> {
-        self.as_str().into_masking()
-    }
-}
-
 impl<'a> IntoMasking<'a> for Mask {
     fn into_masking(self) -> Result<Masking<'a>, Error> {
         Ok(Masking::Spec(self.into()))
     }
 }
 
-impl<'a> IntoMasking<'a> for &Mask {
-    fn into_masking(self) -> Result<Masking<'a>, Error> {
-        self.clone().into_masking()
-    }
-}
-
 impl<'a> IntoMasking<'a> for Spec {
     fn into_masking(self) -> Result<Masking<'a>, Error> {
         Ok(Masking::Spec(self))
-    }
-}
-
-impl<'a> IntoMasking<'a> for &Spec {
-    fn into_masking(self) -> Result<Masking<'a>, Error> {
-        self.clone().into_masking()
     }
 }
 
@@ -87,8 +69,19 @@ impl<'a> IntoMasking<'a> for Arc<Plan> {
     }
 }
 
-impl<'a> IntoMasking<'a> for &Arc<Plan> {
+impl<'a> IntoMasking<'a> for String {
     fn into_masking(self) -> Result<Masking<'a>, Error> {
-        Ok(Masking::Shared(self.clone()))
+        self.as_str().into_masking()
     }
 }
+
+macro_rules! by_clone {
+    ($($kind:ty),*) => {$(
+        impl<'a> IntoMasking<'a> for &$kind {
+            fn into_masking(self) -> Result<Masking<'a>, Error> {
+                self.clone().into_masking()
+            }
+        }
+    )*};
+}
+by_clone!(String, Mask, Spec, Arc<Plan>);

@@ -5,6 +5,7 @@ mod masking;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 
+use input::view;
 pub use input::{CowView, IntoView, IntoViewMut};
 pub use masking::{IntoMasking, Masking};
 
@@ -12,7 +13,7 @@ use crate::{
     Attention, Bias, Dropout, Element, Error, Gradients, GradientsMut, Inputs, Isa, KvCache, Options, Outputs, Saved,
     View, attention, attention_backward, attention_backward_into, attention_into, attention_weights,
 };
-use noren_mask::{Facts, Plan, PlanOptions, Shape, Spec};
+use noren_mask::{Facts, Offset, Plan, PlanOptions, Shape, Spec};
 use std::ops::{Deref, Range};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,7 +71,7 @@ pub fn attend<'v, T: Element>(
 /// # assert_eq!(gradients.dq.len(), result.out.len());
 /// # Ok::<(), noren::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Attend<'a> {
     masking: Masking<'a>,
     facts: Option<Facts>,
@@ -78,8 +79,9 @@ pub struct Attend<'a> {
     plan_options: PlanOptions,
     options: Options<'a>,
     arrays: Vec<(String, CowView<'a>)>,
-    /// The plan for the shape of the last call; `None` before the first call that makes a plan.
-    planned: Mutex<Option<Arc<Plan>>>,
+    /// The plan for the shape of the last call; `None` before the first call that makes a plan. Clones share it until a
+    /// setting of one of them changes its plan.
+    planned: Arc<Mutex<Option<Arc<Plan>>>>,
 }
 
 /// The plan that a call uses: a plan that the caller gave, or the plan that [`Attend`] made for the last shape.
@@ -112,7 +114,7 @@ impl<'a> Attend<'a> {
             plan_options: PlanOptions::default(),
             options: Options::new(),
             arrays: Vec::new(),
-            planned: Mutex::new(None),
+            planned: Arc::default(),
         })
     }
 
@@ -125,13 +127,13 @@ impl<'a> Attend<'a> {
     /// Sets the position of the first query. The position must be set if the numbers of queries and keys differ and the
     /// result depends on positions: `kv_len - q_len` if the queries are the last tokens of the sequence of keys, and 0
     /// if queries and keys are different sequences.
-    pub fn query_offset(self, offset: i64) -> Self {
+    pub fn query_offset(self, offset: impl Offset) -> Self {
         self.query_offsets([offset])
     }
 
     /// Sets the positions of the first queries: one position for each batch row, or one position for all batch rows.
-    pub fn query_offsets(mut self, offsets: impl Into<Vec<i64>>) -> Self {
-        self.query_offsets = Some(offsets.into());
+    pub fn query_offsets(mut self, offsets: impl IntoIterator<Item = impl Offset>) -> Self {
+        self.query_offsets = Some(offsets.into_iter().map(Offset::offset).collect());
         self.replanned()
     }
 
@@ -221,7 +223,7 @@ impl<'a> Attend<'a> {
 
     /// Returns `self` without the stored plan. Methods that change a setting of plans end with a call of this method.
     fn replanned(mut self) -> Self {
-        self.planned = Mutex::new(None);
+        self.planned = Arc::default();
         self
     }
 }
@@ -238,7 +240,7 @@ impl Attend<'_> {
         k: impl IntoView<'v, Value = T>,
         v: impl IntoView<'v, Value = T>,
     ) -> Result<Attention<T>, Error> {
-        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let (q, k, v) = (view("q", q)?, view("k", k)?, view("v", v)?);
         let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
         let plan = self.fit(&inputs)?;
         attention(&inputs, &plan, &self.options_for(plan.shape().head_count())?)
@@ -266,11 +268,12 @@ impl Attend<'_> {
         out: impl IntoViewMut<'o, Value = T>,
         lse: Option<&'o mut [f32]>,
     ) -> Result<(), Error> {
-        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let (q, k, v) = (view("q", q)?, view("k", k)?, view("v", v)?);
         let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
         let plan = self.fit(&inputs)?;
         let options = self.options_for(plan.shape().head_count())?;
-        attention_into(&inputs, &plan, &options, Outputs { out: out.into_view_mut()?, lse })
+        let out = out.into_view_mut().map_err(|error| error.named("out"))?;
+        attention_into(&inputs, &plan, &options, Outputs { out, lse })
     }
 
     /// Returns the gradients of `sum(out * dout)` with respect to `q`, `k` and `v`. `forward` is the result of
@@ -286,7 +289,7 @@ impl Attend<'_> {
         forward: &Attention<T>,
         dout: impl IntoView<'v, Value = T>,
     ) -> Result<Gradients<T>, Error> {
-        let (q, k, v, dout) = (q.into_view()?, k.into_view()?, v.into_view()?, dout.into_view()?);
+        let (q, k, v, dout) = (view("q", q)?, view("k", k)?, view("v", v)?, view("dout", dout)?);
         let inputs = Inputs { q: q.view(), k: k.view(), v: v.view() };
         let plan = self.fit(&inputs)?;
         let saved = Saved { out: View::new(&forward.out, forward.shape)?, lse: &forward.lse, dout: dout.view() };
@@ -321,7 +324,7 @@ impl Attend<'_> {
         [batch, head]: [usize; 2],
         rows: Range<usize>,
     ) -> Result<Vec<f32>, Error> {
-        let (q, k) = (q.into_view()?, k.into_view()?);
+        let (q, k) = (view("q", q)?, view("k", k)?);
         // Probabilities do not depend on values, so the keys are passed as values
         let inputs = Inputs { q: q.view(), k: k.view(), v: k.view() };
         let plan = self.fit(&inputs)?;
@@ -367,7 +370,7 @@ impl Attend<'_> {
                 "`decode` takes the positions of the queries from the cache: remove `query_offset`",
             ));
         }
-        let (q, k, v) = (q.into_view()?, k.into_view()?, v.into_view()?);
+        let (q, k, v) = (view("q", q)?, view("k", k)?, view("v", v)?);
         let [_, heads, new, _] = q.view().shape();
         let options = self.options_for(heads)?;
         let none = Facts::new();
@@ -421,7 +424,7 @@ impl<'a> Attend<'a> {
         check_shapes(inputs)?;
         let shape = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
         let shape = match &self.query_offsets {
-            Some(offsets) => shape.query_offsets(offsets.clone()),
+            Some(offsets) => shape.query_offsets(offsets.iter().copied()),
             None if q_len == kv_len || !self.uses_query_offset(spec) => shape,
             None => return Err(Error::Alignment { q_len, kv_len }),
         };

@@ -63,10 +63,10 @@ impl Held {
     /// Returns the ranges of key indices that have a key: the range of the sink tokens, then the range of the window
     /// (the last tokens). Each entry is `(range of indices, position in the sequence of the first key)`. Empty ranges
     /// are left out.
-    fn runs(&self) -> Vec<(Range<u32>, i64)> {
+    fn runs(&self) -> Vec<(Range<usize>, i64)> {
         let Held { len, first, ring } = *self;
-        let index = |position: usize| (ring.kept + position - ring.first) as u32;
-        let sinks = (0..ring.sink_tokens.min(len) as u32, 0);
+        let index = |position: usize| ring.kept + position - ring.first;
+        let sinks = (0..ring.sink_tokens.min(len), 0);
         let window = (index(first)..index(len.max(first)), first as i64);
         [sinks, window].into_iter().filter(|(keys, _)| !keys.is_empty()).collect()
     }
@@ -162,7 +162,7 @@ impl<T: Element> KvCache<T> {
         let shape = shape.query_offsets(offsets);
         let (mask, facts) = (self.windowed(mask, q_len), self.counted(facts, &new));
         let runs: Vec<_> = held.iter().map(Held::runs).collect();
-        let bound = match runs.iter().all(|runs| *runs == [(0..kv_len as u32, 0)]) {
+        let bound = match runs.iter().all(|runs| *runs == [(0..kv_len, 0)]) {
             true => mask.bind(&shape, &facts)?,
             false => mask.bind(&shape, &facts.into_owned().position_runs(runs))?,
         };
@@ -177,8 +177,8 @@ impl<T: Element> KvCache<T> {
     fn windowed<'a>(&self, mask: &'a Mask, new: usize) -> Cow<'a, Mask> {
         match self.form {
             Form::Rotating { window, ring, .. } if new > 1 => {
-                let near = atoms::window(window as i64 - 1, None);
-                let shown = if ring.sink_tokens > 0 { near | atoms::keys(0..ring.sink_tokens as u64) } else { near };
+                let near = atoms::window(window - 1, None);
+                let shown = if ring.sink_tokens > 0 { near | atoms::keys(0..ring.sink_tokens) } else { near };
                 Cow::Owned(mask.clone() & shown)
             }
             _ => Cow::Borrowed(mask),

@@ -1,6 +1,6 @@
 //! Tests that fill the memory of a cache.
 
-use crate::{Element, Isa, KvCache, KvShape, Options, View, bf16, f16};
+use crate::{Element, Isa, KvCache, KvShape, Options, Rotating, View, bf16, f16};
 use noren_mask::Mask;
 
 /// Numbers between -1 and 1, without a pattern.
@@ -16,7 +16,7 @@ fn poisoned_memory_changes_no_bit<T: Element>() {
         let shape = KvShape::new(2, d).v_dim(v_dim).sequences(2).isa(*isa);
         let forms: [&dyn Fn() -> KvCache<T>; 4] = [
             &|| KvCache::contiguous(&shape, 77).unwrap(),
-            &|| KvCache::rotating(&shape, 20, 3, ahead).unwrap(),
+            &|| KvCache::rotating(&shape, Rotating { window: 20, sink_tokens: 3, ahead }).unwrap(),
             &|| KvCache::paged(&shape, 16, 12).unwrap(),
             &|| KvCache::paged(&shape, 80, 2).unwrap(),
         ];

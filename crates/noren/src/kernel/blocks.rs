@@ -1,7 +1,7 @@
 //! The blocks of keys that a tile reads.
 
 use super::micro::BLOCK;
-use noren_mask::{Kind, PatternPlan, TileSpan};
+use noren_mask::{PatternPlan, SpanKind, TileSpan};
 use std::ops::Range;
 
 /// A block of keys that a tile reads: up to `BLOCK` keys, or up to `WIDE` keys if all cells are allowed. A block begins
@@ -64,7 +64,7 @@ impl Iterator for KeyBlocks<'_> {
         let end = last.min(limit).min(self.key_range.end);
         let groups = start / self.lanes..end.div_ceil(self.lanes);
         let covers = |span: &TileSpan| span.start as usize <= start && span.end as usize >= groups.end * self.lanes;
-        let cells = if inside.clone().any(|span| span.kind == Kind::Mixed) {
+        let cells = if inside.clone().any(|span| span.kind == SpanKind::Mixed) {
             Cells::Mixed
         } else if covers(&self.spans[0]) {
             Cells::Full
@@ -102,18 +102,18 @@ pub(crate) fn fill_words(plan: &PatternPlan, rows: &Range<usize>, keys: &Range<u
 mod tests {
     use super::*;
 
-    fn blocks(spans: &[(u32, u32, Kind)]) -> Vec<KeyBlock> {
+    fn blocks(spans: &[(u32, u32, SpanKind)]) -> Vec<KeyBlock> {
         blocks_of_pages(spans, usize::MAX)
     }
 
-    fn blocks_of_pages(spans: &[(u32, u32, Kind)], page: usize) -> Vec<KeyBlock> {
+    fn blocks_of_pages(spans: &[(u32, u32, SpanKind)], page: usize) -> Vec<KeyBlock> {
         let spans: Vec<_> = spans.iter().map(|&(start, end, kind)| TileSpan { start, end, kind }).collect();
         KeyBlocks { spans: &spans, key_range: 0..1000, lanes: 16, widest: 128, page, next: 0 }.collect()
     }
 
     #[test]
     fn blocks_begin_at_lane_groups_and_are_full_only_where_all_lanes_are() {
-        use Kind::{Full, Mixed};
+        use SpanKind::{Full, Mixed};
         let block = |keys: Range<usize>, groups, cells| KeyBlock { keys, groups, cells };
         assert_eq!(blocks(&[(0, 64, Full)]), [block(0..64, 0..4, Cells::Full)]);
         assert_eq!(blocks(&[(20, 40, Full)]), [block(16..40, 1..3, Cells::Uniform(0xff_fff0))]);

@@ -22,7 +22,7 @@ use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
 use crate::options::Cancel;
 use crate::{Dtype, Isa};
-use noren_mask::{Kind, PatternPlan, Plan, Tile};
+use noren_mask::{PatternPlan, Plan, SpanKind, Tile};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,7 +189,7 @@ fn cut(
     for index in 0..plan.tile_count() {
         let tile = plan.tile(index);
         let area: u64 = (tile.spans.iter())
-            .map(|span| u64::from(span.end - span.start) * if span.kind == Kind::Full { 4 } else { 3 } / 4)
+            .map(|span| u64::from(span.end - span.start) * if span.kind == SpanKind::Full { 4 } else { 3 } / 4)
             .sum();
         let rows = tile.start as usize..limit.min(tile.end as usize);
         if rows.is_empty() {
@@ -218,7 +218,7 @@ struct SharedBits(HashMap<(usize, Range<usize>, usize), usize>);
 
 impl SharedBits {
     fn entry(&mut self, pattern: usize, tile: &Tile<'_>, rows: &Range<usize>, heads: usize) -> Option<usize> {
-        let mixed = tile.spans.iter().filter(|span| span.kind == Kind::Mixed);
+        let mixed = tile.spans.iter().filter(|span| span.kind == SpanKind::Mixed);
         let keys = mixed.map(|span| span.keys()).fold(0, u32::saturating_add);
         let next = self.0.len();
         (1..=MOST_SHARED_KEYS).contains(&keys).then(|| *self.0.entry((pattern, rows.clone(), heads)).or_insert(next))

@@ -2,7 +2,7 @@
 //! errors.
 
 use crate::common::{Array, assert_same_bits, bits, difference, inputs, plan, textbook};
-use noren::{Attention, Element, Isa, KvCache, KvShape, Options, View, atoms, bf16, f16, reference};
+use noren::{Attention, Element, Isa, KvCache, KvShape, Options, Rotating, View, atoms, bf16, f16, reference};
 use noren_mask::{Facts, Mask, PlanOptions, Reorder, Shape, Side};
 
 /// A generator of random numbers from a seed (SplitMix64).
@@ -33,7 +33,7 @@ fn forms<T: Element>(shape: &KvShape, sequences: usize, len: usize, window: Wind
         forms.push((format!("blocks of {block}"), cache));
     }
     if let Some((window, sinks, ahead)) = window {
-        let cache = KvCache::rotating(shape, window, sinks, ahead).unwrap();
+        let cache = KvCache::rotating(shape, Rotating { window, sink_tokens: sinks, ahead }).unwrap();
         forms.push((format!("window {window}, {sinks} sinks, {ahead} ahead"), cache));
     }
     forms
@@ -320,7 +320,8 @@ fn a_rotating_cache_shows_each_query_its_own_window() {
         for isa in Isa::available() {
             let expected = one_pass([&x, &x, &x], &shown, &Facts::new(), *isa, &Options::default());
             let shape = KvShape::new(2, d).isa(*isa);
-            let mut cache = KvCache::<f32>::rotating(&shape, window, sinks, 8).unwrap();
+            let mut cache =
+                KvCache::<f32>::rotating(&shape, Rotating { window, sink_tokens: sinks, ahead: 8 }).unwrap();
             for past in (0..len).step_by(8) {
                 let new = part(&x, past..past + 8);
                 cache.append(new.view(), new.view()).unwrap();
@@ -345,7 +346,11 @@ fn a_rotating_cache_goes_back_to_its_sinks() {
             cache.append(new.view(), new.view()).unwrap();
         }
     };
-    let caches = || [(); 2].map(|()| KvCache::<f32>::rotating(&KvShape::new(1, d), 8, sinks, 4).unwrap());
+    let caches = || {
+        [(); 2].map(|()| {
+            KvCache::<f32>::rotating(&KvShape::new(1, d), Rotating { window: 8, sink_tokens: sinks, ahead: 4 }).unwrap()
+        })
+    };
     let [mut fresh, mut cut] = caches();
     append(&mut fresh, &x, 0..sinks);
     append(&mut cut, &x, 0..100);
@@ -377,7 +382,7 @@ fn guesses_of_a_tree_are_taken_back() {
                     let guess = |x: &Array| x.pad(0, 8, f32::NAN);
                     let [gq, gk, gv] = [&next_q, &next_k, &next_v].map(guess);
                     cache.append(gk.view(), gv.view()).unwrap();
-                    let mask = atoms::keys(..past as u64) | atoms::tree(parents, past as u64);
+                    let mask = atoms::keys(..past) | atoms::tree(parents, past);
                     let got = cache.attend(gq.view(), &mask, &Options::default()).unwrap();
                     for h in 0..2 {
                         let what = format!("{form} on {isa}: the first guess after {past}");
@@ -481,7 +486,8 @@ fn wrong_paths_of_guesses_are_refused() {
     );
     assert_eq!(message(cache.keep(1, 3, &[0])), "cache: there is no sequence 1: sequences are numbered from 0 to 0");
     assert_eq!(cache.len(0), 10, "nothing was removed");
-    let mut ring = KvCache::<f32>::rotating(&KvShape::new(1, 4), 8, 2, 10).unwrap();
+    let mut ring =
+        KvCache::<f32>::rotating(&KvShape::new(1, 4), Rotating { window: 8, sink_tokens: 2, ahead: 10 }).unwrap();
     (0..9).for_each(|_| ring.append(x.view(), x.view()).unwrap());
     assert!(message(ring.keep(0, 80, &[70, 71])).contains("is overwritten"));
     ring.keep(0, 10, &[]).unwrap();
@@ -680,7 +686,7 @@ fn wrong_use_is_refused_by_name() {
     paged.clear(1).unwrap();
     assert_eq!((paged.free_blocks(), paged.len(1)), (2, 0));
 
-    let mut ring = KvCache::<f32>::rotating(&shape, 8, 0, 4).unwrap();
+    let mut ring = KvCache::<f32>::rotating(&shape, Rotating { window: 8, sink_tokens: 0, ahead: 4 }).unwrap();
     assert_eq!(
         message(ring.append(x.view(), x.view())),
         "cache: 10 tokens were appended to sequence 0 at once, but the cache accepts at most 4: append and plan in chunks, or \

@@ -5,7 +5,7 @@ use crate::common::{Array, assert_same_bits};
 use crate::scene::Dice;
 use noren::varlen::{Planner, Sequences, Varlen, packed};
 use noren::{
-    Attend, Cell, Cells, Inputs, KvCache, KvShape, Mask, Options, PlanOptions, Reorder, atom::Reach, atoms::*,
+    Attend, Cell, Cells, Inputs, KvCache, KvShape, Mask, Options, PlanOptions, Reorder, Rotating, atom::Reach, atoms::*,
 };
 use noren_mask::{Facts, Selector, Shape};
 use proptest::prelude::any;
@@ -19,7 +19,7 @@ fn atom(dice: &mut Dice, len: usize) -> (Mask, Mask) {
     let n = 1 + dice.below(len) as i64;
     let (a, b) = (dice.below(len) as i64, dice.below(len) as i64);
     let (a, b) = (a.min(b), a.max(b));
-    let range = a as u64..b as u64;
+    let range = a as usize..b as usize;
     let inside = move |position: i64| a <= position && position < b;
     let near = Mask::from_fn(move |Cell { query, key, .. }| query - n < key && key <= query);
     let bounds = move |Cells { queries, .. }: Cells| Reach::Keys {
@@ -28,19 +28,19 @@ fn atom(dice: &mut Dice, len: usize) -> (Mask, Mask) {
     };
     match dice.below(14) {
         0 => (causal(), Mask::from_fn(|cell| cell.key <= cell.query)),
-        1 => (sliding(n as u64), near),
-        2 => (sliding(n as u64), near.with_bounds(bounds).unwrap()),
+        1 => (sliding(n as usize), near),
+        2 => (sliding(n as usize), near.with_bounds(bounds).unwrap()),
         3 => (window(a, n), Mask::from_fn(move |cell| cell.query - a <= cell.key && cell.key <= cell.query + n)),
-        4 => (chunk(n as u64), Mask::from_fn(move |cell| cell.query.div_euclid(n) == cell.key.div_euclid(n))),
-        5 => (stride(n as u64), Mask::from_fn(move |cell| (cell.query - cell.key) % n == 0)),
-        6 => (!keys(n as u64), Mask::from_fn(move |cell| cell.key != n)),
+        4 => (chunk(n as usize), Mask::from_fn(move |cell| cell.query.div_euclid(n) == cell.key.div_euclid(n))),
+        5 => (stride(n as usize), Mask::from_fn(move |cell| (cell.query - cell.key) % n == 0)),
+        6 => (!keys(n as usize), Mask::from_fn(move |cell| cell.key != n)),
         7 => (queries(range), Mask::from_fn(move |cell| inside(cell.query))),
         8 => (global(range), Mask::from_fn(move |cell| inside(cell.query) || inside(cell.key))),
         9 => (spans([range]), Mask::from_fn(move |cell| inside(cell.query) && inside(cell.key))),
-        10 => (prefix(n as u64), Mask::from_fn(move |cell| cell.key < n)),
+        10 => (prefix(n as usize), Mask::from_fn(move |cell| cell.key < n)),
         11 => (distances([a, n]), Mask::from_fn(move |cell| [a, n].contains(&(cell.query - cell.key)))),
         12 => (
-            heads([(0..1, causal()), (1..HEADS as u64, keys(range))]),
+            heads([(0..1, causal()), (1..HEADS, keys(range))]),
             Mask::from_fn(move |cell| if cell.head == 0 { cell.key <= cell.query } else { inside(cell.key) }),
         ),
         _ => (
@@ -112,7 +112,8 @@ fn decode(dice: &mut Dice) {
     let mut cache = match dice.below(3) {
         0 => KvCache::contiguous(&shape, 400).unwrap(),
         1 => KvCache::paged(&shape, 16, 100).unwrap(),
-        _ => KvCache::rotating(&shape, 1 + dice.below(40), dice.below(6), 20).unwrap(),
+        _ => KvCache::rotating(&shape, Rotating { window: 1 + dice.below(40), sink_tokens: dice.below(6), ahead: 20 })
+            .unwrap(),
     };
     let masks = masks(dice, 60, sequences == 1);
     for step in 0..8 {
@@ -160,7 +161,7 @@ fn guesses(dice: &mut Dice, past: usize, count: usize) -> [Mask; 2] {
         }
         key < start || node == key - start
     });
-    [keys(..past as u64) | tree(parents, past as u64), function]
+    [keys(..past) | tree(parents, past), function]
 }
 
 /// Compares packed sequences of different lengths.
@@ -222,7 +223,7 @@ fn a_function_decodes_as_causal() {
 #[test]
 fn a_token_that_a_function_hides_is_not_read_in_a_rotating_cache() {
     let attend = Attend::new(Mask::from_fn(|cell| cell.key != 20)).unwrap();
-    let mut cache = KvCache::rotating(&KvShape::new(1, 2), 64, 0, 1).unwrap();
+    let mut cache = KvCache::rotating(&KvShape::new(1, 2), Rotating { window: 64, sink_tokens: 0, ahead: 1 }).unwrap();
     let q = [0.0f32; 2];
     for token in 0..200 {
         let x = [if token == 20 { 1e6f32 } else { 0.0 }; 2];

@@ -5,7 +5,7 @@ use crate::scene::case::{Case, check};
 use crate::scene::{Scene, Strided};
 use noren::{
     Attend, Bias, Cell, Dropout, Error, Facts, Inputs, Isa, KvCache, KvShape, Mask, Options, Reorder, Saved, Shape,
-    Spec, View, attend, attention, attention_backward, bf16, reference,
+    Spec, View, ViewMut, attend, attention, attention_backward, bf16, reference,
 };
 use std::error::Error as _;
 use std::sync::Arc;
@@ -101,7 +101,9 @@ fn a_plan_is_made_once_for_a_shape() {
     let given = Attend::new(&first).unwrap();
     assert!(Arc::ptr_eq(&first, &given.plan(&shape).unwrap()));
     assert!(given.plan(&Shape::square(41).heads(2)).is_err());
-    // Other facts need another plan.
+    // A clone has the plan, until another setting needs another plan.
+    assert!(Arc::ptr_eq(&first, &attend.clone().plan(&shape).unwrap()));
+    assert!(!Arc::ptr_eq(&first, &attend.clone().query_offset(1_usize).plan(&shape).unwrap()));
     let other = attend.plan_options(noren::PlanOptions { block_q: 8, reorder: Reorder::Never, ..Default::default() });
     assert!(!Arc::ptr_eq(&first, &other.plan(&shape).unwrap()));
 }
@@ -138,6 +140,17 @@ fn weights_need_no_values() {
 #[test]
 fn all_types_of_values() {
     let x = Array::random([1, 2, 5, 8], 1);
+    let boxed: Box<[f32]> = x.data.clone().into();
+    let plain = attend(x.view(), x.view(), x.view(), "sliding(3)").unwrap();
+    let text = String::from("sliding(3)");
+    assert_eq!(attend((&boxed, x.shape), (&x.data, x.shape), (&x.data[..], x.shape), text).unwrap(), plain);
+    // the same values with the heads of a token side by side
+    let (mut swapped, mut out) = ([0.0; 80], [0.0; 80]);
+    let places = (0..2).flat_map(|h| (0..5).flat_map(move |i| (0..8).map(move |d| [0, h, i, d])));
+    places.clone().for_each(|[_, h, i, d]| swapped[(i * 2 + h) * 8 + d] = x.view().get([0, h, i, d]));
+    let (view, into) = (View::blhd(&swapped, [1, 5, 2, 8]).unwrap(), ViewMut::blhd(&mut out, [1, 5, 2, 8]).unwrap());
+    Attend::new("sliding(3)").unwrap().forward_into(view, view, view, into, None).unwrap();
+    places.zip(&plain.out).for_each(|([_, h, i, d], value)| assert_eq!(out[(i * 2 + h) * 8 + d], *value));
     let narrow = x.cast::<bf16>();
     let [wide, narrow] = [
         attend(x.view(), x.view(), x.view(), "causal").unwrap().out[0],
@@ -173,7 +186,10 @@ fn errors_can_be_matched_on() {
     let error = attend(x, short, x, "full").unwrap_err();
     assert!(matches!(&error, Error::Shape { name: "k", given, .. } if given == &[1, 1, 2, 16]), "{error}");
     assert!(matches!(attend(x, x, short, "full").unwrap_err(), Error::Shape { name: "v", .. }));
-    assert!(matches!(attend(x, x, (x.0, [1, 1, 4, 9]), "full").unwrap_err(), Error::View { len: 32, .. }));
+    let wide = (x.0, [1, 1, 4, 9]);
+    assert!(matches!(attend(x, x, wide, "full").unwrap_err(), Error::View { name: "v", len: 32, .. }));
+    let error = Attend::new("full").unwrap().forward_into(x, x, x, (&mut [0.0; 32], wide.1), None).unwrap_err();
+    assert!(error.to_string().starts_with("out of shape [1, 1, 4, 9] with strides"), "{error}");
 
     assert_eq!("fp8".parse::<noren::Dtype>().unwrap_err(), Error::Dtype { given: "fp8".into() });
     let cancelled = AtomicBool::new(true);

@@ -9,7 +9,8 @@ use crate::common::{Array, assert_same_bits, difference, inputs, textbook};
 use crate::scene::case::Case;
 use crate::scene::{Dice, Scene};
 use noren::{
-    Dropout, Element, Isa, KvCache, KvShape, Options, Saved, View, attention, attention_backward, bf16, f16, reference,
+    Dropout, Element, Isa, KvCache, KvShape, Options, Rotating, Saved, View, attention, attention_backward, bf16, f16,
+    reference,
 };
 use noren_mask::{Facts, Mask, Shape};
 use noren_testing::cases;
@@ -184,7 +185,7 @@ fn steps<T: Element>(dice: &mut Dice) {
     let shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).isa(isa);
     let (block, most) = (16 * (1 + dice.below(16)), 64);
     let mut cache = match (rotating, dice.chance(50)) {
-        (true, _) => KvCache::<T>::rotating(&shape, window, sinks, most).unwrap(),
+        (true, _) => KvCache::<T>::rotating(&shape, Rotating { window, sink_tokens: sinks, ahead: most }).unwrap(),
         (_, true) => KvCache::paged(&shape, block, len.div_ceil(block)).unwrap(),
         _ => KvCache::contiguous(&shape, len).unwrap(),
     };

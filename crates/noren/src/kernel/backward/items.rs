@@ -471,12 +471,12 @@ fn by_groups(words: &[u64], terms: usize, mut f: impl FnMut(usize, usize, u64)) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use noren_mask::Kind;
+    use noren_mask::SpanKind;
 
     #[test]
     fn turns_follow_the_items_that_have_a_share() {
         let spans = |runs: &[(u32, u32)]| -> Vec<TileSpan> {
-            runs.iter().map(|&(start, end)| TileSpan { start, end, kind: Kind::Full }).collect()
+            runs.iter().map(|&(start, end)| TileSpan { start, end, kind: SpanKind::Full }).collect()
         };
         let turns = |runs: &[(u32, u32)]| -> Vec<Option<(u32, bool)>> {
             let spans = spans(runs);

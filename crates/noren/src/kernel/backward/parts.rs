@@ -1,7 +1,7 @@
 //! The division of the query rows of a plan into parts that the threads of a backward pass process together.
 
 use super::context::pieces;
-use noren_mask::{Kind, PatternPlan, TileSpan};
+use noren_mask::{PatternPlan, SpanKind, TileSpan};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ fn union(plan: &PatternPlan, tiles: Range<usize>) -> Vec<TileSpan> {
     for span in spans {
         match union.last_mut() {
             Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => union.push(TileSpan { kind: Kind::Mixed, ..span }),
+            _ => union.push(TileSpan { kind: SpanKind::Mixed, ..span }),
         }
     }
     union

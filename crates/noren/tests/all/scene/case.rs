@@ -37,7 +37,7 @@ impl Case {
         self.reorder = Reorder::Never;
         if self.dice.chance(40) {
             let step = 2 + self.dice.below(5);
-            let mask = self.bound.mask().clone() & atoms::stride(step as u64);
+            let mask = self.bound.mask().clone() & atoms::stride(step);
             self.bound = mask.bind(self.bound.shape(), self.bound.facts()).unwrap();
             self.reorder = Reorder::Residues(step as u32);
         }
