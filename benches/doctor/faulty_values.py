@@ -202,7 +202,7 @@ def c06_fill_soft(rng):
         "C06.fill_soft",
         ["fill_value_wrong"],
         "too weak a fill",
-        pick(rng, -1.0, -5.0, -10.0, -100.0),
+        pick(rng, -1.0, -5.0, -10.0, -50.0),
         pick(rng, np.float32, np.float16),
     )
 

@@ -6,7 +6,7 @@ use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_doctor::{Context, Input, Report, Role, Severity};
+use noren_doctor::{Context, Input, Report, Severity};
 use noren_input::Sizes;
 use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::{write_npy, write_npy_values};
@@ -89,19 +89,10 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     input = input.context(declared(args)?);
     if let Some(text) = &args.meant {
         let spec = parse(text, args.facts.layer)?;
-        if !spec.scores.is_empty() {
-            let message = format!("--meant {text}: cells are compared, and scores have none: give `{}`", spec.mask);
-            return Err(
-                Failure::new(message).hint("declare bias=alibi or bias=relative to check the bias of the array")
-            );
-        }
         let shape = sized(args, &spec, &input)?;
         let bound = bind(std::slice::from_ref(text), &shape, &args.facts, &Sizes::default())?;
-        input = input.meant(&bound.masks[0]);
         let placed = !args.shape.query_offset.is_empty() || args.shape.past.is_some();
-        if !placed && input.declared().past.is_empty() && input.declared().role != Role::Cross {
-            input = input.unplaced();
-        }
+        input = input.intended(&spec, &bound.masks[0], placed)?;
     }
     let report = input.diagnose()?;
     if let (Some(target), Some(repair)) = (&target, &report.repair) {
@@ -135,24 +126,22 @@ fn exit(verdict: noren_doctor::Verdict) -> Verdict {
     }
 }
 
-/// Returns the arguments of the shape to which the intended mask `meant` is bound. Numbers of queries, keys, batch rows and heads that
-/// are not given are those of the array. If they are fewer than the keys, the queries are the last tokens, unless `past_len` is declared.
+/// Returns the arguments of the shape to which the intended mask `meant` is bound. Those that are not given are of the array and of its
+/// declarations.
 fn sized(args: &CheckArgs, meant: &Spec, input: &Input) -> Result<ShapeArgs> {
     let given = args.shape.clone();
     if given.len.is_some() || given.q.is_some() || given.past.is_some() {
         return Ok(given);
     }
     let known = args.facts.read(&[])?.1.or(mask_sizes(meant));
-    let Some([batch, heads, q, kv]) = input.sizes(given.batch.or(known.batch))? else { return Ok(given) };
-    let offset = match (&given.query_offset[..], &input.declared().past[..], input.declared().role) {
-        ([], [], Role::Cross) => vec![0],
-        ([], [], _) => vec![kv as i64 - q as i64],
-        ([], past, _) => past.to_vec(),
-        (given, ..) => given.to_vec(),
+    let Some(shape) = input.shape(given.batch.or(known.batch))? else { return Ok(given) };
+    let offset = match &given.query_offset[..] {
+        [] => (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect(),
+        given => given.to_vec(),
     };
     let several = |n: usize| (n > 1).then_some(n);
-    let (batch, heads) = (given.batch.or(several(batch)), given.heads.or(several(heads)));
-    Ok(ShapeArgs { q: Some(q), kv: Some(kv), batch, heads, query_offset: offset, ..given })
+    let (batch, heads) = (given.batch.or(several(shape.batch_len())), given.heads.or(several(shape.head_count())));
+    Ok(ShapeArgs { q: Some(shape.q_len()), kv: Some(shape.kv_len()), batch, heads, query_offset: offset, ..given })
 }
 
 /// Returns the declarations of the context file and of `--declare`. If both have the same key, the value of `--declare`
@@ -251,9 +240,6 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
             false => screen.line(format!("\n{} {}", paint(STRONG, "question:"), open.question))?,
         }
         open.readings.iter().try_for_each(|reading| screen.line(format!("  - {reading}")))?;
-    }
-    for text in &report.near {
-        screen.line(format!("\n{} {text}", paint(DIM, "one mistake away:")))?;
     }
     for text in &report.unknown {
         screen.line(format!("\n{} {text}", paint(DIM, "not known:")))?;

@@ -5,7 +5,7 @@ use super::input::Input;
 use super::kinds::Role;
 use super::known::{Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Sizes, declared};
 use super::values::Values;
-use noren_mask::Error;
+use noren_mask::{Error, Shape};
 
 /// The dimensions of a stored array: batch rows, heads, queries and keys.
 #[derive(Clone, Debug)]
@@ -32,16 +32,22 @@ pub(crate) struct Alignment {
 }
 
 impl Input {
-    /// Returns the sizes `[batch, heads, q_len, kv_len]` of the mask after broadcasting, to bind an intended mask; `None` if no mask is
-    /// given. `batch` is the number of batch rows if it is known from elsewhere, such as from lengths.
+    /// Returns the shape to which an intended mask is bound: the sizes of the mask after broadcasting. The position of the first query is
+    /// the declared `past_len`; without it, the queries of self-attention are the last tokens. `None` if no mask is given. `batch` is the
+    /// number of batch rows if it is known from elsewhere, such as from lengths.
     ///
     /// # Errors
     /// Returns an error if the array has a shape that no interpretation fits.
-    pub fn sizes(&self, batch: Option<usize>) -> Result<Option<[usize; 4]>, Error> {
+    pub fn shape(&self, batch: Option<usize>) -> Result<Option<Shape>, Error> {
         let Some(mask) = &self.mask else { return Ok(None) };
         let context = Context { batch: self.context.batch.or(batch), ..self.context.clone() };
         let Alignment { dims, sizes, .. } = align(mask, &Companions(&self.companions), &context)?;
-        Ok(Some([sizes.batch, dims[1], sizes.q_len, sizes.kv_len]))
+        let shape = Shape::cross(sizes.q_len, sizes.kv_len).batch(sizes.batch).heads(dims[1]);
+        Ok(Some(match (&context.past[..], context.role) {
+            ([], Role::Cross) => shape,
+            ([], _) => shape.query_offsets([sizes.kv_len as i64 - sizes.q_len as i64]),
+            (past, _) => shape.query_offsets(past.to_vec()),
+        }))
     }
 }
 
@@ -59,7 +65,10 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
     let mut other = None;
     let mut flat = false;
     let (dims, keys_only) = match *shape {
-        [k] => ([1, 1, 1, k], true),
+        [k] => {
+            let query = context.role_declared && context.role == Role::Attention || !context.past.is_empty();
+            ([1, 1, 1, k], !query && context.q_len != Some(1))
+        }
         [b, k] if key_role => ([b, 1, 1, k], true),
         [a, b] => two(a, b, batch, tokens, context, &mut other),
         [b, 1, k] if key_role => ([b, 1, 1, k], true),
@@ -174,6 +183,8 @@ fn sizes(
         1 if companions.get(KV_POSITIONS).is_some() => {
             companions.get(POSITIONS).and_then(|v| v.shape().last().copied()).unwrap_or(1)
         }
+        // A row of a causal mask belongs to one query, unless the attention function makes it causal.
+        1 if past.is_some() && !keys_only && context.kind.is_some_and(|kind| kind.causal) => 1,
         1 if past.is_some() => {
             let end = context.kv_len.unwrap_or(kv_len).min(kv_len.max(1));
             past.map_or(1, |p| end.saturating_sub(p).max(1))

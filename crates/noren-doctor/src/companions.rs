@@ -2,10 +2,13 @@
 
 use super::context::Context;
 use super::held::Held;
+use super::input::Input;
 use super::intent::{Intent, row};
+use super::kinds::{Convention, Role};
 use super::known::{self, Companions, IDS, Known, POSITIONS, Sizes};
-use super::report::{Certainty, Finding, Severity};
+use super::report::{Certainty, Finding, Report, Severity};
 use super::tensors;
+use super::values::Values;
 use super::words::counted;
 use noren_mask::Error;
 use noren_mask::bits::bit;
@@ -71,6 +74,40 @@ pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Inten
     let known = Known::new(beside, context, Sizes { batch: batch?, q_len: len, kv_len: len });
     let all = Intent::new(known.batch, len, len, vec![0]);
     Some(Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all })
+}
+
+/// Returns the padding that an array or the declared lengths give to the tokens, with its name, as a mask to check against the padding that
+/// the other arrays give; `None` if nothing else gives it.
+pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
+    let own = &input.context;
+    let (pad_id, eos_id, bos_id, side) = (own.pad_id, own.eos_id, own.bos_id, own.side);
+    let context = Context { pad_id, eos_id, bos_id, side, convention: Some(Convention::Keep), ..Context::default() };
+    let lengths = Context { lengths: own.lengths.clone(), ..context.clone() };
+    let mut arrays = input.companions.clone();
+    arrays.retain(|name, _| [IDS, known::LENGTHS, known::PADDING].concat().contains(&name.as_str()));
+    let given = known::PADDING.iter().find_map(|name| arrays.remove_entry(*name));
+    let counted = !own.lengths.is_empty() || known::LENGTHS.iter().any(|name| arrays.contains_key(*name));
+    let by_ids = own.pad_id.is_some() && IDS.iter().any(|name| arrays.contains_key(*name));
+    let (name, mask, context) = match given {
+        Some((name, mask)) if counted || by_ids => (name, mask, lengths),
+        None if counted && by_ids => {
+            let valid = tokens(&Companions(&arrays), &lengths)?;
+            arrays.retain(|name, _| IDS.contains(&name.as_str()));
+            let rows = valid.valid.as_ref()?.iter().map(|row| (0..valid.kv_len).map(|k| i64::from(bit(row, k))));
+            let mask = Values::ints(&[rows.len(), valid.kv_len], rows.flatten().collect()).ok()?;
+            ("lengths".to_string(), mask, context)
+        }
+        _ => return None,
+    };
+    let role = (own.role != Role::Cross && !own.kind.is_some_and(|kind| kind.cross)).then_some(Role::KeyPadding)?;
+    let alone = Input::new(mask).context(Context { role, role_declared: true, ..context });
+    Some((name, arrays.into_iter().fold(alone, |input, (name, values)| input.companion(name, values))))
+}
+
+/// Returns the findings of the report on the padding that the array `name` gives.
+pub(super) fn of_padding(name: &str, report: &Report) -> Vec<Finding> {
+    let faults = report.findings.iter().filter(|finding| finding.severity > Severity::Note);
+    faults.map(|f| Finding { says: format!("`{name}`: {}", f.says), repair: None, ..f.clone() }).collect()
 }
 
 /// Returns a finding if a batch row is padded on the right, but left padding is declared or the model generates text;
@@ -217,8 +254,8 @@ impl Numbered<'_> {
 }
 
 /// Checks that `cu_seqlens` (the borders of packed documents) begins with 0, increases, and ends with the number of
-/// tokens. Then compares `cu_seqlens` with `max_seqlen` and the segment numbers. Returns a finding for the first
-/// difference, or `None`.
+/// tokens. Then compares `cu_seqlens` with `max_seqlen` and the segment numbers. Returns a finding for all
+/// differences, or `None`.
 fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
     let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
@@ -226,29 +263,30 @@ fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&H
     let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
     let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
     let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
-    let problem = match () {
-        () if ends.is_empty() => {
-            "cu_seqlens is empty, but its first value must be 0 and its last value the number of tokens".into()
-        }
-        () if first != 0 => format!("the first value of cu_seqlens is {first}, but it must be 0"),
-        () if ends.windows(2).any(|w| w[1] <= w[0]) => {
-            "the values of cu_seqlens do not increase, so a document has no tokens".into()
-        }
-        () if total.is_some_and(|total| total != last) => {
-            format!(
-                "the last value of cu_seqlens is {last}, but it must be {}, the number of tokens",
-                total.unwrap_or(0)
-            )
-        }
-        () if given.is_some() && given != longest => {
-            format!(
-                "max_seqlen is {}, but the longest document has {} tokens",
-                given.unwrap_or(0),
-                longest.unwrap_or(0)
-            )
-        }
-        () => return borders(beside, &ends),
-    };
+    let wrong = |is: bool, text: String| is.then_some(text);
+    let problems = [
+        wrong(
+            ends.is_empty(),
+            "cu_seqlens is empty, but its first value must be 0 and its last value the number of tokens".to_string(),
+        ),
+        wrong(first != 0, format!("the first value of cu_seqlens is {first}, but it must be 0")),
+        wrong(
+            ends.windows(2).any(|w| w[1] <= w[0]),
+            "the values of cu_seqlens do not increase, so a document has no tokens".to_string(),
+        ),
+        total.filter(|total| !ends.is_empty() && *total != last).map(|total| {
+            format!("the last value of cu_seqlens is {last}, but it must be {total}, the number of tokens")
+        }),
+        longest
+            .zip(given)
+            .filter(|(longest, given)| longest != given)
+            .map(|(longest, given)| format!("max_seqlen is {given}, but the longest document has {longest} tokens")),
+    ];
+    let problems: Vec<String> = problems.into_iter().flatten().collect();
+    if problems.is_empty() {
+        return borders(beside, &ends);
+    }
+    let problem = problems.join("; ");
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
 }
 
@@ -269,7 +307,7 @@ fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
 
 /// Returns a finding if `is_causal` is true, but the declared mask is not causal; otherwise `None`.
 fn flag(context: &Context) -> Option<Finding> {
-    let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == super::Role::Cross;
+    let both_ways = context.kind.is_some_and(|k| !k.causal) || context.role == Role::Cross;
     (context.is_causal == Some(true) && both_ways).then(|| {
         let text = "is_causal is true, but the declared mask is not causal: the attention function adds causality to the mask; pass is_causal=False";
         Finding::of("implicit_causal", Certainty::Certain, text)

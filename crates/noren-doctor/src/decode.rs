@@ -5,11 +5,19 @@ use super::context::Context;
 use super::kinds::Convention;
 use super::report::{Certainty, Finding, Open, SHOWN, Severity};
 use super::values::{Dtype, Numbers, Values};
+use super::wrong::listed;
 use noren_mask::HIDES;
 use noren_mask::Keep;
+use std::collections::BTreeSet;
 
 /// Maximum number of distinct values in a mask. An array with more distinct values is read as a bias.
 const FEW: usize = 24;
+
+/// A number up to this, alone or with its double, is a number that should hide cells and not a bias.
+const NO_BIAS: f64 = -10.0;
+
+/// A number up to this hides cells at usual scores, such as the -100 of Swin transformers.
+const USUALLY_HIDES: f64 = -80.0;
 
 /// The decoded values of an array.
 pub(crate) struct Decoded {
@@ -165,6 +173,25 @@ impl Seen {
         self.few.contains(&x)
     }
 
+    /// Returns true if the numbers are 0, 1 and numbers that hide cells.
+    fn is_split(&self) -> bool {
+        let known = self.few.iter().all(|&x| x == 0.0 || x == 1.0 || x <= HIDES);
+        known && !self.nan && !self.plus && !self.many && (self.minus || self.low() <= HIDES)
+    }
+
+    /// Returns the number in hidden cells that does not hide them reliably: the only number beside 0, or a negative number beside -inf or
+    /// beside twice this number, as in the sum of two masks. `None` if the numbers may be a bias, or if they hide the cells.
+    fn weak(&self) -> Option<f64> {
+        let nonzero: Vec<f64> = self.few.iter().copied().filter(|&x| x != 0.0).collect();
+        let fill = *nonzero.last().filter(|&&fill| fill > HIDES && self.has(0.0) && !self.many)?;
+        match nonzero[..] {
+            [_] if !self.minus => Some(fill),
+            [_] => Some(fill).filter(|fill| *fill <= NO_BIAS),
+            [sum, _] => Some(fill).filter(|fill| *fill <= NO_BIAS && (sum == 2.0 * fill || sum <= HIDES)),
+            _ => None,
+        }
+    }
+
     fn low(&self) -> f64 {
         self.few.first().copied().unwrap_or(0.0)
     }
@@ -186,6 +213,7 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context) -> De
         // An array of floats that are all 0 adds nothing to the scores; read as truth values, the zeros would hide
         // every key.
         None if values.is_real() && seen.within(&[0.0]) => Convention::Additive,
+        None if values.dtype() != Dtype::Bool && seen.low() <= HIDES => Convention::Additive,
         None if api_drops => Convention::Drop,
         None if context.slot.additive() => Convention::Additive,
         None => Convention::Keep,
@@ -321,6 +349,9 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
     {
         return truth_values_added(cells, seen, context, decoded);
     }
+    if context.bias.is_none() && seen.has(1.0) && seen.is_split() {
+        return two_conventions(cells, decoded);
+    }
     if seen.nan {
         decoded.say("mask_built_with_NaN_or_int_ops", nan_text(cells, seen));
         decoded.keep = cells.keep(|x| x.is_nan() || x > HIDES && x != f64::INFINITY);
@@ -338,14 +369,16 @@ fn additive(cells: &Reading<'_>, seen: &Seen, context: &Context) -> Decoded {
         decoded.effective = Some(cells.keep(|x| x == f64::INFINITY));
         return decoded;
     }
-    let nonzero: Vec<f64> = seen.few.iter().copied().filter(|&x| x != 0.0).collect();
-    if let ([fill], false, None) = (&nonzero[..], seen.minus || seen.many, &context.bias)
-        && *fill > HIDES
-        && seen.has(0.0)
-    {
-        decoded.say("fill_value_wrong", hides_nothing(*fill));
+    if let Some(fill) = seen.weak().filter(|_| context.bias.is_none()) {
+        decoded.say("fill_value_wrong", hides_nothing(fill));
         decoded.keep = cells.keep(|x| x == 0.0);
-        decoded.effective = Some(cells.keep(|_| true));
+        match fill <= USUALLY_HIDES {
+            true => {
+                decoded.weakest = Some(fill);
+                decoded.findings.iter_mut().for_each(|f| f.severity = Severity::Note);
+            }
+            false => decoded.effective = Some(cells.keep(|x| x > HIDES)),
+        }
         return decoded;
     }
     let visible = seen.few.iter().filter(|&&x| x > HIDES).count();
@@ -393,6 +426,44 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
         decoded.other = Some(cells.keep(|x| x == 0.0));
     }
     decoded.keep = cells.keep(|x| x != 0.0);
+    decoded
+}
+
+/// Decodes an array of 0, 1 and numbers that hide cells, which is joined of a mask of 0 and 1 and a mask that is added to scores. If the two
+/// masks are in different keys (or queries, heads, batch rows), a 0 hides cells only in the mask of 0 and 1. Otherwise they were added,
+/// and a 0 is a cell that the first mask hides.
+fn two_conventions(cells: &Reading<'_>, mut decoded: Decoded) -> Decoded {
+    let (ones, fills) = (cells.keep(|x| x == 1.0), cells.keep(|x| x <= HIDES));
+    let along = |keep: &Keep, axis: usize| -> BTreeSet<usize> {
+        let of_cell = |at: usize| at / cells.dims[axis + 1..].iter().product::<usize>() % cells.dims[axis];
+        keep.cells().enumerate().filter(|(_, cell)| *cell).map(|(at, _)| of_cell(at)).collect()
+    };
+    let split = [(3, "key"), (2, "query"), (1, "head"), (0, "batch row")].into_iter().find_map(|(axis, name)| {
+        let (ones, fills) = (along(&ones, axis), along(&fills, axis));
+        // A key with only zeros belongs to the mask of 0 and 1 if it is on the other side of it than the other mask.
+        let own: BTreeSet<usize> = match () {
+            () if fills.last() < ones.first() => (*ones.first()?..cells.dims[axis]).collect(),
+            () if ones.last() < fills.first() => (0..=*ones.last()?).collect(),
+            () => ones.clone(),
+        };
+        ones.is_disjoint(&fills).then_some((axis, name, own))
+    });
+    let visible = cells.keep(|x| x > HIDES);
+    let text = match &split {
+        Some((_, name, own)) => {
+            format!("{} hold a mask of 0 and 1, in which 0 hides a cell, and the others 0 and", listed(name, own))
+        }
+        None => "a mask of 0 and 1 was added to a mask of 0 and".to_string(),
+    };
+    decoded.findings.push(Finding::of(
+        "float01_added",
+        Certainty::Likely,
+        format!("the array mixes two conventions: {text} a number that hides cells; added to scores, the 0 of the first mask hides nothing"),
+    ));
+    let is_own = |at: [usize; 4]| split.as_ref().is_none_or(|(axis, _, own)| own.contains(&at[*axis]));
+    decoded.keep = Keep::from_fn(cells.dims, |at| if is_own(at) { ones.get(at) } else { visible.get(at) });
+    decoded.other = Some(Keep::from_fn(cells.dims, |at| visible.get(at) && !ones.get(at)));
+    decoded.effective = Some(visible);
     decoded
 }
 

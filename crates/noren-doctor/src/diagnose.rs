@@ -1,6 +1,7 @@
 //! The steps of a diagnosis: decode, compare with every possible intended mask, search for mistakes, sort the findings.
 
 use super::align::{Alignment, align};
+use super::borders::{DOCUMENTS, where_documents_end};
 use super::companions;
 use super::context::Context;
 use super::decode::{Decoded, decode};
@@ -10,12 +11,12 @@ use super::held::Held;
 use super::input::Input;
 use super::intent::Intent;
 use super::kinds::Role;
-use super::known::{Companions, Known, Sizes};
+use super::known::{Companions, Known};
 use super::leaks::Leaks;
-use super::limits::{MOST_BUILT, check_pairs, check_sizes};
+use super::limits::{check_pairs, check_sizes};
 use super::polarity::open_polarity;
 use super::repair::{Check, Form, Repair};
-use super::report::{Certainty, Finding, Open, Report, SHOWN, Severity, Verdict};
+use super::report::{Certainty, Finding, Open, Report, Severity, Verdict};
 use super::resemble::{in_words, padding_in_words, rows_of};
 use super::search::Explanation;
 use super::stated::against_expression;
@@ -25,7 +26,7 @@ use super::verdict::{Outcome, compared, decide};
 use crate::recognise::recognise;
 use noren_mask::Error;
 use noren_mask::Keep;
-use noren_mask::bits::{bit, ends};
+use noren_mask::bits::{bit, count, ends};
 use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
@@ -33,15 +34,18 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let mut report = Report { unknown: companions::unread(&beside)?, ..Report::default() };
     let Some(mask) = &input.mask else {
         check_pairs(&input.context, [1, 1], 0)?;
+        let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
         report.description = "no mask was given: only the other arrays were checked".into();
         let tokens = companions::tokens(&beside, &input.context).filter(|tokens| tokens.valid.is_some());
         report.findings = companions::look(&beside, &input.context, tokens.as_ref(), None);
+        report.findings.extend(padding.iter().flat_map(|(name, report)| companions::of_padding(name, report)));
         if tokens.is_none() {
             report.unknown.push("the padding: give lengths, attention_mask, or input_ids with pad_token_id".into());
         }
         name_causes(&mut report, None);
-        decide(&mut report, &Outcome::default(), None);
-        if report.verdict != Verdict::Faulty {
+        let open = padding.map(|(_, report)| report.open.into_iter().map(Rc::new).collect()).unwrap_or_default();
+        decide(&mut report, &Outcome { open, ..Outcome::default() }, None);
+        if report.verdict != Verdict::Faulty && report.open.is_empty() {
             report.sentence = "no mask was given; no mistake was found in the other arrays".into();
         }
         return Ok(report);
@@ -61,17 +65,23 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     report.findings.extend(case.against_scores(&beside));
     case.describe(&mut report, held.intent.as_ref());
     case.offer(&beside, held.intent.as_ref(), &mut report);
-    report.findings.extend(companions::look(&beside, &input.context, held.intent.as_ref(), Some(&held)));
+    let mut found = companions::look(&beside, &input.context, held.intent.as_ref(), Some(&held));
+    // A fill that does not hide cells explains the probabilities of hidden cells.
+    let ignored = found.iter().position(|f| f.class == "mask_ignored_by_backend");
+    let weak = report.findings.iter_mut().find(|f| ["fill_value_wrong", "float01_added"].contains(&f.class));
+    if let (Some(weak), Some(at)) = (weak, ignored) {
+        weak.severity = Severity::Error;
+        found.remove(at);
+    }
+    report.findings.extend(found);
     if let Some(intent) = &held.intent {
         report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
     }
     report.findings.extend(case.memory());
     case.unknown(&mut report);
-    if input.context.kind.is_none() && !report.faulty() {
-        report.near = case.neighbours(&held.keep);
-    }
     if let Some(given) = report.given.clone() {
-        let evidence = Evidence { mask, decoded: &case.decoded, given: &given, intent: held.intent.as_ref() };
+        let (intent, means) = (held.intent.as_ref(), input.context.window_means);
+        let evidence = Evidence { mask, decoded: &case.decoded, given: &given, intent, means };
         name_causes(&mut report, Some(&evidence));
     }
     report.rank();
@@ -141,7 +151,8 @@ impl<'a> Case<'a> {
     /// Returns a description of the declared mask; `None` when no kind is declared, and no padding for rows of keys.
     fn declared(&self, intent: Option<&Intent>) -> Option<String> {
         if self.context.kind.is_none() && self.is_compared_padding() {
-            let otherwise = match open_polarity(&self.decoded, self.context) {
+            let boolean = matches!(self.mask.numbers(), Numbers::Bool(_));
+            let otherwise = match boolean && open_polarity(&self.decoded, self.context) {
                 true => {
                     " (not declared; it is inverted for a function in which true = ignored, such as nn.MultiheadAttention)"
                 }
@@ -160,7 +171,8 @@ impl<'a> Case<'a> {
         let decoded = &self.decoded;
         let open = decoded.question.clone().filter(|_| self.known.segments.is_none());
         report.findings.extend(decoded.findings.iter().cloned());
-        if let Some(open) = open.or_else(|| self.two_readings()) {
+        let meaning = self.meaning();
+        if let Some(open) = open.or_else(|| meaning.clone().filter(|_| self.meaning_first())) {
             return self.asked(open, report, outcome);
         }
         let rough = decoded.keep.expand(self.dims());
@@ -186,7 +198,7 @@ impl<'a> Case<'a> {
         let square = given.dims()[2] == given.dims()[3];
         // A row that hides every key may be the padding of a text of full length, in which true means "ignored".
         let emptied = rows_of(&self.decoded.keep).iter().any(|row| ends(row).is_none());
-        if let Some(open) = self.is_it_key_padding().filter(|_| emptied && !square) {
+        if let Some(open) = meaning.clone().filter(|_| emptied && !square) {
             return self.asked(open, report, outcome);
         }
         let readings = self.readings(&given, structure.as_ref());
@@ -205,7 +217,7 @@ impl<'a> Case<'a> {
             outcome.fits = true;
             return self.accepted(reading, intent, report, outcome);
         }
-        if let Some(open) = self.is_it_key_padding().filter(|_| !square) {
+        if let Some(open) = meaning.clone().filter(|_| !square) {
             return self.asked(open, report, outcome);
         }
         if let Some(open) = self.other_polarity(&hypotheses, structure.as_ref()) {
@@ -241,26 +253,36 @@ impl<'a> Case<'a> {
         let target = Target::new(given);
         if let Some(hypothesis) = hypotheses.iter().find(|h| target.is(&h.intent)) {
             let same_cells = hypotheses.iter().all(|h| target.is(&h.intent));
-            let open = hypothesis.open.iter().filter(|open| !(same_cells && open.between)).cloned().collect();
-            return Some((hypothesis.intent.clone(), open));
+            let open: Vec<_> = hypothesis.open.iter().filter(|open| !(same_cells && open.between)).cloned().collect();
+            return Some((hypothesis.intent.clone(), self.named(&open, &hypothesis.intent)));
         }
         let unsaid_documents = self.context.kind.is_some_and(|k| k.packed) && self.known.segments.is_none();
         for hypothesis in hypotheses {
             if let Some(intent) = unsaid_documents.then(|| target.is_with_some_documents(&hypothesis.intent)).flatten()
             {
-                return Some((intent, hypothesis.open.clone()));
+                let open = self.named(&hypothesis.open, &intent);
+                return Some((intent, open));
             }
             let assumed = assumed_padding(given, &hypothesis.intent, self.assumes());
             for padded in assumed.filter(|_| hypothesis.intent.valid.is_none()) {
                 let documents = || unsaid_documents.then(|| target.is_with_some_documents(&padded)).flatten();
                 if let Some(intent) = Some(&padded).filter(|i| target.is(i)).cloned().or_else(documents) {
-                    let mut open = hypothesis.open.clone();
+                    let mut open = self.named(&hypothesis.open, &intent);
                     open.push(Rc::new(self.is_it_padding(&padded, None)));
                     return Some((intent, open));
                 }
             }
         }
         None
+    }
+
+    /// Returns the questions `open`; the question where the documents end names the tokens at the borders of `intent`.
+    fn named(&self, open: &[Rc<Open>], intent: &Intent) -> Vec<Rc<Open>> {
+        let named = |open: &Rc<Open>| match open.question == DOCUMENTS {
+            true => Rc::new(where_documents_end(&self.known, Some(intent), self.context.eos_id)),
+            false => open.clone(),
+        };
+        open.iter().map(named).collect()
     }
 
     /// Returns two values for [`assumed_padding`]: whether the array has one row of keys for each batch row, and whether a kind is declared.
@@ -276,9 +298,15 @@ impl<'a> Case<'a> {
             return None;
         }
         let seen = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(given.row(b, h, i), k)));
-        let valid = Rc::new((0..batch).map(|b| super::known::bits(kv_len, |k| seen(b, k))).collect());
+        let valid: Rc<Vec<Vec<u64>>> =
+            Rc::new((0..batch).map(|b| super::known::bits(kv_len, |k| seen(b, k))).collect());
         let target = Target::new(given);
         let hides = |h: &Hypothesis| h.intent.clone().padded(&valid);
+        // Padding of documents that are given is at an end of a row.
+        let at_ends = |row: &Vec<u64>| ends(row).is_none_or(|(first, last)| count(row) == (last + 1 - first) as u64);
+        if self.known.segments.is_some() && !valid.iter().all(at_ends) {
+            return None;
+        }
         let intent = hypotheses.iter().map(hides).find(|intent| target.is(intent))?;
         let open = Rc::new(self.is_it_padding(&intent, None));
         Some((intent, open))
@@ -329,7 +357,8 @@ impl<'a> Case<'a> {
         target.plane = Some(&plane).filter(|_| target.keys_only);
         let declared = self.context.kind.is_some();
         let mut all = hypotheses.to_vec();
-        if self.known.valid.is_none() {
+        let square = given.dims()[2] == given.dims()[3];
+        if self.known.valid.is_none() && (declared || square || target.keys_only) {
             for h in hypotheses {
                 let assumed = assumed_padding(&given, &h.intent, self.assumes()).next();
                 all.extend(assumed.map(|intent| Hypothesis { intent, doubt: h.doubt + 0.2, open: h.open.clone() }));
@@ -339,11 +368,14 @@ impl<'a> Case<'a> {
         let packed = self.open_kind() && all.iter().any(|h| target.is_packed(&h.intent));
         all.extend(self.families_near(&given, hypotheses));
         let mut found = if packed { Vec::new() } else { target.explain(&all, declared) };
-        // A mask that is too short for the new tokens needs a known number of cached tokens.
+        // Mistakes at the end of a cache need a known number of cached tokens.
+        let cached = |class: &str| ["stale_decode_mask", "unwritten_cache_visible"].contains(&class);
         let grown = self.known.past_declared || !self.open_kind();
-        found.retain(|e| grown || e.mistakes.iter().all(|(class, _)| *class != "stale_decode_mask"));
+        found.retain(|e| grown || !e.mistakes.iter().any(|(class, _)| cached(class)));
+        // Two mistakes that leave no visible cell may be any two.
+        found.retain(|e| e.mistakes.len() == 1 || given.count() > 0);
         let Some(best) = found.first() else {
-            return match self.is_it_key_padding().filter(|_| !packed) {
+            return match self.meaning().filter(|_| !packed) {
                 Some(open) => self.asked(open, report, outcome),
                 None => self.unexplained(given, hypotheses, report, outcome),
             };
@@ -374,7 +406,7 @@ impl<'a> Case<'a> {
         right: &Intent,
         report: &mut Report,
     ) {
-        let (wrong_cells, first_cells) = target.wrong_cells(right, SHOWN);
+        let wrong = target.wrong(right);
         let near = |e: &&Explanation| e.cost < best.cost + 0.25 && e.mistakes.len() == best.mistakes.len();
         let named = self.refine(best.mistakes[0].0);
         let mut others: Vec<&str> = Vec::new();
@@ -397,10 +429,7 @@ impl<'a> Case<'a> {
             false => Certainty::Likely,
         };
         for (class, says) in &best.mistakes {
-            let mut finding = Finding::of(self.refine(class), certainty, says.clone());
-            finding.wrong_cells = wrong_cells;
-            finding.first_cells = first_cells.clone();
-            report.findings.push(finding);
+            report.findings.push(wrong.marked(Finding::of(self.refine(class), certainty, says.clone())));
         }
         for class in others.into_iter().take(2) {
             let text = "this class of mistake would produce the same array, so it may be the cause too".to_string();
@@ -431,70 +460,6 @@ impl<'a> Case<'a> {
             }
             class => class,
         }
-    }
-
-    /// Returns the question about the keys of a cache, if it may have more slots than the texts have tokens, or hold only the keys of the
-    /// declared window. `wanted` has the number of keys of all tokens.
-    fn trimmed(&self, wanted: Sizes) -> Option<Open> {
-        let Sizes { q_len, kv_len, .. } = self.alignment.sizes;
-        let decodes = self.alignment.keys_only && self.context.kind.is_some_and(|kind| kind.causal);
-        if decodes && kv_len > wanted.kv_len && self.context.kv_len.is_none() {
-            let says = format!("the array has {kv_len} keys, but the texts have {} tokens", wanted.kv_len);
-            let readings = ["the cache has more slots than the texts have tokens", "the mask was made for other texts"];
-            return Some(Open::new(&readings, format!("{says}: does the cache have {kv_len} slots? declare kv_len")));
-        }
-        let window = self.context.window.filter(|_| self.context.kind.is_none_or(|kind| kind.sliding))?;
-        let enough = kv_len as i64 >= window + q_len as i64 - 1 && kv_len < wanted.kv_len && q_len == wanted.q_len;
-        let question = format!(
-            "the mask has {kv_len} keys, but the cache and the new tokens have {}: which positions have these keys? declare kv_positions",
-            wanted.kv_len
-        );
-        let readings = ["the cache holds only the last keys", "the mask was not extended while decoding"];
-        (enough && self.context.kv_len.is_none()).then(|| Open::new(&readings, question))
-    }
-
-    /// Reports an array whose number of queries or keys differs from the declared number `wanted`.
-    fn other_length(&self, given: Keep, wanted: Sizes, hypotheses: &[Hypothesis], report: &mut Report) -> Held {
-        let sizes = self.alignment.sizes;
-        let cached = self.context.past.iter().any(|p| *p > 0);
-        let has = format!("the mask has {} keys but", sizes.kv_len);
-        let (class, text) = match () {
-            () if sizes.kv_len == wanted.kv_len => (
-                "stale_or_bucketed_mask",
-                format!("the mask has {} queries but {} are declared", sizes.q_len, wanted.q_len),
-            ),
-            () if self.context.role == Role::Cross => (
-                "cross_attention_mask",
-                format!("{has} the encoder has {} tokens: the decoder's own mask was passed", wanted.kv_len),
-            ),
-            () if sizes.kv_len < wanted.kv_len && cached => (
-                "stale_decode_mask",
-                format!(
-                    "{has} the cache and the new tokens have {}: the mask was not extended while decoding",
-                    wanted.kv_len
-                ),
-            ),
-            () if sizes.kv_len > wanted.kv_len && self.context.window.is_some() => (
-                "stale_or_bucketed_mask",
-                format!(
-                    "{has} {} are expected: if the cache holds only the keys of the window, pass the last {} columns of the mask",
-                    wanted.kv_len, wanted.kv_len
-                ),
-            ),
-            () => ("stale_or_bucketed_mask", format!("{has} {} are expected", wanted.kv_len)),
-        };
-        report.findings.push(Finding::of(class, Certainty::Certain, text));
-        let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
-        let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
-        if fixed.is_none() {
-            report.unknown.push(format!(
-                "the repaired mask: it was not computed, because its {cells} cells are more than the maximum of {MOST_BUILT}"
-            ));
-        }
-        report.given = Some(given.clone());
-        let intent = hypotheses.first().map(|h| h.intent.clone());
-        report.fixed = fixed.clone();
-        self.held(fixed.unwrap_or(given), intent)
     }
 
     /// Returns `keep` with the rows of padding queries replaced by the rows of `intent`, because the cells of padding
@@ -588,7 +553,7 @@ impl<'a> Case<'a> {
             && a == b
             && a > 1
             && !self.context.role_declared
-            && self.two_readings().is_none()
+            && self.meaning().is_none()
         {
             report.unknown.push(format!(
                 "the meaning of the {a} rows of the array: they are assumed to be queries; if they are batch rows of {b} keys, declare role=key_padding"

@@ -1,6 +1,6 @@
 //! The edits: each edit turns a correct mask into the mask that a known mistake produces.
 
-use super::intent::{Hidden, Intent, PerRow, number, row};
+use super::intent::{Hidden, Intent, PerRow, number};
 use super::words::counted;
 use noren_mask::bits::{bit, row_of, set_bit};
 use std::rc::Rc;
@@ -26,6 +26,8 @@ pub(crate) enum Edit {
     Window(i64),
     /// Removes the window, so queries read keys at any distance.
     DropWindow,
+    /// Cuts the window on the wrong side: a query reads all earlier keys, and the keys that are later than the width of the window.
+    WindowAside,
     /// Adds a window in which a query reads this number of keys before itself.
     AddWindow(i64),
     /// Counts chunks from the start of the row, padding included, instead of from the first non-padding token.
@@ -78,6 +80,9 @@ pub(crate) enum Edit {
     CausalWritten(i64),
     /// Removes the redactions, so redacted keys are visible.
     DropRedactions,
+    /// Combines a term with the rest of the mask by "or" instead of "and": a cell is visible if the term or the rest allows it.
+    /// The term is padding, or if `documents` is true the documents.
+    Either { documents: bool },
     /// Removes the sinks (first keys that every query should read), so other terms such as the window hide these keys.
     DropSinks,
 }
@@ -93,9 +98,6 @@ pub(crate) enum Post {
     Transpose,
     /// Gives every batch row the mask of batch row 0.
     RowZero,
-    /// Gives batch row `b` the mask of batch row `(b + n) % batch`, where `n` is this number and `batch` the batch
-    /// size.
-    BatchShift(usize),
     /// Shifts the columns of the array (the keys) cyclically by this number of columns, towards later keys.
     Roll(usize),
 }
@@ -114,6 +116,7 @@ impl Edit {
         Edit::Window(1),
         Edit::Window(-1),
         Edit::DropWindow,
+        Edit::WindowAside,
         Edit::ChunkFromSlot,
         Edit::ChunkShift(1),
         Edit::ChunkShift(-1),
@@ -145,6 +148,8 @@ impl Edit {
         Edit::CausalWritten(2),
         Edit::DropRedactions,
         Edit::DropSinks,
+        Edit::Either { documents: false },
+        Edit::Either { documents: true },
         Edit::Causal(2),
         Edit::Causal(-2),
         Edit::Borders { by: -2, alone: false },
@@ -173,7 +178,7 @@ impl Edit {
             Edit::BottomRight if intent.past.iter().any(|p| *p != last) => out.past = Rc::new(vec![last]),
             Edit::DropCausal if intent.causal.is_some() => (out.causal, out.tail) = (None, None),
             Edit::TimesTriangle if intent.causal.is_some() && intent.k_positions.is_none() && intent.tree.is_none() => {
-                out.future = true
+                out.future = Some(1)
             }
             Edit::AddCausal if intent.causal.is_none() && intent.tree.is_none() => out.causal = Some(0),
             Edit::TreeAsChain => {
@@ -205,6 +210,10 @@ impl Edit {
             Edit::WindowLast if intent.left.is_some() && (intent.prefix.is_some() || intent.blocks.is_some()) => {
                 out.window_last = true
             }
+            Edit::WindowAside if intent.causal.is_some() && intent.left.is_some() && intent.k_positions.is_none() => {
+                out.future = intent.left.map(|left| left + 2);
+                out.left = None;
+            }
             Edit::DropSinks if intent.sinks > 0 => out.sinks = 0,
             _ => return None,
         }
@@ -228,6 +237,7 @@ impl Edit {
         let mut out = intent.clone();
         match self {
             Edit::DropDocuments if intent.segments.is_some() => out.segments = None,
+            Edit::Either { documents: true } if intent.segments.is_some() => out.either = (true, out.either.1),
             Edit::Borders { by, alone } => {
                 let rows = intent.segments.as_ref()?;
                 out.segments = Some(Rc::new(rows.iter().map(|r| moved(r, by, alone)).collect()));
@@ -252,6 +262,7 @@ impl Edit {
             Edit::DropRedactions if !intent.redactions.is_empty() => out.redactions = Rc::new(Vec::new()),
             _ if intent.valid.is_none() => return None,
             Edit::DropPadding => out.valid = None,
+            Edit::Either { documents: false } => out.either = (out.either.0, true),
             Edit::PaddingOnQueries => out.padding_on_queries = true,
             Edit::PaddingFirst { within } if intent.prefix.is_some() || !within && intent.blocks.is_some() => {
                 (out.padding_first, out.prefix_within) = (true, within);
@@ -313,7 +324,9 @@ impl Edit {
             Edit::DropCausal | Edit::DropCausalWritten | Edit::TimesTriangle => "causal_dropped",
             Edit::AddCausal => "implicit_causal",
             Edit::Window(by) if by.abs() <= 1 => "sliding_window_off_by_one",
-            Edit::Window(_) | Edit::DropWindow | Edit::AddWindow(_) => "window_missing_or_wrong_layer",
+            Edit::Window(_) | Edit::DropWindow | Edit::WindowAside | Edit::AddWindow(_) => {
+                "window_missing_or_wrong_layer"
+            }
             Edit::ChunkFromSlot | Edit::ChunkSize(_) | Edit::ChunkShift(_) | Edit::DropChunk => "chunk_boundary",
             Edit::DropDocuments => "cross_document",
             Edit::Borders { .. } => "document_boundary_off_by_one",
@@ -329,6 +342,7 @@ impl Edit {
             Edit::DropRedactions => "multi_hop_leak",
             Edit::DropSinks if intent.left.is_some() => "window_missing_or_wrong_layer",
             Edit::DropSinks => "unexplained_difference",
+            Edit::Either { .. } => "wrong_operator",
         }
     }
 
@@ -359,6 +373,7 @@ impl Edit {
                 left + 1
             ),
             Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
+            Edit::WindowAside => format!("the window is cut on the wrong side: each query reads all earlier keys, and later keys except the next {} (perhaps a sign is wrong)", left + 1),
             Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
             Edit::ChunkFromSlot => "chunks are counted from the start of the row instead of from the first non-padding token: left padding shifts the chunks".into(),
             Edit::ChunkSize(by) => format!("the chunks are {} {} than declared", counted(by.abs(), "key"), if by > 0 { "longer" } else { "shorter" }),
@@ -391,6 +406,7 @@ impl Edit {
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),
+            Edit::Either { documents } => either(if documents { "the documents" } else { "padding" }, true),
             Edit::DropSinks => "the declared sinks (the first tokens of the sequence) are not visible to all queries".into(),
         }
     }
@@ -419,6 +435,7 @@ impl Edit {
             Edit::Borders { by, .. } if by.abs() > 1 => 1.6,
             Edit::BottomRight | Edit::AddWindow(_) => 1.3,
             Edit::Unwritten => 0.9,
+            Edit::Either { .. } => 1.25,
             _ => 1.0,
         }
     }
@@ -430,7 +447,7 @@ impl Post {
             Post::None => None,
             Post::Complement => Some("inverted_polarity"),
             Post::Transpose => Some("broadcast_wrong_axis"),
-            Post::RowZero | Post::BatchShift(_) => Some("batch_row_wrong"),
+            Post::RowZero => Some("batch_row_wrong"),
             Post::Roll(_) => Some("ring_buffer_misaligned"),
         }
     }
@@ -441,7 +458,6 @@ impl Post {
             Post::Complement => 0.95,
             Post::RowZero => 1.05,
             Post::Transpose => 1.15,
-            Post::BatchShift(_) => 1.3,
             Post::Roll(_) => 1.5,
         }
     }
@@ -452,10 +468,18 @@ impl Post {
             Post::Complement => "the mask is inverted: cells that should be hidden are visible, and cells that should be visible are hidden".into(),
             Post::Transpose => "queries and keys are exchanged (the mask is transposed)".into(),
             Post::RowZero => "every batch row has the mask of batch row 0".into(),
-            Post::BatchShift(n) => format!("batch rows are permuted: batch row b has the mask of batch row b + {n} (cyclically)"),
             Post::Roll(n) => format!("keys are shifted by {} around the end of the ring buffer", counted(n as u64, "cache slot")),
         }
     }
+}
+
+/// Returns the description of the mistake that `term` is combined with the other terms by the other operator. `shows` is true if the
+/// mistake makes cells visible.
+pub(crate) fn either(term: &str, shows: bool) -> String {
+    let (is, should) = if shows { ("one of them allows", "all allow") } else { ("all of them allow", "one allows") };
+    format!(
+        "{term} and the other terms are combined with the wrong operator: a cell is visible if {is} it, but should be if {should} it"
+    )
 }
 
 /// Returns the redactions of `intent` and one more redaction for each batch row. The new redaction of batch row `b`
@@ -488,12 +512,6 @@ fn moved(segments: &[i64], by: i64, alone: bool) -> Vec<i64> {
             }
         })
         .collect()
-}
-
-/// Returns the rows of `valid` (non-padding keys as bits, one row for each batch row) in another order: batch row `b`
-/// gets the row of batch row `(b + by) % batch`.
-pub(crate) fn shifted_rows(valid: &[Vec<u64>], batch: usize, by: usize) -> Vec<Vec<u64>> {
-    (0..batch).map(|b| row(valid, (b + by) % batch).to_vec()).collect()
 }
 
 /// Returns a row of `len` bits with the non-padding keys (bits 1) of the row `plane` at its other end: for example,

@@ -5,6 +5,7 @@ use super::decode::{Decoded, Fill};
 use super::intent::Intent;
 use super::report::{Finding, Report};
 use super::values::Values;
+use super::words::WindowMeans;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, row_of};
 
@@ -16,6 +17,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) given: &'a Keep,
     /// The intended mask, or only its sizes, padding, causality and window; `None` if it is unknown.
     pub(crate) intent: Option<&'a Intent>,
+    /// The keys that the declared window width counts.
+    pub(crate) means: Option<WindowMeans>,
 }
 
 /// Names in each finding of the report the first cause of its class that is true of the data. A finding keeps the cause
@@ -53,6 +56,8 @@ impl Evidence<'_> {
             Fact::Causal => intent(&|i| i.causal.is_some()),
             Fact::NotCausal => intent(&|i| i.causal.is_none()),
             Fact::NoWindow => intent(&|i| i.left.is_none()),
+            Fact::WithSelf => intent(&|i| i.causal.is_some()) && self.means.is_none_or(|m| m == WindowMeans::WithSelf),
+            Fact::WithoutSelf => intent(&|i| i.causal.is_some()) && self.means == Some(WindowMeans::Before),
             Fact::Padded => padding(&|r, n| (count(r) as usize) < n),
             Fact::LeftPadded => padding(&|r, _| !bit(r, 0)),
             // The search states each mistake in one sentence, which may follow the names of batch rows and heads.

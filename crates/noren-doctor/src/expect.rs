@@ -1,5 +1,6 @@
 //! Lists the possible intended masks that fit the declarations.
 
+use super::borders::where_documents_end;
 use super::context::Context;
 use super::intent::{Hidden, Intent, PerRow, number, row};
 use super::kinds::{MaskKind, Role};
@@ -32,13 +33,17 @@ pub(crate) fn hypotheses(known: &Known, context: &Context, given: Option<&Keep>)
     let mut out = Vec::new();
     for (kind, doubt, question) in kinds {
         for (step, variant) in intents(kind, known, context, given).into_iter().enumerate() {
+            let shown = given.and_then(|given| shown_positions(given, &variant.intent));
             let mut open = variant.open;
             open.extend(question.clone());
-            open.extend(undeclared(kind, known, &variant.intent));
+            open.extend(undeclared(kind, known, &variant.intent, shown.as_deref()));
             let doubt = doubt + 0.01 * step as f64;
             if unplaced(known, &variant.intent) {
                 let first = Intent { past: Rc::new(vec![0]), ..variant.intent.clone() };
                 out.push(Hypothesis { intent: first, doubt: doubt + 0.3, open: open.clone() });
+                let shown = shown.filter(|_| context.kind.is_some()).map(Rc::new);
+                let shown = shown.map(|past| Intent { past, ..variant.intent.clone() });
+                out.extend(shown.map(|intent| Hypothesis { intent, doubt: doubt + 0.35, open: open.clone() }));
             }
             out.push(Hypothesis { intent: variant.intent, doubt, open });
         }
@@ -54,19 +59,24 @@ fn unplaced(known: &Known, intent: &Intent) -> bool {
     known.q_len != known.kv_len && by_position && !placed
 }
 
+/// Returns the position of query 0 that the last visible key of query 0 shows, for each batch row; `None` if the mask is not causal, or if
+/// it is a position of [`which_positions`].
+fn shown_positions(given: &Keep, intent: &Intent) -> Option<Vec<i64>> {
+    let [batch, _, q_len, kv_len] = given.dims();
+    let last = kv_len as i64 - q_len as i64;
+    let of_row = |b: usize| ends(given.row(b, 0, 0)).map(|ends| ends.1 as i64).filter(|at| (0..=last).contains(at));
+    let shown: Vec<i64> = (0..batch).map(of_row).collect::<Option<_>>()?;
+    let known = |at: i64| shown.iter().all(|shown| *shown == at);
+    (intent.causal.is_some() && !known(0) && !known(last)).then_some(shown)
+}
+
 /// Returns the questions about properties that `kind` needs but no declaration gives, such as the documents of a packed
 /// mask.
-fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
+fn undeclared(kind: MaskKind, known: &Known, intent: &Intent, shown: Option<&[i64]>) -> Vec<Rc<Open>> {
     let mut open = Vec::new();
     let mut ask = |question: Open| open.push(Rc::new(question));
     if kind.packed && !kind.cross && known.segments.is_none() {
-        ask(Open::new(
-            &[
-                "the intended documents end at the same tokens as the documents in the mask",
-                "the intended documents end at other tokens than the documents in the mask, and the mask is wrong",
-            ],
-            "where do the documents end? declare segment_ids, cu_seqlens or position_ids",
-        ));
+        ask(where_documents_end(known, None, None));
     }
     if kind.blocks && known.blocks.is_none() {
         ask(Open::new(
@@ -84,16 +94,20 @@ fn undeclared(kind: MaskKind, known: &Known, intent: &Intent) -> Vec<Rc<Open>> {
         ));
     }
     if unplaced(known, intent) {
-        ask(which_positions(known.q_len, known.kv_len));
+        ask(which_positions(known.q_len, known.kv_len, shown));
     }
     open
 }
 
-/// Returns the question about the positions of `q_len` queries among `kv_len` keys.
-pub(super) fn which_positions(q_len: usize, kv_len: usize) -> Open {
+/// Returns the question about the positions of `q_len` queries among `kv_len` keys. `shown` are the positions of query 0 that the mask
+/// shows, if they are others.
+pub(super) fn which_positions(q_len: usize, kv_len: usize, shown: Option<&[i64]>) -> Open {
     let last = format!("the queries are the last tokens: query 0 has position {}", kv_len as i64 - q_len as i64);
-    let question = format!("which positions do the {q_len} queries have among the {kv_len} keys? declare past_len");
-    Open::new(&[&last, "the queries are the first tokens: query 0 has position 0"], question)
+    let queries = if q_len == 1 { "does the query".to_string() } else { format!("do the {q_len} queries") };
+    let question = format!("which positions {queries} have among the {kv_len} keys? declare past_len");
+    let shown = shown.map(|shown| format!("query 0 has position {shown:?}, as the mask shows"));
+    let first = "the queries are the first tokens: query 0 has position 0";
+    Open::new(&[Some(&last[..]), Some(first), shown.as_deref()].into_iter().flatten().collect::<Vec<_>>(), question)
 }
 
 /// A possible intended mask, with the open questions for which this mask assumes an answer.

@@ -1,15 +1,11 @@
 //! Checks that apply to correct and faulty masks: query rows that read no key, paths around a redaction over several
-//! layers, numbers in hidden cells that are not low enough for the possible scores, the memory that a mask array takes,
-//! and known masks that differ from the array by one mistake.
+//! layers, numbers in hidden cells that are not low enough for the possible scores, and the memory that a mask array takes.
 
 use super::decode::Fill;
 use super::diagnose::Case;
-use super::expect::{Hypothesis, assumed_padding};
 use super::intent::{Intent, row};
 use super::known::Companions;
 use super::report::{Certainty, Finding, Report, SHOWN, Severity};
-use super::target::Target;
-use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, set_bit};
 
@@ -23,20 +19,21 @@ impl Case<'_> {
     pub(super) fn empty_rows(&self, intent: Option<&Intent>, report: &mut Report) {
         let own = self.decoded.keep.expand(self.dims());
         // Numbers that hide no cell leave no row without keys.
-        let read = self.as_read(&own);
+        let effective = self.as_read(&own);
         let [batch, heads, q_len, kv_len] = own.dims();
         let declared = self.known.q_valid.clone();
         let rows = intent.map_or_else(|| declared.clone(), |intent| intent.q_valid.clone());
-        // Without known padding, a query whose own key no query reads may be padding.
-        let unread = |b: usize, i: usize| {
-            q_len == kv_len && !(0..heads).any(|h| (0..q_len).any(|other| bit(own.row(b, h, other), i)))
-        };
+        // Without known padding, queries at one end of a row whose own keys no query reads may be padding.
+        let read = |b: usize, i: usize| (0..heads).any(|h| (0..q_len).any(|other| bit(own.row(b, h, other), i)));
+        let plain = |b: usize| (1..q_len).filter(|&i| read(b, i) != read(b, i - 1)).count() < 2;
+        let unread = |b: usize, i: usize| q_len == kv_len && !read(b, i) && plain(b);
         let (mut real, mut padding) = (Vec::new(), Vec::new());
         let mut meant = 0;
         let mut words = intent.map(|i| vec![0; i.words()]).unwrap_or_default();
         for b in 0..batch {
             for i in 0..q_len {
-                let empty = (0..heads).find(|&h| own.row(b, h, i).iter().chain(read.row(b, h, i)).all(|w| *w == 0));
+                let empty =
+                    (0..heads).find(|&h| own.row(b, h, i).iter().chain(effective.row(b, h, i)).all(|w| *w == 0));
                 let Some(h) = empty else { continue };
                 let cares = match &rows {
                     Some(rows) => row(rows, b).get(i).copied().unwrap_or(true),
@@ -159,42 +156,6 @@ impl Case<'_> {
             ),
             () => None,
         }
-    }
-
-    /// Returns at most three texts for a mask whose kind is not declared. Each text describes a known mask (causal or
-    /// full) and one mistake that turns the known mask into the cells `given`. The list is empty if `given` equals a
-    /// known mask.
-    pub(super) fn neighbours(&self, given: &Keep) -> Vec<String> {
-        let [batch, _, q_len, kv_len] = given.dims();
-        if self.alignment.keys_only || q_len * kv_len > 1 << 22 {
-            return Vec::new();
-        }
-        let mut causal = Intent::new(batch, q_len, kv_len, self.known.past.clone());
-        (causal.valid, causal.q_valid) = (self.known.valid.clone(), self.known.q_valid.clone());
-        causal.causal = Some(0);
-        let full = Intent { causal: None, ..causal.clone() };
-        let plain = |intent, doubt| Hypothesis { intent, doubt, open: Vec::new() };
-        let mut known = vec![plain(causal, 0.0), plain(full, 0.0)];
-        let padded: Vec<Hypothesis> = known
-            .iter()
-            .filter(|h| h.intent.valid.is_none())
-            .filter_map(|h| Some(plain(assumed_padding(given, &h.intent, (false, false)).next()?, 0.1)))
-            .collect();
-        known.extend(padded);
-        let target = Target::new(given);
-        if known.iter().any(|h| target.is(&h.intent)) {
-            return Vec::new();
-        }
-        let mut near: Vec<String> = Vec::new();
-        for found in target.explain(&known, true).iter().filter(|e| e.mistakes.len() == 1) {
-            let right = recognise(&known[found.hypothesis].intent.build()).expression();
-            let (class, says) = &found.mistakes[0];
-            let text = format!("`{right}` ({class}: {says})");
-            if near.len() < 3 && !near.contains(&text) {
-                near.push(text);
-            }
-        }
-        near
     }
 
     /// Returns a note about the memory of a large array: if all heads have equal cells, the note states this; otherwise it states

@@ -1,8 +1,9 @@
 //! [`Input`]: a mask with its declarations and the other given arrays, such as token ids.
 
 use super::context::Context;
+use super::kinds::Role;
 use super::values::Values;
-use noren_mask::BoundMask;
+use noren_mask::{BoundMask, Error, Spec};
 use std::collections::BTreeMap;
 
 /// A mask with its declarations and the other given arrays (such as token ids), ready for a diagnosis.
@@ -14,7 +15,12 @@ pub struct Input {
     pub(crate) meant: Option<BoundMask>,
     /// True if nothing gives the positions of the queries of `meant`: they are assumed to be the last tokens.
     pub(crate) unplaced: bool,
+    /// True if the name of the mask in its file states that it has one row of keys for each batch row.
+    pub(crate) rows_of_keys: bool,
 }
+
+/// Names of the array that is the mask among several arrays.
+const MASKS: [&str; 3] = ["mask", "attn_mask", "key_padding_mask"];
 
 impl Input {
     /// Creates the input of a diagnosis from a stored mask.
@@ -27,18 +33,26 @@ impl Input {
         Input::default()
     }
 
-    /// Creates an input from the arrays of a file. If the file has only one array, this array is the mask; otherwise
-    /// the mask is the array named `mask`. All other arrays are added as by [`companion`](Self::companion).
+    /// Creates an input from the arrays of a file. If the file has only one array, this array is the mask; otherwise the mask is the first
+    /// array with one of the names `mask`, `attn_mask` and `key_padding_mask`. The name `key_padding_mask` declares the role of an array.
+    /// All other arrays are added as by [`companion`](Self::companion).
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
-        let only = arrays.len() == 1;
-        let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().partition(|(name, _)| only || name == "mask");
-        let input = masks.into_iter().next_back().map_or_else(Input::without_mask, |(_, mask)| Input::new(mask));
-        beside.into_iter().fold(input, |input, (name, values)| input.companion(name, values))
+        let named = MASKS.iter().find_map(|name| arrays.iter().position(|(other, _)| other == name));
+        let at = if arrays.len() == 1 { Some(0) } else { named };
+        let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().enumerate().partition(|(n, _)| Some(*n) == at);
+        let mask = masks.into_iter().next().map(|(_, array)| array);
+        let rows_of_keys = mask.as_ref().is_some_and(|(name, _)| name == MASKS[2]);
+        let input = Input { mask: mask.map(|(_, mask)| mask), rows_of_keys, ..Input::default() };
+        let input = input.context(Context::default());
+        beside.into_iter().fold(input, |input, (_, (name, values))| input.companion(name, values))
     }
 
     /// Sets the declarations about the mask, such as its kind and its convention.
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
+        if self.rows_of_keys && !self.context.role_declared {
+            (self.context.role, self.context.role_declared) = (Role::KeyPadding, true);
+        }
         self
     }
 
@@ -64,14 +78,26 @@ impl Input {
         self
     }
 
-    /// States that nothing gives the positions of the queries of the intended mask, which is bound as if they were the last tokens. A
-    /// mask that is correct only if they are the first tokens is then a question.
-    pub fn unplaced(self) -> Self {
-        Input { unplaced: true, ..self }
+    /// Sets the full expression `spec` of the intended mask, bound to the shape of [`shape`](Self::shape) or, if `placed` is true, to a shape
+    /// that states the positions of the queries. If nothing gives them, a mask that is correct only if the queries are the first tokens
+    /// is a question.
+    ///
+    /// # Errors
+    /// Returns an error if `spec` has score modifiers, because cells are compared.
+    pub fn intended(self, spec: &Spec, bound: &BoundMask, placed: bool) -> Result<Self, Error> {
+        if !spec.scores.is_empty() {
+            let text = format!(
+                "the intended mask `{spec}` has score modifiers, but cells are compared: give `{}`, and declare bias=alibi or bias=relative to \
+                 check the bias of the array",
+                spec.mask
+            );
+            return Err(Error::Input(text));
+        }
+        let unplaced = !placed && self.context.past.is_empty() && self.context.role != Role::Cross;
+        Ok(Input { unplaced, ..self.meant(bound) })
     }
 
-    /// Sets the full expression of the intended mask. The diagnosis then compares every cell with this expression and
-    /// guesses nothing.
+    /// Sets the intended mask. The diagnosis then compares every cell with this mask and guesses nothing.
     pub fn meant(mut self, bound: &BoundMask) -> Self {
         self.meant = Some(bound.clone());
         self

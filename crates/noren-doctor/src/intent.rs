@@ -100,11 +100,14 @@ pub(crate) struct Intent {
     pub(crate) window_last: bool,
     /// True if the mask has this mistake: the rows of padding queries are hidden instead of the padding keys.
     pub(crate) padding_on_queries: bool,
-    /// True if the mask has this mistake: every query reads all keys after itself, whatever other terms hide.
-    pub(crate) future: bool,
+    /// If the mask has the mistake that every query reads all later keys from a distance, whatever other terms hide, this distance;
+    /// otherwise `None`.
+    pub(crate) future: Option<i64>,
     /// If the mask has the mistake that every query reads the last keys, the index of the first of these keys;
     /// otherwise `None`.
     pub(crate) tail: Option<usize>,
+    /// Two values: true if the documents, and true if padding, are combined with the other terms by "or" instead of "and" by mistake.
+    pub(crate) either: (bool, bool),
     pub(crate) bound: Bound,
 }
 
@@ -133,8 +136,9 @@ impl Intent {
             prefix_within: false,
             window_last: false,
             padding_on_queries: false,
-            future: false,
+            future: None,
             tail: None,
+            either: (false, false),
             bound: Bound::default(),
         }
     }

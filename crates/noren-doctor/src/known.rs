@@ -59,7 +59,7 @@ pub(crate) const SEGMENTS: &[&str] =
     &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 pub(crate) const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
-const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
+pub(crate) const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
 pub(crate) const KV_POSITIONS: &[&str] =
     &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
 const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
@@ -179,14 +179,14 @@ impl Known {
         };
         known.read_positions(companions, context);
         known.read_padding(companions, context);
-        known.read_segments(companions);
+        known.read_segments(companions, context);
         known.read_blocks(companions, context);
         known.queries(companions, context);
         known
     }
 
     /// Returns true if `rows` has one entry for each key in each row, and has one row, or one row for each batch row.
-    fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
+    pub(super) fn fits<T>(&self, rows: &[Vec<T>]) -> bool {
         rows.first().is_some_and(|r| r.len() == self.kv_len) && self.one_each(rows)
     }
 
@@ -278,7 +278,7 @@ impl Known {
         }
     }
 
-    fn read_segments(&mut self, companions: &Companions<'_>) {
+    fn read_segments(&mut self, companions: &Companions<'_>, context: &Context) {
         let from_ends = companions
             .list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])
             .filter(|_| self.batch == 1)
@@ -295,8 +295,9 @@ impl Known {
         let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
         if let Some(mut rows) = given {
             // If segment numbers begin with 0 and never decrease, 0 is a document and not padding, unless the first
-            // token is known to be padding.
-            let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]));
+            // token is known to be padding. In a row of only 0 it is no padding either.
+            let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]))
+                || rows.iter().any(|r| r.iter().all(|number| *number == 0));
             let real_zero = self
                 .valid
                 .as_ref()
@@ -315,6 +316,29 @@ impl Known {
             return;
         }
         self.segments_of_positions();
+        let packed = context.kind.is_some_and(|kind| kind.packed && !kind.cross) && context.bos_id != context.eos_id;
+        if let (None, true, Some(ids)) = (&self.segments, packed, &self.ids)
+            && self.fits(ids)
+        {
+            self.segments = self.segments_of_ids(ids, context).map(Rc::new);
+        }
+    }
+
+    /// Returns the document number of each token, if documents end with the declared `eos_token_id` or begin with `bos_token_id`, and a
+    /// batch row has several. Padding has the number 0.
+    fn segments_of_ids(&self, ids: &[Vec<i64>], context: &Context) -> Option<Vec<Vec<i64>>> {
+        let of_row = |(b, ids): (usize, &Vec<i64>)| {
+            let real = |k: usize| self.valid.as_ref().is_none_or(|v| noren_mask::bits::bit(row(v, b), k));
+            let is = |k: usize, id: Option<i64>| real(k) && Some(ids[k]) == id;
+            let mut number = 1;
+            let mut of_token = |k: usize| {
+                number += i64::from(k > 0 && real(k - 1) && (is(k - 1, context.eos_id) || is(k, context.bos_id)));
+                if real(k) { number } else { 0 }
+            };
+            (0..ids.len()).map(&mut of_token).collect::<Vec<i64>>()
+        };
+        let rows: Vec<Vec<i64>> = ids.iter().enumerate().map(of_row).collect();
+        rows.iter().flatten().any(|number| *number > 1).then_some(rows)
     }
 
     /// Finds documents in the given positions. If the position of a token is not the position of the previous token

@@ -94,13 +94,8 @@ fn of_layer(input: &Input, mask: &Values, layer: usize, kind: &str) -> Result<Re
         layers: None,
         ..input.context.clone()
     };
-    let one = Input {
-        mask: Some(mask.slice(layer)?),
-        context,
-        companions: input.companions.clone(),
-        meant: None,
-        unplaced: false,
-    };
+    let one =
+        Input { mask: Some(mask.slice(layer)?), context, companions: input.companions.clone(), ..Input::default() };
     super::diagnose::diagnose(&one)
 }
 

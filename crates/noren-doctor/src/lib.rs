@@ -29,13 +29,14 @@
 //! | `input`, `values`, `context`, `reader`, `words`, `limits` | the given array; declarations, their values and words; limits of declared sizes |
 //! | `align`, `decode`, `readings`, `layers`, `bias` | the dimensions of the array, its visible cells, its possible readings, one mask for each layer, numbers that are biases |
 //! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
-//! | `edits`, `scope`, `search`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
+//! | `edits`, `scope`, `search`, `wrong`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
 //! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
-//! | `diagnose`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `repair`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
+//! | `diagnose`, `other_length`, `borders`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `repair`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
 //! | `companions`, `tensors` | mistakes in the arrays given with a mask |
 
 mod align;
 mod bias;
+mod borders;
 mod catalogue;
 mod companions;
 mod context;
@@ -54,6 +55,7 @@ mod known;
 mod layers;
 mod leaks;
 mod limits;
+mod other_length;
 mod planes;
 mod polarity;
 mod questions;
@@ -75,6 +77,7 @@ mod unexplained;
 mod values;
 mod verdict;
 mod words;
+mod wrong;
 
 pub use catalogue::{Class, Example, classes};
 pub use context::Context;

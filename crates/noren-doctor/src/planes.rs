@@ -1,7 +1,8 @@
 //! Compares the padding of a mask with the correct padding.
 
-use super::edits::{other_side, shifted_rows};
+use super::edits::other_side;
 use super::intent::{Intent, number, row};
+use super::scope::exchanged;
 use super::target::{Mistake, Target};
 use super::words::counted;
 use noren_mask::Keep;
@@ -31,8 +32,12 @@ impl Plane {
     /// Returns true if `other` is a possible padding of the given mask: `other` contains every key of `seen` and no key
     /// of `hidden`. `other` holds the non-padding keys of each batch row, as bits.
     fn is(&self, other: &[Vec<u64>]) -> bool {
-        let of_row = |b: usize| self.seen[b].iter().zip(&self.hidden[b]).zip(row(other, b));
-        (0..self.seen.len()).all(|b| of_row(b).all(|((s, h), o)| s & !o == 0 && h & o == 0))
+        (0..self.seen.len()).all(|b| self.has(b, row(other, b)))
+    }
+
+    /// Returns true if `other` is a possible padding of batch row `b`.
+    fn has(&self, b: usize, other: &[u64]) -> bool {
+        self.seen[b].iter().zip(&self.hidden[b]).zip(other).all(|((s, h), o)| s & !o == 0 && h & o == 0)
     }
 
     /// Returns the mistake in the padding of the given mask, and the cost of this explanation; `None` if the padding is
@@ -104,10 +109,9 @@ impl Plane {
                 1.0,
             );
         }
-        for by in 1..if target.part { 1 } else { batch.min(64) } {
-            if self.is(&shifted_rows(valid, batch, by)) {
-                return say("batch_row_wrong", "batch rows have the padding of other rows", 1.2);
-            }
+        let is_row = &mut |b: usize, from: usize| self.has(b, row(valid, from));
+        if let Some(mistake) = exchanged(if target.part { 1 } else { batch }, is_row) {
+            return Some((mistake, 1.2));
         }
         self.lengths(right, valid, (extra, missing))
     }

@@ -25,6 +25,15 @@ impl Case<'_> {
         }
         let other = self.whole(&inverted(&self.decoded.keep), structure);
         if let Some((intent, _)) = self.accept(&other, hypotheses) {
+            // One mistake in the declared mask is more probable than another convention together with padding that nothing declares.
+            let assumed = intent.valid.is_some() && self.known.valid.is_none();
+            if assumed && self.context.kind.is_some() {
+                let given = self.whole(&self.decoded.keep, structure);
+                let found = Target::new(&given).explain(hypotheses, true);
+                if found.iter().any(|e| e.mistakes.len() == 1) {
+                    return None;
+                }
+            }
             let exact = self.context.kind.is_some() && hypotheses.iter().any(|h| Target::new(&other).is(&h.intent));
             return Some(which_polarity(exact, &resemble::in_words(&intent)));
         }
@@ -62,29 +71,31 @@ impl Case<'_> {
         said || self.alignment.batch_known
     }
 
-    /// Returns the question about the meaning of a two-dimensional array of integers, (batch row, key) or (query, key), and the
-    /// question whether true means "may attend" in Boolean rows of keys; `None` if a declaration or the cells answer it.
-    pub(super) fn two_readings(&self) -> Option<Open> {
-        if self.alignment.keys_only {
-            return self.is_true_visible();
-        }
-        let &[a, b] = self.mask.shape() else { return None };
-        let whole = matches!(self.mask.numbers(), Numbers::Int(_));
-        if !whole || self.rows_are_known() || a == 1 || a == b && !self.rows_of_keys() {
-            return None;
-        }
-        Some(self.meaning_of_rows())
+    /// Returns the question what the rows of the array are, `[batch, keys]` or `[queries, keys]`, and the question whether true means "may
+    /// attend" in Boolean rows of keys; `None` if a declaration or the cells answer it.
+    pub(super) fn meaning(&self) -> Option<Open> {
+        let context = self.context;
+        let open = match *self.mask.shape() {
+            // One row of keys does not show what a kind needs: a cache, or causality that the attention function adds.
+            [_] => {
+                let kind = context.kind.is_some_and(|kind| kind.causal || kind.sliding || kind.chunked);
+                kind && self.alignment.keys_only && !self.rows_are_known() && self.known.valid.is_none()
+            }
+            _ if self.alignment.keys_only => return self.is_true_visible(),
+            [1, _] => false,
+            [a, b] if !self.rows_are_known() => match self.mask.numbers() {
+                Numbers::Int(_) => a != b || self.rows_of_keys(),
+                _ => context.past.is_empty() && self.rows_of_keys(),
+            },
+            _ => false,
+        };
+        open.then(|| self.meaning_of_rows())
     }
 
-    /// Returns the question whether a two-dimensional array of Booleans or floats, `[batch, keys]`, is key padding. `None` if a
-    /// declaration answers the question, or if a row cannot be a row of key padding. The question about integers is
-    /// [`two_readings`](Self::two_readings).
-    pub(super) fn is_it_key_padding(&self) -> Option<Open> {
-        let &[a, _] = self.mask.shape() else { return None };
-        if self.rows_are_known() || !self.context.past.is_empty() || a == 1 || !self.rows_of_keys() {
-            return None;
-        }
-        Some(self.meaning_of_rows())
+    /// Returns true if [`meaning`](Self::meaning) is a question before the cells are compared: the cells of integers, and of rows of
+    /// keys, do not answer it.
+    pub(super) fn meaning_first(&self) -> bool {
+        self.alignment.keys_only || matches!(self.mask.numbers(), Numbers::Int(_))
     }
 
     /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration answers it, if the mask is
@@ -143,10 +154,9 @@ impl Case<'_> {
             }
             _ => vec![read(&self.decoded.reading, "", cells)],
         };
-        if !self.alignment.keys_only {
-            readings.push(format!(
-                "{rows} queries by {keys} keys: declare role=attn, and past_len if some keys are cached"
-            ));
+        if !self.alignment.keys_only || self.mask.shape().len() == 1 {
+            let queries = if rows == 1 { "1 query".to_string() } else { format!("{rows} queries") };
+            readings.push(format!("{queries} by {keys} keys: declare role=attn, and past_len if some keys are cached"));
         }
         let question = format!(
             "the array {} {:?} has {} readings: declare the right one; rows of keys are compared with lengths, attention_mask, or input_ids with \

@@ -39,17 +39,25 @@ impl Case<'_> {
         readings.iter().find_map(fits)
     }
 
-    /// Returns known masks that one mistake may change into the given cells. If the inverted cells equal a known mask,
-    /// this mask is the last. The list is empty if the kind of the mask is known (see [`open_kind`](Self::open_kind)).
+    /// Returns known masks that one mistake may change into the given cells, with sizes that are read from the array. The last are
+    /// the masks that equal the inverted and the transposed cells. If the kind is declared, only sizes that are not declared are read,
+    /// from the transposed cells.
     pub(super) fn families_near(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
+        let [.., q_len, kv_len] = given.dims();
+        let turned = (q_len == kv_len).then(|| given.transposed());
         if !self.open_kind() {
-            return Vec::new();
+            let unsized_kind = hypotheses.iter().any(|h| h.open.iter().any(|open| !open.between));
+            let read = turned.filter(|_| unsized_kind && self.context.kind.is_some());
+            let found = read.map(|turned| super::expect::hypotheses(&self.known, self.context, Some(&turned)));
+            return found.into_iter().flatten().map(|h| Hypothesis { doubt: h.doubt + 0.1, ..h }).collect();
         }
-        let mut near = resemble::near(given, hypotheses);
-        let inverted = resemble::exact(&inverted(given), hypotheses);
         let open = hypotheses.first().map(|h| h.open.clone()).unwrap_or_default();
-        near.extend(inverted.map(|intent| Hypothesis { intent, doubt: 0.1, open }));
-        near
+        let exact = |cells: Keep| resemble::exact(&cells, hypotheses);
+        // A transposed mask with assumed padding may be many masks.
+        let known = |intent: &Intent| intent.valid.is_some() == self.known.valid.is_some();
+        let others = [exact(inverted(given)), turned.and_then(exact).filter(known)].into_iter().flatten();
+        let others = others.map(|intent| Hypothesis { intent, doubt: 0.1, open: open.clone() });
+        resemble::near(given, hypotheses).into_iter().chain(others).collect()
     }
 
     /// Returns the cells in each possible reading, first the default reading `given`. If a reading is possible only

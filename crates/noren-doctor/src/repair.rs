@@ -149,7 +149,8 @@ impl Form<'_> {
     fn fill(&self, visible: &Keep) -> f64 {
         let [batch, heads, q_len, _] = visible.dims();
         let rows = (0..batch).flat_map(|b| (0..heads).flat_map(move |h| (0..q_len).map(move |i| (b, h, i))));
-        let given = self.decoded.weakest.filter(|_| self.decoded.findings.is_empty());
+        let sound = self.decoded.findings.iter().all(|f| f.severity == Severity::Note);
+        let given = self.decoded.weakest.filter(|_| sound);
         let lowest = || {
             let largest = |dtype: super::Dtype| dtype.largest();
             let compute = self.context.compute_dtype.and_then(largest);

@@ -168,8 +168,6 @@ pub struct Report {
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
-    /// Known masks that differ from the array by one mistake. Empty if a kind is declared.
-    pub near: Vec<String>,
     /// Properties that could not be checked, each with the declarations that the check needs.
     pub unknown: Vec<String>,
     /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
@@ -223,7 +221,6 @@ impl Report {
             "expression": self.expression,
             "intended": self.intended,
             "findings": self.findings,
-            "one_mistake_away": self.near,
             "unknown": self.unknown,
         })
     }
@@ -306,9 +303,6 @@ impl fmt::Display for Report {
             writeln!(f, "question: {}", open.question)?;
             open.readings.iter().try_for_each(|reading| writeln!(f, "  - {reading}"))?;
         }
-        self.near
-            .iter()
-            .try_for_each(|text| writeln!(f, "known mask that is one mistake away from the array: {text}"))?;
         self.unknown.iter().try_for_each(|text| writeln!(f, "not known: {text}"))
     }
 }

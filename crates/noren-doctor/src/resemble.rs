@@ -30,7 +30,7 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     let mut best: Option<Resemblance> = None;
     for base in hypotheses.iter().flat_map(|h| std::iter::once(h.intent.clone()).chain(padded(given, &h.intent))) {
         for intent in families(given, &base).into_iter().chain(with_documents(given, &base)) {
-            let (off, _) = target.wrong_cells(&intent, 0);
+            let off = target.wrong(&intent).count;
             if best.as_ref().is_none_or(|b| off < b.off) {
                 best = Some(Resemblance { name: in_words(&intent), intent, off });
             }
@@ -39,7 +39,7 @@ pub(super) fn nearest(given: &Keep, hypotheses: &[Hypothesis]) -> Resemblance {
     best.unwrap_or_else(|| {
         let [batch, _, q_len, kv_len] = given.dims();
         let intent = Intent::new(batch, q_len, kv_len, vec![kv_len as i64 - q_len as i64]);
-        let (off, _) = target.wrong_cells(&intent, 0);
+        let off = target.wrong(&intent).count;
         Resemblance { name: in_words(&intent), intent, off }
     })
 }
@@ -70,7 +70,7 @@ pub(super) fn near(given: &Keep, hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
             if made.contains(&built) {
                 continue;
             }
-            let (off, _) = target.wrong_cells(&intent, 0);
+            let off = target.wrong(&intent).count;
             out.push((off, Hypothesis { intent, doubt: 0.0, open: hypothesis.open.clone() }));
             made.push(built);
         }

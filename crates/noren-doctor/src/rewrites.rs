@@ -1,7 +1,7 @@
 //! The named mistakes as changes ("rewrites") of a declared mask. Each rewrite changes the expression, the facts (data given with the mask, such as
 //! lengths) or the shape, and the cells are then computed from the changed mask.
 
-use super::edits::Edit;
+use super::edits::{Edit, either};
 use super::intent::Intent;
 use crate::recognise::recognise;
 use noren_mask::atoms::{
@@ -228,6 +228,10 @@ fn around(edit: Edit, meant: &BoundMask) -> Option<Mask> {
     let written = |past: i64| past + shape.q_len() as i64;
     match edit {
         Edit::AddCausal if !is_causal && first::<Tree>(mask).is_none() => Some(mask.clone() & causal()),
+        Edit::WindowAside if is_causal => {
+            let left = width(meant)?;
+            Some(atom_by_atom(Edit::DropWindow, meant)? | window(-left - 2, None))
+        }
         Edit::TimesTriangle if is_causal => Some(mask.clone() | window(-1, None)),
         Edit::AddWindow(left) if first::<Window>(mask).is_none() && first::<Sliding>(mask).is_none() => {
             Some(mask.clone() & window(left, (!is_causal).then_some(left)))
@@ -274,8 +278,8 @@ fn regrouped(edit: Edit, mask: &Mask) -> Option<Mask> {
     }
 }
 
-/// Returns two rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one
-/// without the operand, and one with the operand inverted. `shows` and `windowed` select the class of a rewrite:
+/// Returns rewrites for every operand of the declared expression (such as `causal` in `causal & padding`): one without
+/// the operand, one with the operand inverted, and one with the operand combined by the other operator. `shows` and `windowed` select the class of a rewrite:
 /// `shows` is true if the array allows more cells than `meant`, and `windowed` is true if `meant` has a window.
 fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
     let mask = meant.mask();
@@ -291,7 +295,11 @@ fn parts(meant: &BoundMask, shows: bool, windowed: bool) -> Vec<Rewrite> {
         let says = format!("the term `{part}` is inverted");
         Some(Rewrite { class: "inverted_polarity", says, cost: 1.12, bound: bind(mask)? })
     });
-    dropped.chain(inverted).collect()
+    let united = changed_parts(mask, &by_other_operator).into_iter().filter_map(|(part, mask)| {
+        let says = either(&format!("the term `{part}`"), shows);
+        Some(Rewrite { class: "wrong_operator", says, cost: 1.14, bound: bind(mask)? })
+    });
+    dropped.chain(inverted).chain(united).collect()
 }
 
 /// Returns the class of a mistake that leaves out `term`. `shows` is true if the array allows more cells than the declared mask, and `windowed` is true
@@ -565,6 +573,17 @@ fn without(mask: &Mask, n: usize) -> Option<Mask> {
         Node::Or(parts) => Some(Mask::any(others(parts))),
         Node::Minus(all, _) if n == 1 => Some(all.clone()),
         Node::Minus(_, hidden) => Some(!hidden.clone()),
+        _ => None,
+    }
+}
+
+/// Returns the combination `mask` in which the operand of index `n` (0 for the first) and the other operands are combined by the other
+/// operator: for example, `a & c | b` from `a & b & c` for `n` = 1. `None` if `mask` is not an intersection or union.
+fn by_other_operator(mask: &Mask, n: usize) -> Option<Mask> {
+    let rest = without(mask, n);
+    match mask.node() {
+        Node::And(parts) => Some(parts[n].clone() | rest?),
+        Node::Or(parts) => Some(parts[n].clone() & rest?),
         _ => None,
     }
 }

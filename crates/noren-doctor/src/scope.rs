@@ -1,9 +1,9 @@
 //! Mistakes in only some batch rows and heads: one head, one batch row, single queries, or permuted batch rows.
 
-use super::edits::Post;
 use super::intent::Intent;
 use super::target::{Mistake, Target};
 use super::words::counted;
+use super::wrong::listed;
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
@@ -52,15 +52,11 @@ impl Target<'_> {
     pub(super) fn place(&self, slices: &BTreeSet<(usize, usize)>) -> String {
         let rows: BTreeSet<usize> = slices.iter().map(|s| s.0).collect();
         let heads: BTreeSet<usize> = slices.iter().map(|s| s.1).collect();
-        let listed = |numbers: &BTreeSet<usize>| {
-            let shown: Vec<String> = numbers.iter().take(8).map(usize::to_string).collect();
-            format!("{}{}", shown.join(", "), if numbers.len() > 8 { ", ..." } else { "" })
-        };
         let all_heads = heads.len() == self.heads.iter().map(Vec::len).max().unwrap_or(1);
         match (rows.len() == self.heads.len(), all_heads) {
-            (true, _) => format!("in head {}", listed(&heads)),
-            (_, true) => format!("in batch row {}", listed(&rows)),
-            _ => format!("in batch row {}, head {}", listed(&rows), listed(&heads)),
+            (true, _) => format!("in {}", listed("head", &heads)),
+            (_, true) => format!("in {}", listed("batch row", &rows)),
+            _ => format!("in {}, {}", listed("batch row", &rows), listed("head", &heads)),
         }
     }
 
@@ -92,15 +88,12 @@ impl Target<'_> {
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))
     }
 
-    /// Returns the mistake that the batch rows of the array are permuted, so that each has the mask of another batch
-    /// row; `None` if they are not permuted or the batch is larger than `MOST_ROWS`. If a query is padding in that
-    /// other batch row, its mask row is also accepted if it allows no key except the query's own key.
+    /// Returns the mistake that the batch rows of the array are exchanged, so that each has the mask of another batch
+    /// row; `None` if they are not. If a query is padding in that other batch row, its mask row is also accepted if it
+    /// allows no key except the query's own key.
     pub(super) fn permuted_rows(&self, right: &Intent) -> Option<Mistake> {
-        if right.batch > MOST_ROWS {
-            return None;
-        }
         let mut words = vec![0; right.words()];
-        let mut is_row = |b: usize, from: usize| {
+        exchanged(right.batch, &mut |b, from| {
             (0..right.q_len).filter(|&i| right.cares(b, i)).all(|i| {
                 right.fill(from, i, &mut words);
                 let own = right.slot(from, i);
@@ -110,23 +103,36 @@ impl Target<'_> {
                     row == words || !right.cares(from, i) && itself()
                 })
             })
-        };
-        let choices: Vec<Vec<usize>> = (0..right.batch)
-            .map(|b| (0..right.batch).map(|n| (b + n) % right.batch).filter(|&from| is_row(b, from)).collect())
-            .collect();
-        let mut taken = vec![None; right.batch];
-        for b in 0..right.batch {
-            if !assign(b, &choices, &mut taken, &mut vec![false; right.batch]) {
-                return None;
-            }
-        }
-        let mut order = vec![0; right.batch];
-        taken.iter().enumerate().for_each(|(from, b)| order[b.unwrap_or(from)] = from);
-        (0..right.batch).any(|b| order[b] != b).then(|| {
-            let class = Post::BatchShift(1).class().unwrap_or_default();
-            (class, format!("batch rows are permuted: the batch rows have the masks of batch rows {order:?}"))
         })
     }
+}
+
+/// Returns the mistake that each of `batch` batch rows is another batch row of the intended mask; `None` if each is its own, or
+/// if they are too many. `is_row(b, from)` is true if batch row `b` is the intended batch row `from`.
+pub(super) fn exchanged(batch: usize, is_row: &mut dyn FnMut(usize, usize) -> bool) -> Option<Mistake> {
+    if !(2..=MOST_ROWS).contains(&batch) || (0..batch).all(|b| is_row(b, b)) {
+        return None;
+    }
+    let tiled = |n: usize, b: usize| b % (batch / n) * n + b / (batch / n);
+    let mut times = (2..batch).filter(|n| batch.is_multiple_of(*n));
+    if let Some(n) = times.find(|&n| (0..batch).all(|b| is_row(b, tiled(n, b)))) {
+        let order: Vec<usize> = (0..batch).map(|b| tiled(n, b)).collect();
+        let says = format!(
+            "batch rows are in another order: they have the masks of batch rows {order:?}, because rows are tiled (`repeat`) instead of repeated \
+             one by one (`repeat_interleave`), or the reverse"
+        );
+        return Some(("batch_row_wrong", says));
+    }
+    let choices: Vec<Vec<usize>> =
+        (0..batch).map(|b| (0..batch).map(|n| (b + n) % batch).filter(|&from| is_row(b, from)).collect()).collect();
+    let mut taken = vec![None; batch];
+    if !(0..batch).all(|b| assign(b, &choices, &mut taken, &mut vec![false; batch])) {
+        return None;
+    }
+    let mut order = vec![0; batch];
+    taken.iter().enumerate().for_each(|(from, b)| order[b.unwrap_or(from)] = from);
+    let says = format!("batch rows are permuted: the batch rows have the masks of batch rows {order:?}");
+    Some(("batch_row_wrong", says))
 }
 
 /// Assigns to batch row `b` one of the batch rows in `choices[b]`; no choice is used twice. If all choices of `b` are

@@ -93,7 +93,7 @@ impl Target<'_> {
             && let Some(wrong) = self.documents(right, right)
             && self.same(right, &wrong, Post::None)
         {
-            found(vec![documents_mistake(right, &wrong)], 1.05);
+            found(vec![self.documents_mistake(right, &wrong)], 1.05);
         }
         if declared
             && !self.keys_only
@@ -165,7 +165,6 @@ impl Target<'_> {
         let mut posts = vec![Post::Complement, Post::Transpose];
         if right.batch > 1 && !self.part {
             posts.push(Post::RowZero);
-            posts.extend((1..right.batch.min(64)).map(Post::BatchShift));
         }
         if right.kv_len <= 2048 && (right.k_positions.is_some() || right.kv_len > right.q_len) {
             posts.extend((1..right.kv_len).map(Post::Roll));
@@ -298,7 +297,7 @@ impl Target<'_> {
                 && let Some(wrong) = self.documents(right, &once)
                 && self.same(right, &wrong, Post::None)
             {
-                found(vec![self.mistake(first, right), documents_mistake(right, &wrong)], first.cost() + 1.05);
+                found(vec![self.mistake(first, right), self.documents_mistake(right, &wrong)], first.cost() + 1.05);
             }
             for &second in &edits[n + 1..] {
                 let Some(twice) = second.apply(&once) else { continue };
@@ -308,51 +307,62 @@ impl Target<'_> {
             }
         }
     }
-}
 
-/// Returns the class and the description of a mistake in the borders between documents. `right` is the declared mask,
-/// and `wrong` is a mask with the borders of the given mask.
-fn documents_mistake(right: &Intent, wrong: &Intent) -> (&'static str, String) {
-    let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
-        return ("cross_document", String::new());
-    };
-    let mut kinds = [0usize; 4]; // numbers of correct, shifted (by one token), missing and undeclared borders
-    for b in 0..right.batch {
-        let borders = |ids: &[i64]| -> Vec<i64> {
-            (1..ids.len()).filter(|&k| ids[k] != ids[k - 1] && ids[k] > 0 && ids[k - 1] > 0).map(|k| k as i64).collect()
+    /// Returns the class and the description of a mistake in the borders between documents. `right` is the declared mask,
+    /// and `wrong` is a mask with the borders of the given mask.
+    fn documents_mistake(&self, right: &Intent, wrong: &Intent) -> (&'static str, String) {
+        let (Some(declared), Some(found)) = (&right.segments, &wrong.segments) else {
+            return ("cross_document", String::new());
         };
-        let (a, f) = (borders(row(declared, b)), borders(row(found, b)));
-        for border in &a {
-            match () {
-                () if f.contains(border) => kinds[0] += 1,
-                () if f.contains(&(border - 1)) || f.contains(&(border + 1)) => kinds[1] += 1,
-                () => kinds[2] += 1,
-            }
+        let several = |ids: &Vec<i64>| {
+            let runs: Vec<i64> = ids.chunk_by(|a, b| a == b).map(|run| run[0]).filter(|id| *id > 0).collect();
+            runs.iter().enumerate().any(|(n, id)| runs[..n].contains(id))
+        };
+        if declared.iter().any(several) {
+            let place = self.wrong(right).place().map(|place| format!(" in {place}")).unwrap_or_default();
+            return ("cross_document", format!("tokens of different segments read each other{place}"));
         }
-        let near = |x: &i64| a.iter().any(|border| (border - x).abs() <= 1);
-        kinds[3] += f.iter().filter(|x| !near(x)).count();
-    }
-    let [ok, moved, missing, invented] = kinds;
-    match () {
-        () if missing > 0 => (
-            "cross_document",
-            format!(
-                "documents packed into one row read each other: {missing} of {} borders between documents are missing{}",
-                ok + moved + missing,
-                if invented > 0 {
-                    format!(", and {} inside of documents", counted(invented as u64, "border"))
-                } else {
-                    String::new()
+        let mut kinds = [0usize; 4]; // numbers of correct, shifted (by one token), missing and undeclared borders
+        for b in 0..right.batch {
+            let borders = |ids: &[i64]| -> Vec<i64> {
+                (1..ids.len())
+                    .filter(|&k| ids[k] != ids[k - 1] && ids[k] > 0 && ids[k - 1] > 0)
+                    .map(|k| k as i64)
+                    .collect()
+            };
+            let (a, f) = (borders(row(declared, b)), borders(row(found, b)));
+            for border in &a {
+                match () {
+                    () if f.contains(border) => kinds[0] += 1,
+                    () if f.contains(&(border - 1)) || f.contains(&(border + 1)) => kinds[1] += 1,
+                    () => kinds[2] += 1,
                 }
+            }
+            let near = |x: &i64| a.iter().any(|border| (border - x).abs() <= 1);
+            kinds[3] += f.iter().filter(|x| !near(x)).count();
+        }
+        let [ok, moved, missing, invented] = kinds;
+        match () {
+            () if missing > 0 => (
+                "cross_document",
+                format!(
+                    "documents packed into one row read each other: {missing} of {} borders between documents are missing{}",
+                    ok + moved + missing,
+                    if invented > 0 {
+                        format!(", and {} inside of documents", counted(invented as u64, "border"))
+                    } else {
+                        String::new()
+                    }
+                ),
             ),
-        ),
-        () if moved > 0 => (
-            "document_boundary_off_by_one",
-            format!("{moved} of {} borders between documents are shifted by one token", ok + moved),
-        ),
-        () => (
-            "document_boundary_off_by_one",
-            format!("{} between documents not declared", counted(invented as u64, "border")),
-        ),
+            () if moved > 0 => (
+                "document_boundary_off_by_one",
+                format!("{moved} of {} borders between documents are shifted by one token", ok + moved),
+            ),
+            () => (
+                "document_boundary_off_by_one",
+                format!("{} between documents not declared", counted(invented as u64, "border")),
+            ),
+        }
     }
 }

@@ -13,13 +13,15 @@ use super::known::{Companions, Known, Sizes};
 use super::planes::Plane;
 use super::polarity::{inverted, open_polarity, which_polarity};
 use super::repair::{Check, Form, Repair};
-use super::report::{Certainty, Finding, Report, SHOWN, Severity};
+use super::report::{Certainty, Finding, Report, Severity};
 use super::rewrites::{Rewrite, real_queries, regroupings, rewrites, terms, width, without_padding};
+use super::scope::exchanged;
 use super::target::{Mistake, Target, rolled};
 use super::values::Values;
 use super::verdict::{Outcome, decide};
+use super::wrong::Wrong;
 use crate::recognise::recognise;
-use noren_mask::bits::{count, ends, row_of};
+use noren_mask::bits::{ends, row_of};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
@@ -61,31 +63,32 @@ pub(super) fn against_expression(
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
     let sizes = Sizes { batch: dims[0], q_len, kv_len };
     let known = Known::new(&Companions(&input.companions), &input.context, sizes);
-    // In cross-attention, the padding of the keys is not the padding of the queries.
+    // In cross-attention, the padding of the keys is not the padding of the queries. Queries without known positions are no known tokens.
     let own_keys = input.context.role != Role::Cross
+        && !(input.unplaced && q_len < kv_len)
         && (0..batch)
             .all(|b| bound.shape().query_offset(b.min(bound.shape().batch_len() - 1)) + q_len as i64 == kv_len as i64);
     let rows = real_rows(real_queries(bound).filter(|_| own_keys), &known, dims);
     let cares = |b: usize, i: usize| row(&rows, b)[i];
-    let difference = Difference::of(&given, &meant, &cares);
-    let found = match difference.wrong {
+    let wrong = difference(&given, &meant, &cares);
+    let found = match wrong.count {
         0 => Vec::new(),
-        _ => Search::new(&given, &meant, bound, &cares).mistakes(&difference.slices),
+        _ => Search::new(&given, &meant, bound, &cares).mistakes(&wrong.slices),
     };
-    let equals = |given: &Keep, meant: &Keep| Difference::of(given, meant, &cares).wrong == 0;
+    let equals = |given: &Keep, meant: &Keep| difference(given, meant, &cares).count == 0;
     let first = || first_tokens(bound).filter(|first| input.unplaced && equals(&given, &Keep::of(first).expand(dims)));
-    let open = match difference.wrong {
+    let open = match wrong.count {
         0 => None,
         _ if open_polarity(&decoded, &input.context) && equals(&inverted(&given), &meant) => {
             Some(which_polarity(true, &format!("`{text}`")))
         }
-        _ => first().map(|_| which_positions(q_len, kv_len)),
+        _ => first().map(|_| which_positions(q_len, kv_len, None)),
     };
-    if difference.wrong > 0 && open.is_none() {
-        report.findings.extend(findings(&found, &difference, &text));
+    if wrong.count > 0 && open.is_none() {
+        report.findings.extend(findings(&found, &wrong, &text));
     }
     let intent = terms(bound);
-    let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent) };
+    let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent), means: None };
     name_causes(report, Some(&evidence));
     report.description =
         format!("{} {:?}, {}: {}", mask.dtype().name(), mask.shape(), decoded.reading, recognise(&given).expression());
@@ -99,7 +102,7 @@ pub(super) fn against_expression(
             if sound && equals(&again.keep.expand(dims), &meant) { Check::Correct } else { Check::Faulty }
         };
         // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
-        let explained = difference.wrong == 0 || !found.is_empty();
+        let explained = wrong.count == 0 || !found.is_empty();
         let repair = explained.then(|| Repair::new(&form, &given, &meant, &cares, &check)).flatten();
         repair.into_iter().for_each(|repair| repair.offer(report));
         report.findings.iter_mut().filter(|f| f.repair.is_some()).for_each(|f| f.repair = Some(text.clone()));
@@ -112,7 +115,7 @@ pub(super) fn against_expression(
     report.compared = (real * kv_len) as u64;
     report.rows_left_out = (dims[0] * dims[1] * q_len - real) as u64;
     let outcome =
-        Outcome { fits: difference.wrong == 0, open: open.into_iter().map(Rc::new).collect(), ..Outcome::default() };
+        Outcome { fits: wrong.count == 0, open: open.into_iter().map(Rc::new).collect(), ..Outcome::default() };
     decide(report, &outcome, Some(&format!("`{text}`, {}", decoded.reading)));
     report.intended = Some(text);
     Ok(())
@@ -137,10 +140,11 @@ fn real_rows(declared: Option<Vec<IntervalSet>>, known: &Known, [batch, _, q_len
 
 /// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost.
 /// If there is no explanation, returns one finding with the number of wrong cells. `text` is the declared expression.
-fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<Finding> {
+fn findings(found: &[Explanation], wrong: &Wrong, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
-        let says = format!("{} cells differ from the declared mask `{text}`", difference.wrong);
-        return vec![difference.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
+        let place = wrong.place().map(|place| format!(", all of them in {place}")).unwrap_or_default();
+        let says = format!("{} cells differ from the declared mask `{text}`{place}", wrong.count);
+        return vec![wrong.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
     };
     let mut others: Vec<&'static str> = Vec::new();
     for other in found.iter().filter(|e| e.cost < best.cost + CLOSE && e.mistakes.len() == best.mistakes.len()) {
@@ -151,50 +155,19 @@ fn findings(found: &[Explanation], difference: &Difference, text: &str) -> Vec<F
     }
     let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
     let certainty = if one_class { Certainty::Certain } else { Certainty::Likely };
-    let named =
-        best.mistakes.iter().map(|(class, says)| difference.marked(Finding::of(class, certainty, says.clone())));
+    let named = best.mistakes.iter().map(|(class, says)| wrong.marked(Finding::of(class, certainty, says.clone())));
     let same = "this class of mistake would produce the same array, so it may be the cause too";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
 }
 
-/// The cells in which the given mask differs from the declared mask, in rows of non-padding queries.
-struct Difference {
-    /// Number of cells in which the given mask differs from the declared mask.
-    wrong: u64,
-    /// The first wrong cells, as `[batch, head, query, key]`.
-    first: Vec<[usize; 4]>,
-    /// The pairs (batch row, head) with at least one wrong cell.
-    slices: BTreeSet<(usize, usize)>,
-}
-
-impl Difference {
-    fn of(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Self {
-        let mut out = Difference { wrong: 0, first: Vec::new(), slices: BTreeSet::new() };
-        let [batch, heads, q_len, _] = given.dims();
-        for b in 0..batch {
-            for h in 0..heads {
-                for i in (0..q_len).filter(|&i| cares(b, i)) {
-                    let words = given.row(b, h, i).iter().zip(meant.row(b, h, i));
-                    let row: Vec<u64> = words.map(|(g, m)| g ^ m).collect();
-                    let wrong = count(&row);
-                    if wrong > 0 {
-                        out.wrong += wrong;
-                        out.slices.insert((b, h));
-                        let left = SHOWN - out.first.len();
-                        out.first.extend(noren_mask::bits::ones(&row).take(left).map(|k| [b, h, i, k]));
-                    }
-                }
-            }
-        }
-        out
-    }
-
-    /// Returns the finding with the number of wrong cells and the first wrong cells added.
-    fn marked(&self, mut finding: Finding) -> Finding {
-        (finding.wrong_cells, finding.first_cells) = (self.wrong, self.first.clone());
-        finding
-    }
+/// Returns the cells in which `given` differs from `meant`, in the rows for which `cares(batch row, query)` is true.
+fn difference(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Wrong {
+    let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
+        let pairs = given.row(b, h, i).iter().zip(meant.row(b, h, i));
+        row.iter_mut().zip(pairs).for_each(|(word, (given, meant))| *word = given ^ meant);
+    };
+    Wrong::of(given.dims(), cares, of)
 }
 
 /// One or two mistakes that together explain every cell in which the given mask differs from the declared mask.
@@ -278,20 +251,22 @@ impl<'a> Search<'a> {
     fn rows_changed(&self) -> Vec<Explanation> {
         let [batch, _, q_len, kv_len] = self.given.dims();
         let rows = [Post::RowZero].into_iter().filter(|_| batch > 1);
-        let shifts = (1..batch.min(64)).map(Post::BatchShift);
         let ring = kv_len <= 2048 && (self.bound.facts().place_keys() || kv_len > q_len);
         let rolls = (1..if ring { kv_len } else { 1 }).map(Post::Roll);
         let is = |post: &Post| {
             self.all(&|_, _| true, |b, h, i| {
                 let given = self.given.row(b, h, i);
                 match *post {
-                    Post::BatchShift(n) => given == self.meant.row((b + n) % batch, h, i),
                     Post::Roll(n) => given == rolled(self.meant.row(b, h, i), kv_len, n),
                     _ => given == self.meant.row(0, h, i),
                 }
             })
         };
-        rows.chain(shifts).chain(rolls).filter(is).map(by_post).collect()
+        let exchanged = exchanged(batch, &mut |b, from| {
+            self.all(&|row, _| row == b, |_, h, i| self.given.row(b, h, i) == self.meant.row(from, h, i))
+        });
+        let exchanged = exchanged.map(|mistake| Explanation { mistakes: vec![mistake], cost: 1.3 });
+        rows.chain(rolls).filter(is).map(by_post).chain(exchanged).collect()
     }
 
     /// Returns the explanation that the given mask hides the wrong keys as padding. `None` if cells differ for another

@@ -2,8 +2,10 @@
 
 use super::edits::Post;
 use super::intent::Intent;
+use super::known::bits;
+use super::wrong::Wrong;
 use noren_mask::Keep;
-use noren_mask::bits::{bit, count, ends, ones, set_bit};
+use noren_mask::bits::{bit, ends, set_bit};
 use std::rc::Rc;
 
 /// The given cells, and the order in which their query rows are compared with other masks. Rows in which masks usually
@@ -95,7 +97,6 @@ impl<'a> Target<'a> {
                 // If query `i` of row 0 is padding, its cells do not matter, so the given row is copied.
                 Post::RowZero if b > 0 && !right.cares(0, i) => words.copy_from_slice(self.given.row(0, 0, i)),
                 Post::RowZero => wrong.fill(0, i, &mut words),
-                Post::BatchShift(n) => wrong.fill((b + n) % wrong.batch, i, &mut words),
                 _ => wrong.fill(b, i, &mut words),
             }
             match post {
@@ -112,35 +113,36 @@ impl<'a> Target<'a> {
         })
     }
 
+    /// Returns whether the given cells are those of `wrong` with queries and keys exchanged. Columns that were rows of padding queries
+    /// are not compared. Returns false if `right` without these columns equals the given cells, so that nothing is exchanged.
     fn same_transposed(&self, right: &Intent, wrong: &Intent) -> bool {
         if wrong.q_len != wrong.kv_len {
             return false;
         }
         let turned = wrong.build().transposed();
-        let cares = self.order.iter().filter(|&&(b, i)| right.cares(b, i));
-        cares.into_iter().all(|&(b, i)| self.heads[b].iter().all(|&h| self.given.row(b, h, i) == turned.row(b, 0, i)))
+        let real: Vec<Vec<u64>> = (0..right.batch).map(|b| bits(right.kv_len, |k| right.cares(b, k))).collect();
+        let (mut words, mut turns) = (vec![0; right.words()], false);
+        let mut is = |b: usize, i: usize| {
+            right.fill(b, i, &mut words);
+            let differs = |given: &[u64], other: &[u64]| {
+                given.iter().zip(other).zip(&real[b]).any(|((given, other), real)| (given ^ other) & real != 0)
+            };
+            self.heads[b].iter().all(|&h| {
+                let given = self.given.row(b, h, i);
+                turns |= differs(given, &words);
+                !differs(given, turned.row(b, 0, i))
+            })
+        };
+        self.order.iter().filter(|&&(b, i)| right.cares(b, i)).all(|&(b, i)| is(b, i)) && turns
     }
 
-    /// Returns the number of cells that differ from `right` in rows of non-padding queries, and the first of these
-    /// cells, at most `first`, as `[batch, head, query, key]`.
-    pub(crate) fn wrong_cells(&self, right: &Intent, first: usize) -> (u64, Vec<[usize; 4]>) {
-        let mut words = vec![0; right.words()];
-        let (mut total, mut cells) = (0, Vec::new());
-        let [batch, heads, q_len, _] = self.given.dims();
-        for b in 0..batch {
-            for h in 0..heads {
-                for i in (0..q_len).filter(|&i| right.cares(b, i)) {
-                    right.fill(b, i, &mut words);
-                    let wrong: Vec<u64> = words.iter().zip(self.given.row(b, h, i)).map(|(a, g)| a ^ g).collect();
-                    total += count(&wrong);
-                    if cells.len() < first {
-                        let left = first - cells.len();
-                        cells.extend(ones(&wrong).take(left).map(|k| [b, h, i, k]));
-                    }
-                }
-            }
-        }
-        (total, cells)
+    /// Returns the cells that differ from `right` in rows of non-padding queries.
+    pub(crate) fn wrong(&self, right: &Intent) -> Wrong {
+        let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
+            right.fill(b, i, row);
+            row.iter_mut().zip(self.given.row(b, h, i)).for_each(|(word, given)| *word ^= given);
+        };
+        Wrong::of(self.given.dims(), &|b, i| right.cares(b, i), of)
     }
 
     /// Returns `wrong` with the documents that the given mask shows: queries with the same first visible key belong to

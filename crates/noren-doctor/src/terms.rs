@@ -58,7 +58,8 @@ impl Intent {
             mask |= keys(first..first + self.sinks) & order;
         }
         if let Some(ids) = &self.segments {
-            mask &= self.together(row(ids, b), b, |id| id != 0);
+            let own = self.together(row(ids, b), b, |id| id != 0);
+            mask = if self.either.0 { mask | own } else { mask & own };
         }
         if let Some(real) = real.as_ref().filter(|_| self.padding_first) {
             mask &= real;
@@ -74,11 +75,11 @@ impl Intent {
             mask &= self.by_slot(window(left, None), b);
         }
         if let Some(real) = real.filter(|_| !self.padding_first && !self.padding_on_queries) {
-            mask &= real;
+            mask = if self.either.1 { mask | real } else { mask & real };
         }
         mask = self.redacted(b, mask);
-        if self.future {
-            mask |= !causal();
+        if let Some(distance) = self.future {
+            mask |= window(-distance, None);
         }
         if let Some(from) = self.tail {
             mask |= keys(from..);

@@ -7,10 +7,11 @@ use super::held::Held;
 use super::intent::{Intent, number};
 use super::kinds::Role;
 use super::leaks::Leaks;
-use super::report::{Certainty, Finding, Report, SHOWN};
+use super::report::{Certainty, Finding, Report};
 use super::resemble;
 use super::target::Target;
 use super::verdict::{Outcome, compared};
+use super::wrong::{Wrong, hidden_keys};
 use crate::recognise::recognise;
 use noren_mask::Keep;
 use noren_mask::bits::ends;
@@ -32,8 +33,7 @@ impl Case<'_> {
             return self.undecided(given, Some(&intent), report);
         }
         let target = Target::new(&given);
-        let nearest =
-            hypotheses.iter().map(|h| (target.wrong_cells(&h.intent, SHOWN), h)).min_by_key(|(wrong, _)| wrong.0);
+        let nearest = hypotheses.iter().map(|h| (target.wrong(&h.intent), h)).min_by_key(|(wrong, _)| wrong.count);
         let Some((wrong, hypothesis)) = nearest else {
             return self.undecided(given, None, report);
         };
@@ -151,21 +151,16 @@ impl Case<'_> {
         right: &Intent,
         loosest: &Intent,
         (class, says): (&'static str, String),
-        wrong: (u64, Vec<[usize; 4]>),
+        wrong: Wrong,
         report: &mut Report,
     ) -> Held {
         let whole = self.context.kind.is_some() || right.tree.is_some() || class == "unwritten_cache_visible";
-        let (wrong_cells, first_cells) = match whole {
-            true => wrong,
-            false => forbidden_cells(&given, loosest),
-        };
+        let wrong = if whole { wrong } else { forbidden_cells(&given, loosest) };
         let class = match self.context.role {
             Role::Cross if class == "padding_keys_visible" => "cross_attention_mask",
             _ => class,
         };
-        let mut finding = Finding::of(class, Certainty::Likely, says);
-        (finding.wrong_cells, finding.first_cells) = (wrong_cells, first_cells);
-        report.findings.push(finding);
+        report.findings.push(wrong.marked(Finding::of(class, Certainty::Likely, says)));
         self.empty_rows(Some(right), report);
         report.given = Some(self.as_read(&given));
         let (base, intent) = if whole { (right, right) } else { (loosest, right) };
@@ -175,28 +170,36 @@ impl Case<'_> {
     }
 
     /// Reports wrong cells that no known mistake explains. The report has the declared cells, but no repair.
-    fn without_a_name(&self, given: Keep, right: &Intent, wrong: (u64, Vec<[usize; 4]>), report: &mut Report) -> Held {
+    fn without_a_name(&self, given: Keep, right: &Intent, wrong: Wrong, report: &mut Report) -> Held {
         let leaks = Leaks::count(&given, right);
-        let (wrong_cells, first_cells) = wrong;
-        let rows = rows_off(&given, right);
-        let (class, text) = match &rows[..] {
-            [false, rest @ ..] if !rest.is_empty() && rest.iter().all(|off| *off) => {
-                ("batch_row_wrong", "batch row 0 is as declared and every other batch row is wrong: ")
-            }
-            _ => ("unexplained_difference", ""),
-        };
+        let place = wrong.place().map(|place| format!(", all of them in {place}")).unwrap_or_default();
         let says = format!(
-            "{text}{wrong_cells} cells differ from the declared mask, and neither one nor two known mistakes explain all these cells: {} visible cells \
+            "{} cells differ from the declared mask{place}, and neither one nor two known mistakes explain all these cells: {} visible cells \
              should be hidden, {} hidden cells should be visible; build the mask from the declaration",
-            leaks.visible, leaks.hidden
+            wrong.count, leaks.visible, leaks.hidden
         );
-        let mut finding = Finding::of(class, Certainty::Likely, says);
-        (finding.wrong_cells, finding.first_cells) = (wrong_cells, first_cells);
-        report.findings.push(finding);
+        let built = right.build();
+        let meant = built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]);
+        let known = self.known.valid.is_some() || self.known.segments.is_some();
+        let keys = hidden_keys(&given, &meant, &|b, i| right.cares(b, i)).filter(|_| known);
+        let (class, says) = match &keys {
+            Some(keys) => (
+                "hidden_keys",
+                format!("{keys} should be visible, but are hidden from every query: all other cells are as declared"),
+            ),
+            None => ("unexplained_difference", says),
+        };
+        // Without a visible cell, the rows that read no key are the whole difference.
+        let empty = given.count() == 0;
+        if !empty {
+            report.findings.push(wrong.marked(Finding::of(class, Certainty::Likely, says)));
+        }
         self.empty_rows(Some(right), report);
         report.given = Some(self.as_read(&given));
-        let built = right.build();
-        report.expected = Some(built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]));
+        match keys.is_some() || empty {
+            true => report.fixed = Some(meant),
+            false => report.expected = Some(meant),
+        }
         self.held(built, Some(right.clone()))
     }
 
@@ -211,35 +214,12 @@ impl Case<'_> {
     }
 }
 
-/// Returns one value for each batch row: true if the given cells differ from `right` in the row of a non-padding query.
-fn rows_off(given: &Keep, right: &Intent) -> Vec<bool> {
-    let [batch, heads, q_len, _] = given.dims();
-    let mut words = vec![0; right.words()];
-    let mut off = |b: usize| {
-        (0..q_len).filter(|&i| right.cares(b, i)).any(|i| {
-            right.fill(b, i, &mut words);
-            (0..heads).any(|h| given.row(b, h, i) != words)
-        })
-    };
-    (0..batch).map(&mut off).collect()
-}
-
-/// Returns the number of visible cells that the mask `loosest` forbids in rows of non-padding queries, and the first
-/// few of these cells as `[batch, head, query, key]`.
-fn forbidden_cells(given: &Keep, loosest: &Intent) -> (u64, Vec<[usize; 4]>) {
+/// Returns the visible cells that the mask `loosest` forbids in rows of non-padding queries.
+fn forbidden_cells(given: &Keep, loosest: &Intent) -> Wrong {
     let allowed = loosest.cut(given, false);
-    let [batch, heads, q_len, _] = given.dims();
-    let (mut total, mut first) = (0, Vec::new());
-    for b in 0..batch {
-        for h in 0..heads {
-            for i in (0..q_len).filter(|&i| loosest.cares(b, i)) {
-                let pairs = given.row(b, h, i).iter().zip(allowed.row(b, h, i));
-                let wrong: Vec<u64> = pairs.map(|(g, a)| g & !a).collect();
-                total += noren_mask::bits::count(&wrong);
-                let left = SHOWN - first.len();
-                first.extend(noren_mask::bits::ones(&wrong).take(left).map(|k| [b, h, i, k]));
-            }
-        }
-    }
-    (total, first)
+    let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
+        let pairs = given.row(b, h, i).iter().zip(allowed.row(b, h, i));
+        row.iter_mut().zip(pairs).for_each(|(word, (given, allowed))| *word = given & !allowed);
+    };
+    Wrong::of(given.dims(), &|b, i| loosest.cares(b, i), of)
 }

@@ -1,13 +1,13 @@
 //! The doctor (`noren.check`) and `noren.recognise`: diagnosis of mask arrays from other programs.
 
 use crate::bound::PyBound;
-use crate::classes::PyMask;
+use crate::classes::{PyMask, PySpec, mask_of};
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise};
-use crate::facts::PyShape;
+use crate::facts::{PyShape, check_used, facts_of};
 use crate::masks::MOST_CELLS;
 use noren::Dtype;
-use noren::noren_mask::{HIDES, Keep};
+use noren::noren_mask::{HIDES, Keep, Spec};
 use noren_doctor::{Context, Dtype as Wide, Input, Numbers, Values};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -67,16 +67,27 @@ fn cells<'py>(py: Python<'py>, keep: &Keep) -> Cells<'py> {
 
 type Checked<'py> = (String, Vec<String>, String, [Option<Cells<'py>>; 3]);
 
+/// Returns the mask with score modifiers that a user gives as an object or as text.
+fn spec_of(object: &Bound<'_, PyAny>) -> PyResult<Spec> {
+    match (object.cast::<PySpec>(), object.extract::<String>()) {
+        (Ok(spec), _) => Ok(spec.get().0.clone()),
+        (Err(_), Ok(text)) => text.parse().map_err(noren::noren_mask::Error::from).map_err(raise),
+        (Err(_), Err(_)) => Ok(Spec { mask: mask_of(object)?, scores: Vec::new() }),
+    }
+}
+
 /// Returns (fields of the report as JSON, classes of the report's findings, text of the report, three sets of cells).
 /// The sets are the cells of the given mask, of the repaired mask, and of `meant`, the mask that the user intended.
 #[pyfunction]
-#[pyo3(signature = (mask, companions, context, meant=None))]
+#[pyo3(signature = (mask, companions, context, meant=None, facts=None, batch=None))]
 pub(crate) fn check<'py>(
     py: Python<'py>,
     mask: Option<Tensor>,
     companions: BTreeMap<String, Tensor>,
     context: &str,
-    meant: Option<&PyBound>,
+    meant: Option<&Bound<'py, PyAny>>,
+    facts: Option<&Bound<'py, PyAny>>,
+    batch: Option<usize>,
 ) -> PyResult<Checked<'py>> {
     let mut input = match &mask {
         Some(mask) => Input::new(values(mask)?),
@@ -86,8 +97,18 @@ pub(crate) fn check<'py>(
     for (name, tensor) in &companions {
         input = input.companion(name, values(tensor)?);
     }
-    if let Some(bound) = meant {
-        input = input.meant(&bound.0);
+    if let Some(meant) = meant {
+        input = match (meant.cast::<PyBound>(), input.shape(batch).map_err(raise)?) {
+            (Ok(bound), _) => input.meant(&bound.get().0),
+            (Err(_), None) => input,
+            (Err(_), Some(shape)) => {
+                let spec = spec_of(meant)?;
+                let facts = facts_of(facts)?;
+                let bound = spec.mask.bind(&shape, &facts).map_err(raise)?;
+                check_used(&spec.mask, &facts)?;
+                input.intended(&spec, &bound, false).map_err(raise)?
+            }
+        };
     }
     let report = py.detach(|| input.diagnose()).map_err(raise)?;
     let fields = serde_json::json!({

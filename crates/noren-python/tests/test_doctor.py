@@ -93,8 +93,12 @@ def test_what_was_meant_leaves_nothing_to_guess() -> None:
     assert report.difference is not None and report.difference.only_second == 5
     inverted = nr.check(~nr.sliding(3).dense(8), meant="sliding(3)", convention="keep", api="sdpa")
     assert inverted.classes[0] == "inverted_polarity" and (inverted.fixed == inverted.expected).all()
-    with pytest.raises(nr.Error, match="declare past_len"):
-        nr.check(mask[4:], meant="sliding(3)", convention="keep")
+    assert nr.check(mask[4:], meant="sliding(4)", convention="keep").correct
+    first = nr.check(mask[:4], meant="sliding(4)", convention="keep")
+    assert first.verdict == "cannot_tell" and "declare past_len" in first.questions[0].question
+    for scores in ("causal + alibi", nr.Spec("causal + alibi")):
+        with pytest.raises(nr.Error, match="score modifiers"):
+            nr.check(mask, meant=scores, convention="keep")
     assert nr.check(mask[4:], meant="sliding(4)", convention="keep", past_len=4).correct
     assert nr.check(mask[4:], meant="sliding(4)", convention="keep", past_len=3).faulty
     hidden = np.ones((2, 1, 3, 8), bool)

@@ -132,6 +132,17 @@ pub(super) const CLASSES: &[Class] = &[
         .causes(&[(&[], "a condition was forgotten when several masks were combined")])
         .repair("use all terms of the declared mask")
         .example("causal", "causal & stride(2)", (6, 6, 0)),
+    class("C58", "wrong_operator", "T1", "Terms are combined with the wrong operator")
+        .shows("outputs are wrong although each single mask is right")
+        .found("the mask equals the declared mask with one term combined by `|` instead of `&`, or the reverse")
+        .causes(&[(&[], "`&` and `|` are exchanged, because the masks have another convention than the code expects")])
+        .repair("use `&` between masks in which true = may attend, and `|` between masks in which true = ignored")
+        .example("causal | stride(2)", "causal & stride(2)", (6, 6, 0)),
+    class("C59", "hidden_keys", "T2", "Keys that are no padding are hidden")
+        .shows("outputs change as if single tokens were not in the text")
+        .found("the array is the declared mask without some keys, which no query reads and which the declared padding does not contain")
+        .repair("let the queries read these keys")
+        .example("causal - keys(2)", "causal", (6, 6, 0)),
     class("C57", "unexplained_difference", "T1", "The mask differs from the declaration, and no known mistake explains the difference")
         .shows("the symptoms depend on the differing cells")
         .found("cells differ from the declared mask, and neither one nor two known mistakes explain all these cells")

@@ -87,6 +87,10 @@ pub(crate) enum Fact {
     NotCausal,
     /// The intended mask has no window.
     NoWindow,
+    /// The width of a causal window counts the query's own key.
+    WithSelf,
+    /// The width of a causal window counts only keys before the query.
+    WithoutSelf,
     /// A batch row has padding.
     Padded,
     /// A batch row begins with padding.

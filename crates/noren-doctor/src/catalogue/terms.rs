@@ -56,8 +56,9 @@ pub(super) const CLASSES: &[Class] = &[
         .shows("outputs differ slightly from the reference model after the first window")
         .found("queries with a complete window read one key more or one key fewer than the declared width")
         .causes(&[
-            (&[Made(Edit::Window(1))], "a wrong comparison: `q - k <= W` (correct: `q - k < W`)"),
-            (&[Made(Edit::Window(-1))], "a wrong comparison: `q - k < W - 1` (correct: `q - k < W`)"),
+            (&[Made(Edit::Window(1)), WithSelf], "a wrong comparison: `q - k <= W` (correct: `q - k < W`)"),
+            (&[Made(Edit::Window(-1)), WithSelf], "a wrong comparison: `q - k < W - 1` (correct: `q - k < W`)"),
+            (&[Made(Edit::Window(-1)), WithoutSelf], "a wrong comparison: `q - k < W` (correct for a width that does not count the query: `q - k <= W`)"),
         ])
         .repair("use `sliding(W)`: each query reads W keys, including the query's own key")
         .example("sliding(4)", "sliding(3)", (8, 8, 0)),
@@ -66,6 +67,7 @@ pub(super) const CLASSES: &[Class] = &[
         .found("queries of a layer that is declared sliding read more keys than the window has")
         .causes(&[
             (&[Made(Edit::DropWindow)], "the masks of sliding and full layers are exchanged; or two masks have the same name"),
+            (&[Made(Edit::WindowAside)], "`tril(diagonal=W)` (correct: `tril(diagonal=-W)`)"),
             (&[NoWindow], "the mask of a sliding layer is used for a full layer"),
         ])
         .repair("give each layer its own mask: `layers(every 2: sliding(W), else: causal)`")

@@ -48,7 +48,10 @@ In these cases the doctor guesses nothing, and the report contains a question:
 - a table of Booleans `[rows, keys]` whose rows are hidden at one end, and which is no known mask, may be key padding: declare `role` and
   `convention`; the question lists the readings with the declarations that select each
 - rows of keys of a causal mask are longer than the texts: declare `kv_len` for a cache with more slots
-- the borders of documents are unknown
+- one row of keys `[keys]` is given for a causal or sliding kind, which it does not show: declare `role=key_padding`, or `role=attn` for the
+  mask of one query
+- the borders of documents are unknown: if `input_ids` are given, the question names the token at the borders. A declared `eos_token_id` that
+  ends documents, or `bos_token_id` that begins them, answers it
 - there are more keys than queries, and the positions of the queries are unknown: declare `past_len`
 - the width of a window around a query has several meanings, also if the two sides of the window differ: declare `window_means`
 - an array of integers holds a number above 1, and the numbers do not number documents (each in one run, the next document with the next
@@ -82,8 +85,12 @@ Each declaration has one name: `sliding_window=4` is an error that names `window
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
 `probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids. For `kind=cross` an
 `attention_mask` is the encoder's.
-Without `kind` the report also lists the known masks that are one mistake away from the array. Without a mask (`noren check batch.npz -d pooling=mean`) the
-other arrays are checked with the padding that they give; if none gives it, the report states this.
+In a file with several arrays the mask is the one named
+`mask`, `attn_mask` or `key_padding_mask` (which declares the role). Without a mask (`noren check batch.npz -d pooling=mean`) the
+other arrays are checked with the padding that they give, and `attention_mask`, `lengths` and `input_ids` must give the same; if none gives it, the report states this.
+
+An array of 0 and a number from -80 to 0 does not hide cells reliably; the -100 of Swin transformers is a note, unless `score_bound`, `scores` or
+`probabilities` show that it does not hide them.
 
 **Tiers** are the inputs that the check of a class needs: T0 the mask alone, T1 a declared kind or expression, T2 ids, lengths, positions or labels, T3
 intermediate tensors, T4 the running model as a black box (`nr.audit`), T5 gradients. `noren check` finds the classes of T0 to T3;

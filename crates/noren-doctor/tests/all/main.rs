@@ -16,3 +16,4 @@ mod recognised;
 mod repairs;
 mod reported;
 mod rows;
+mod strangers;

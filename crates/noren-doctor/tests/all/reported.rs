@@ -70,18 +70,6 @@ fn a_window_in_total_is_no_question_once_it_is_declared() {
 }
 
 #[test]
-fn queries_that_may_be_the_first_tokens_are_a_question() {
-    let mask = || bools([1, 1, 4, 12], |_, i, k| k <= i);
-    let meant: Mask = "causal".parse().expect("a mask");
-    let meant = meant.bind(&Shape::cached(8, 4), &Facts::new()).expect("a shape");
-    let placed = input(mask(), r#"{"api": "sdpa"}"#).meant(&meant);
-    let open = placed.clone().unplaced().diagnose().expect("a usable mask");
-    assert_eq!(open.verdict, Verdict::CannotTell, "{open}");
-    assert!(open.open[0].question.contains("declare past_len"), "{open}");
-    is(&placed.diagnose().expect("a usable mask"), "causal_alignment");
-}
-
-#[test]
 fn a_padding_mask_of_a_static_cache_is_a_question() {
     let mask = || Values::ints(&[2, 8], [[1, 1, 1, 0, 0, 0, 0, 0]; 2].concat()).expect("rows");
     let ids = || Values::ints(&[2, 3], vec![5; 6]).expect("rows");

@@ -205,11 +205,11 @@ fn rows_of_booleans_at_one_end_may_be_key_padding() {
     assert_eq!(repair, drop(), "{found}");
     // The declared mask needs no role: the numbers of batch rows and keys are those of the array.
     let asked = input(drop(), r#"{"api": "mha"}"#);
-    let [batch, heads, q_len, kv_len] = asked.sizes(Some(2)).expect("sizes").expect("a mask");
-    assert_eq!([batch, heads, q_len, kv_len], [2, 1, 8, 8]);
+    let shape = asked.shape(Some(2)).expect("sizes").expect("a mask");
+    assert_eq!([shape.batch_len(), shape.head_count(), shape.q_len(), shape.kv_len()], [2, 1, 8, 8]);
     let meant: Mask = "padding".parse().expect("a mask");
     let facts = Facts::new().lengths([6, 4]);
-    let meant = meant.bind(&Shape::square(kv_len).batch(batch), &facts).expect("a shape");
+    let meant = meant.bind(&shape, &facts).expect("a shape");
     calm(&asked.meant(&meant).diagnose().expect("a usable mask"), Verdict::Correct);
     // A triangle of Booleans is a mask of queries by keys.
     let leak = report(bools(&[6, 6], |_, i, k| k <= i + 1), r#"{"kind": "causal"}"#);

@@ -1,15 +1,15 @@
 //! The answers for the doctor view: the diagnosis of a mask in a file, and the catalogue of mistakes.
 
 use crate::message::{JSON, Reply};
-use crate::problem::{Problem, Result};
+use crate::problem::Problem;
 use crate::query::Query;
-use crate::scene::{Known, cells_definition};
+use crate::scene::cells_definition;
 use crate::state::{Answer, json};
 use crate::wire::Frame;
 use noren_doctor::{Context, Input, Report};
 use noren_input::arrays::read_from;
 use noren_input::npy::write_npy_values;
-use noren_mask::{Keep, Shape};
+use noren_mask::Keep;
 use serde_json::json as object;
 use std::io::Cursor;
 
@@ -22,7 +22,8 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
     let arrays = read_from(Cursor::new(file), file.len() as u64, &name)?;
     let names: Vec<String> = arrays.iter().map(|(name, _)| name.clone()).collect();
     let context = query.text("context").as_deref().map_or(Ok(Context::default()), Context::from_json)?;
-    if names.len() != 1 && !names.iter().any(|name| name == "mask") {
+    let mut input = Input::of_arrays(arrays).context(context);
+    if input.mask().is_none() {
         let problem = Problem::new(format!(
             "{}: none of the arrays in this file has the name `mask`; the file has {}",
             name,
@@ -32,12 +33,10 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
             .hint("give the array of the mask the name `mask`; the file may also have other arrays")
             .into());
     }
-    let mut input = Input::of_arrays(arrays).context(context);
-    if let Some(text) = query.text("meant") {
-        let sizes = input
-            .sizes(None)?
-            .ok_or_else(|| Problem::new("the file has no mask to compare with the intended mask `meant`"))?;
-        input = input.meant(&meant(&text, sizes)?.bound);
+    if let (Some(text), Some(shape)) = (query.text("meant"), input.shape(None)?) {
+        let spec = crate::scene::parse(&text, None)?;
+        let bound = spec.mask.bind(&shape, &Default::default())?;
+        input = input.intended(&spec, &bound, false)?;
     }
     let report = input.diagnose()?;
     if query.flag("repair")? {
@@ -76,18 +75,6 @@ fn listed(names: &[String]) -> String {
         [] => "no array".to_string(),
         names => format!("the arrays {}", names.join(", ")),
     }
-}
-
-/// Returns the intended mask, bound to the sizes of the mask in the file. `text` is the expression of the intended
-/// mask. The second parameter is the numbers of batch rows, heads, queries and keys.
-fn meant(text: &str, [batch, heads, q, kv]: [usize; 4]) -> Result<Known> {
-    let shape = match q == kv {
-        true => Shape::square(q),
-        false => Shape::new(q, kv, kv as i64 - q as i64),
-    };
-    let spec = crate::scene::parse(text, None)?;
-    let bound = spec.mask.bind(&shape.batch(batch).heads(heads), &Default::default())?;
-    Ok(Known::new(bound, Vec::new(), Vec::new()))
 }
 
 /// Returns the catalogue of known mistakes in masks as JSON.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from . import _noren
 from ._arrays import Array, library
 from ._given import is_sparse, refuse_pairs
-from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape
+from ._noren import BoundMask, Facts, Mask, Plan, Shape, Spec
 from ._views import MOST_CELLS, Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
@@ -199,7 +199,7 @@ class Recognised:
 def check(
     mask: Array | None = None,
     *,
-    meant: BoundMask | Mask | str | None = None,
+    meant: BoundMask | Mask | Spec | str | None = None,
     facts: Facts | Mapping[str, Any] | None = None,
     **context: Any,
 ) -> Report:
@@ -219,8 +219,8 @@ def check(
     `redactions=[{"batch": 1, "keys": [7], "queries": [8, 9]}]` declares keys that are hidden on purpose. Without `"batch"`, they
     are hidden in all batch rows; without `"queries"`, from all queries.
 
-    `meant` is the intended mask, with `facts`, or bound: `nr.check(array, meant="causal & sliding(4)", convention="keep")`. If there are
-    other numbers of queries and keys, a mask that depends on positions needs `past_len`. Rows of padding queries are not compared.
+    `meant` is the intended mask, with `facts`, or bound: `nr.check(array, meant="causal & sliding(4)", convention="keep")`. Fewer
+    queries than keys are the last tokens, unless `past_len` is declared. Rows of padding queries are not compared.
 
     Raises `noren.Error` for a declaration with an unknown word, and for shapes that contradict the declarations. A faulty mask
     is not an error.
@@ -244,8 +244,10 @@ def check(
             if "redact" in name.lower():
                 refuse_pairs(name, value)
             declared[name] = _plain(value)
+    lengths = facts.get("lengths") if isinstance(facts, Mapping) else None
+    batch = None if lengths is None else len(lengths)
     fields, classes, text, (given, fixed, expected) = _noren.check(
-        None if mask is None else _lent(mask), beside, json.dumps(declared), _bound(meant, facts, mask, context)
+        None if mask is None else _lent(mask), beside, json.dumps(declared), meant, facts, batch
     )
     found = json.loads(fields)
     questions = tuple(Question(q["question"], tuple(q["readings"])) for q in found.pop("open"))
@@ -330,30 +332,6 @@ def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Arr
     if torch is not None and isinstance(like, torch.Tensor):
         return torch.from_numpy(array)
     return array if like is None else library(like).finish(array, like)
-
-
-def _bound(
-    meant: BoundMask | Mask | str | None, facts: Facts | Mapping[str, Any] | None, mask: Array | None, context: Mapping[str, Any]
-) -> BoundMask | None:
-    """Returns the intended mask bound to the sizes of the array `mask`. If a mask of other queries than keys depends on positions, these are
-    those of the declared `past_len`."""
-    if meant is None or isinstance(meant, BoundMask):
-        return meant
-    dims, meant = tuple(getattr(mask, "shape", ())), Mask(meant)
-    lengths = facts.get("lengths") if isinstance(facts, Mapping) else None
-    rows_of_keys = len(dims) == 2 and dims[0] != dims[1] and (context.get("role") == "key_padding" or len(lengths or ()) == dims[0])
-    batch = dims[0] if rows_of_keys or len(dims) > 2 else 1
-    heads = dims[1] if len(dims) == 4 else 1
-    if rows_of_keys:
-        return meant.bind(Shape.square(dims[-1], batch=batch, heads=heads), facts)
-    square = dims[-2:-1] == dims[-1:]
-    past = 0 if square or not meant.uses_query_offset() else context.get("past_len")
-    if len(dims) not in (2, 3, 4) or past is None:
-        raise Error(
-            f"the intended mask cannot be bound to an array of shape {dims}: the positions of the queries are not known; declare past_len, "
-            "the number of keys before the first query, or give role=\"key_padding\" for an array [batch, keys]"
-        )
-    return meant.bind(Shape(dims[-2], dims[-1], query_offset=past, batch=batch, heads=heads), facts)
 
 
 def _plain(value: Any) -> Any:

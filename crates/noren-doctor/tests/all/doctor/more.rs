@@ -97,7 +97,7 @@ fn plane(dice: &mut Dice, n: usize, fault: u8, classes: &'static [&'static str])
         6 => encode(
             &[right.batch, 1, 1, right.k],
             real.cells().collect(),
-            Code::Additive(dice.pick(&[1e-9, -1.0, -100.0, 1e9]), Dtype::F32),
+            Code::Additive(dice.pick(&[1e-9, -1.0, -50.0, 1e9]), Dtype::F32),
         ),
         _ => encode(&[right.batch, 1, 1, right.k], cells.cells().collect(), right.code),
     };

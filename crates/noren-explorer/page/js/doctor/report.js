@@ -58,7 +58,6 @@ export function reportOf(report, titles, { onCell, onClass, onMeant }) {
     report.findings.length > 0 &&
       el("ol", { class: "doctor-findings" }, report.findings.map((f) => finding(f, report, titles, onCell, onClass))),
     aside("Open questions", questions),
-    aside("Known masks from which the given mask differs by one mistake", report.one_mistake_away),
     aside("Not known", report.unknown),
   ].filter(Boolean);
 }
