@@ -61,8 +61,7 @@ pub(super) fn against_expression(
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
     let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
-    let sizes = Sizes { batch: dims[0], q_len, kv_len };
-    let known = Known::new(&Companions(&input.companions), &input.context, sizes);
+    let known = Known::new(&Companions(&input.companions), &input.context, Sizes { batch: dims[0], q_len, kv_len });
     // In cross-attention, the padding of the keys is not the padding of the queries. Queries without known positions are no known tokens.
     let own_keys = input.context.role != Role::Cross
         && !(input.unplaced && q_len < kv_len)

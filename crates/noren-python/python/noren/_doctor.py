@@ -13,7 +13,7 @@ from typing import Any, Literal
 from . import _noren
 from ._arrays import Array, library
 from ._given import is_sparse, refuse_pairs
-from ._noren import BoundMask, Facts, Mask, Plan, Shape, Spec
+from ._noren import BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from ._views import MOST_CELLS, Cell, Difference
 
 Convention = Literal["keep", "drop", "additive"]
