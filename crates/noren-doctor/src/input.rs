@@ -91,7 +91,7 @@ impl Input {
                  check the bias of the array",
                 spec.mask
             );
-            return Err(Error::Input(text));
+            return Err(Error::invalid(text));
         }
         let unplaced = !placed && self.context.past.is_empty() && self.context.role != Role::Cross;
         Ok(Input { unplaced, ..self.meant(bound) })
