@@ -1,4 +1,4 @@
-"""Pooling and losses of `noren.torch`, and `noren.data` with tensors, DataLoader, datasets and a model of transformers."""
+"""Pooling of `noren.torch`, and `noren.data` with tensors, DataLoader, datasets and a model of transformers."""
 
 from __future__ import annotations
 
@@ -136,114 +136,6 @@ def test_pooling_compiles() -> None:
         assert torch.equal(compiled(hidden, mask), pool(hidden, mask))
 
 
-# --- losses ------------------------------------------------------------------------------------------------------------
-
-
-def loss_by_loops(logits: np.ndarray, labels: np.ndarray, counted: np.ndarray, shift: bool, ignore: int, smoothing: float) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the loss of each position, the gradient of their sum, and the number of tokens."""
-    batch, length, size = logits.shape
-    losses, gradient, tokens = np.zeros((batch, length)), np.zeros(logits.shape), 0
-    for b in range(batch):
-        for t in range(length):
-            at = t + 1 if shift else t
-            if at >= length or labels[b, at] == ignore or not counted[b, at]:
-                continue
-            tokens += 1
-            row = logits[b, t] - logits[b, t].max()
-            log_p = row - np.log(np.exp(row).sum())
-            target = np.full(size, smoothing / size)
-            target[labels[b, at]] += 1.0 - smoothing
-            losses[b, t] = -(target * log_p).sum()
-            gradient[b, t] = np.exp(log_p) - target
-    return losses, gradient, tokens
-
-
-def test_losses_of_random_batches() -> None:
-    zeros = empty = 0
-    for seed in range(runs(160, 1000)):
-        rng = np.random.default_rng(seed)
-        batch, length, size = (int(rng.integers(low, high)) for low, high in ((1, 5), (1, 9), (2, 12)))
-        dtype = (torch.float64, torch.float32, torch.bfloat16)[seed % 3]
-        logits = torch.tensor(rng.normal(size=(batch, length, size)) * 3).to(dtype)
-        ignore, shift, smoothing = int(rng.choice([-100, -1, size + 3])), bool(rng.random() < 0.6), float(rng.choice([0.0, 0.0, 0.1]))
-        labels = rng.integers(0, size, (batch, length))
-        labels[rng.random(labels.shape) < rng.choice([0.0, 0.3, 0.3, 0.5, 1.0])] = ignore
-        mask = rng.random(labels.shape) < rng.choice([0.5, 0.8, 1.0, 0.0]) if rng.random() < 0.5 else None
-        counted = np.ones(labels.shape, bool) if mask is None else mask
-        losses, gradient, tokens = loss_by_loops(logits.double().numpy(), labels, counted, shift, ignore, smoothing)
-        given: dict[str, Any] = dict(loss_mask=None if mask is None else torch.tensor(mask), shift=shift, ignore_index=ignore)
-        target = torch.tensor(labels)
-        assert nt.count_label_tokens(target, **given).item() == tokens
-        tolerance = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2e-2}[dtype]
-        divisor = tokens if rng.random() < 0.5 else int(rng.integers(max(tokens, 1), 40))
-        x = logits.clone().requires_grad_()
-        loss = nt.token_loss(x, target, tokens=None if divisor == tokens else (divisor if seed % 2 else torch.tensor(divisor)), label_smoothing=smoothing, **given)
-        loss.backward()
-        np.testing.assert_allclose(loss.item(), losses.sum() / max(divisor, 1), rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(x.grad.double().numpy(), gradient / max(divisor, 1), rtol=tolerance, atol=tolerance)
-        unread = torch.tensor(losses == 0.0) & torch.tensor((gradient == 0.0).all(-1))
-        assert not x.grad[unread].count_nonzero() and x.grad.isfinite().all() and loss.isfinite()
-        zeros, empty = zeros + x.grad[unread].numel(), empty + (tokens == 0)
-        poisoned = logits.masked_fill(unread[..., None], float("nan")).requires_grad_()
-        again = nt.token_loss(poisoned, target, tokens=max(divisor, 1), label_smoothing=smoothing, **given)
-        again.backward()
-        assert torch.equal(again, loss) and torch.equal(poisoned.grad, x.grad)
-    assert empty > runs(8, 50)
-    print(f"losses: batches equal loops, {empty} without a token are 0; {zeros} gradients of unread logits are exactly 0")
-
-
-def test_accumulated_batches_have_the_loss_and_gradients_of_one_batch() -> None:
-    """Includes batches without a label, and compares with the mean of means, which differs (class loss_normaliser)."""
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        head = torch.nn.Linear(6, 10).double()
-        parts = []
-        for _ in range(int(rng.integers(1, 6))):
-            x = torch.tensor(rng.normal(size=(int(rng.integers(1, 4)), 7, 6)))
-            y = torch.tensor(rng.integers(0, 10, x.shape[:2]))
-            y[torch.tensor(rng.random(y.shape) < rng.choice([0.2, 0.8, 1.0]))] = -100
-            parts.append((x, y))
-        whole = nt.token_loss(head(torch.cat([x for x, _ in parts])), torch.cat([y for _, y in parts]))
-        expected = torch.autograd.grad(whole, list(head.parameters()))
-        tokens = sum(nt.count_label_tokens(y) for _, y in parts)
-        head.zero_grad()
-        losses = [nt.token_loss(head(x), y, tokens=tokens) for x, y in parts]
-        for loss in losses:
-            loss.backward()
-        torch.testing.assert_close(sum(losses), whole, rtol=1e-12, atol=1e-12)
-        for parameter, gradient in zip(head.parameters(), expected, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
-        head.zero_grad()
-        total = nt.TokenMeanLoss()
-        for x, y in parts:
-            total.add(head(x), y).backward()
-        assert total.tokens == int(tokens)
-        assert total.finish(head.parameters()) == pytest.approx(whole.item(), rel=1e-12, abs=1e-12) and total.tokens == 0
-        for parameter, gradient in zip(head.parameters(), expected, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-12)
-
-
-def test_shared_parameters_are_divided_once_and_numbers_of_numpy_are_numbers() -> None:
-    head, total = torch.nn.Linear(2, 3, bias=False), nt.TokenMeanLoss(ignore_index=np.int64(-1), label_smoothing=np.float32(0.0))
-    total.add(head(torch.ones(1, 5, 2)), torch.ones(1, 5, dtype=torch.long)).backward()
-    expected = head.weight.grad / 4
-    total.finish([head.weight, head.weight])
-    assert torch.equal(head.weight.grad, expected)
-    logits, labels = torch.zeros(1, 5, 3), torch.ones(1, 5, dtype=torch.long)
-    for tokens in (8, 8.0, np.int64(8), np.float32(8), np.array([4, 4]).sum(), torch.tensor(8)):
-        assert nt.token_loss(logits, labels, tokens=tokens) == nt.token_loss(logits, labels) / 2
-    assert nt.token_loss(logits, labels - 101, tokens=0) == 0.0  # no token has a label
-
-
-def test_the_loss_is_that_of_pytorch_and_transformers() -> None:
-    loss_utils = pytest.importorskip("transformers.loss.loss_utils")
-    torch.manual_seed(0)
-    logits, labels = torch.randn(3, 8, 11), torch.randint(0, 11, (3, 8))
-    labels[0, 3:] = -100
-    torch.testing.assert_close(nt.token_loss(logits, labels), loss_utils.ForCausalLMLoss(logits, labels, 11))
-    torch.testing.assert_close(nt.token_loss(logits, labels, shift=False), torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
-
-
 # --- tensors, loaders and models ---------------------------------------------------------------------------------------
 
 
@@ -308,6 +200,11 @@ def tiny(kind: str, **options: Any) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="noren").eval()
 
 
+def loss_sum(logits: Any, labels: Any) -> Any:
+    """Returns the sum of the cross entropies of a causal model."""
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
+
+
 def test_packed_rows_have_the_logits_loss_and_gradients_of_single_texts() -> None:
     model = tiny("llama", num_key_value_heads=2)
     rng = np.random.default_rng(7)
@@ -317,7 +214,7 @@ def test_packed_rows_have_the_logits_loss_and_gradients_of_single_texts() -> Non
     total = 0.0
     for example in examples:
         ids = torch.tensor([example["input_ids"]])
-        loss = nt.token_loss(model(ids).logits, ids, tokens=tokens)
+        loss = loss_sum(model(ids).logits, ids) / tokens
         loss.backward()
         total += loss.item()
     expected = parameter.grad.clone()
@@ -325,8 +222,8 @@ def test_packed_rows_have_the_logits_loss_and_gradients_of_single_texts() -> Non
         model.zero_grad()
         batch = padded(examples, "left") if packed is None else packed.tensors()
         out = model(**batch, use_cache=False)
-        loss = nt.token_loss(out.logits, batch["labels"])
-        assert nt.count_label_tokens(batch["labels"]) == tokens
+        assert (batch["labels"][:, 1:] != -100).sum() == tokens
+        loss = loss_sum(out.logits, batch["labels"]) / tokens
         loss.backward()
         torch.testing.assert_close(loss.item(), total, rtol=1e-5, atol=0.0)
         torch.testing.assert_close(out.loss.item(), total, rtol=1e-5, atol=0.0)
@@ -346,7 +243,7 @@ def test_gradients_through_padding_are_exactly_zero_in_a_model() -> None:
         embedded = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
         out = model(inputs_embeds=embedded, attention_mask=batch["attention_mask"], position_ids=batch["position_ids"], output_hidden_states=True)
         pooled = sum(pool(out.hidden_states[-1], batch["attention_mask"]).square().sum() for pool in POOLS.values())
-        (nt.token_loss(out.logits, batch["labels"]) + pooled).backward()
+        (loss_sum(out.logits, batch["labels"]) + pooled).backward()
         padding = embedded.grad[batch["attention_mask"] == 0]
         assert padding.numel() and not padding.count_nonzero() and embedded.grad[batch["attention_mask"] == 1].count_nonzero()
 
@@ -355,7 +252,7 @@ def test_gradients_through_padding_are_exactly_zero_in_a_model() -> None:
 
 
 def test_messages_name_the_value_and_the_fix() -> None:
-    hidden, logits, labels = torch.zeros(2, 3, 4), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)
+    hidden, labels = torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)
     for call, message in [
         (lambda: nt.mean_pool(hidden, torch.tensor([[1, 2, 0]] * 2)), "attention_mask holds 2: give booleans, or 1 (a token) and 0"),
         (lambda: nt.mean_pool(hidden, torch.ones(2, 3)), "attention_mask holds torch.float32: give booleans"),
@@ -363,16 +260,6 @@ def test_messages_name_the_value_and_the_fix() -> None:
         (lambda: nt.first_token_pool(hidden[0], labels), "`hidden` has shape (3, 4): give [batch, length, width]"),
         (lambda: nt.last_token_pool(hidden.long(), labels), "hidden holds torch.int64: give float32"),
         (lambda: nt.max_pool(hidden, labels, empty="nan"), "`empty` is 'nan': give 'zero' or 'error'"),
-        (lambda: nt.token_loss(logits, labels + 4), "`labels` contains 4, but the vocabulary has 4 ids"),
-        (lambda: nt.token_loss(logits, labels.float()), "labels hold torch.float32: give token ids"),
-        (lambda: nt.token_loss(logits, labels[:1]), "`labels` has shape (1, 3) and `logits` has shape (2, 3, 4): give labels of shape (2, 3)"),
-        (lambda: nt.token_loss(logits, labels, labels[:, :2]), "loss_mask has shape (2, 2) and labels have shape (2, 3)"),
-        (lambda: nt.token_loss(logits, labels, tokens=-1), "`tokens` is -1: give the number of tokens of all accumulated batches, 0 or more"),
-        (lambda: nt.token_loss(logits, labels, tokens=float("nan")), "`tokens` is nan"),
-        (lambda: nt.token_loss(logits, labels, tokens=0), "`tokens` is 0, but the batch has 4 tokens with a label: give the number of tokens of all accumulated batches"),
-        (lambda: nt.token_loss(logits, labels, tokens=torch.tensor(0.0)), "`tokens` is 0, but the batch has 4 tokens"),
-        (lambda: nt.token_loss(logits, labels, label_smoothing=2.0), "label_smoothing is 2.0: give a number from 0 to 1"),
-        (lambda: nt.TokenMeanLoss().finish([None]), "`parameters` contains a NoneType: give model.parameters()"),
         (lambda: pack([[5]]).tensors("moon"), "device is 'moon': give a device of this machine, such as 'cpu'"),
         (lambda: pack([[5]]).tensors(2.5), "device is 2.5: give a device of this machine"),
         (lambda: pack([[5]]).unpack(torch.zeros(1, 2)), "`values` has shape (1, 2): its first dimensions must be (1, 1)"),
@@ -391,12 +278,8 @@ HOSTILE: list[Any] = [
     torch.ones(2, 3, 4, dtype=torch.float8_e4m3fn), torch.ones(2, 3, dtype=torch.uint16),
 ]  # fmt: skip
 KEEP = torch.ones(2, 3, dtype=torch.bool)
-LOSS = dict(logits=torch.ones(2, 3, 4), labels=torch.ones(2, 3, dtype=torch.long))
 CALLS: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     **{f"{name}_pool": (pool, dict(hidden=torch.ones(2, 3, 4), attention_mask=KEEP), ["empty"]) for name, pool in POOLS.items()},
-    "token_loss": (nt.token_loss, LOSS, "loss_mask tokens shift ignore_index label_smoothing".split()),
-    "count_label_tokens": (nt.count_label_tokens, dict(labels=LOSS["labels"]), "loss_mask shift ignore_index".split()),
-    "TokenMeanLoss": (lambda logits, labels, loss_mask=None, parameters=(), **k: (lambda total: (total.add(logits, labels, loss_mask), total.finish(parameters)))(nt.TokenMeanLoss(**k)), LOSS, "loss_mask parameters shift ignore_index label_smoothing".split()),
 }  # fmt: skip
 
 

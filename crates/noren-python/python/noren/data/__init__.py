@@ -6,7 +6,7 @@
 >>> packed.mask, packed.position_ids.tolist(), packed.labels.tolist()
 (causal & documents, [[0, 1, 2, 0, 1]], [[-100, 6, 7, -100, 9]])
 
-The core is NumPy. PyTorch is imported only if tensors are given or requested. Pooling and losses are in `noren.torch`.
+The core is NumPy. PyTorch is imported only if tensors are given or requested. Pooling is in `noren.torch`.
 """
 
 from ._fold import Fold as Fold, fold as fold

@@ -1,4 +1,4 @@
-"""Masked attention for PyTorch: a differentiable function, a replacement for SDPA, attention modules, pooling and losses.
+"""Masked attention for PyTorch: a differentiable function, a replacement for SDPA, attention modules and pooling.
 
 >>> import torch, noren as nr, noren.torch as nt
 >>> q = torch.randn(1, 8, 256, 64, requires_grad=True)
@@ -14,11 +14,6 @@ except ImportError:
 from ._dynamic import Handle as Handle, MaskFunction as MaskFunction, Replace as Replace, mask_inputs as mask_inputs
 from ._flash import flash_attn_func as flash_attn_func
 from ._function import attention as attention
-from ._losses import (
-    TokenMeanLoss as TokenMeanLoss,
-    count_label_tokens as count_label_tokens,
-    token_loss as token_loss,
-)
 from ._mask_call import MaskCall as MaskCall
 from ._modules import MultiheadAttention as MultiheadAttention, convert as convert, set_mask as set_mask
 from ._pooling import (

@@ -19,13 +19,6 @@ def check_values(name: str, x: Any) -> None:
         raise TypeError(f"{name} holds {x.dtype}: give float32, float64, bfloat16 or float16")
 
 
-def check_ids(name: str, x: Any) -> None:
-    """Raises an error unless `x` is a dense tensor of whole numbers. `name` is the name of the argument in the message, in the plural."""
-    check_data(name, x)
-    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
-        raise TypeError(f"{name} hold {x.dtype}: give token ids (int64)")
-
-
 def as_flags(name: str, mask: Tensor, meaning: str) -> Tensor:
     """Converts a tensor of booleans, or of zeros and ones, to booleans. `name` and `meaning` are the name of the argument and the meaning
     of 1 in error messages.
