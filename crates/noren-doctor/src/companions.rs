@@ -6,6 +6,7 @@ use super::input::Input;
 use super::intent::{Intent, row};
 use super::kinds::{Convention, Role};
 use super::known::{self, Companions, IDS, Known, POSITIONS, Sizes};
+use super::packed::{ENDS, LONGEST, packed_lengths};
 use super::report::{Certainty, Finding, Report, Severity};
 use super::tensors;
 use super::values::Values;
@@ -14,8 +15,6 @@ use noren_mask::Error;
 use noren_mask::bits::bit;
 
 const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
-const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
-const LONGEST: &[&str] = &["max_seqlen", "max_seqlen_q"];
 const KEY_OWNERS: &[&str] = &["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"];
 const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
 const COMPLETION_IDS: &[&str] = &["completion_ids"];
@@ -48,7 +47,10 @@ pub(crate) fn look(
     let mut findings = Vec::new();
     findings.extend(padding_side(beside, context, intent));
     findings.extend(positions(beside, context, intent));
-    findings.extend(packed_lengths(beside, context, verdict));
+    let mut others = beside.0.clone();
+    others.retain(|name, _| !ENDS.contains(&name.as_str()));
+    let others = tokens(&Companions(&others), context);
+    findings.extend(packed_lengths(beside, context, verdict, others.as_ref()));
     findings.extend(flag(context));
     if let Some(verdict) = verdict {
         findings.extend(owners(beside, verdict));
@@ -251,58 +253,6 @@ impl Numbered<'_> {
             () => None,
         }
     }
-}
-
-/// Checks that `cu_seqlens` (the borders of packed documents) begins with 0, increases, and ends with the number of
-/// tokens. Then compares `cu_seqlens` with `max_seqlen` and the segment numbers. Returns a finding for all
-/// differences, or `None`.
-fn packed_lengths(beside: &Companions<'_>, context: &Context, verdict: Option<&Held>) -> Option<Finding> {
-    let ends = beside.list(ENDS)?;
-    let total = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
-    let total = total.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
-    let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
-    let given = beside.list(LONGEST).and_then(|l| l.first().copied()).or(context.max_seqlen);
-    let (first, last) = (ends.first().copied().unwrap_or(0), ends.last().copied().unwrap_or(0));
-    let wrong = |is: bool, text: String| is.then_some(text);
-    let problems = [
-        wrong(
-            ends.is_empty(),
-            "cu_seqlens is empty, but its first value must be 0 and its last value the number of tokens".to_string(),
-        ),
-        wrong(first != 0, format!("the first value of cu_seqlens is {first}, but it must be 0")),
-        wrong(
-            ends.windows(2).any(|w| w[1] <= w[0]),
-            "the values of cu_seqlens do not increase, so a document has no tokens".to_string(),
-        ),
-        total.filter(|total| !ends.is_empty() && *total != last).map(|total| {
-            format!("the last value of cu_seqlens is {last}, but it must be {total}, the number of tokens")
-        }),
-        longest
-            .zip(given)
-            .filter(|(longest, given)| longest != given)
-            .map(|(longest, given)| format!("max_seqlen is {given}, but the longest document has {longest} tokens")),
-    ];
-    let problems: Vec<String> = problems.into_iter().flatten().collect();
-    if problems.is_empty() {
-        return borders(beside, &ends);
-    }
-    let problem = problems.join("; ");
-    Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
-}
-
-/// Compares the document borders `ends`, read from the array `cu_seqlens`, with the segment numbers. Returns a finding
-/// if `ends` and the segment numbers give different first tokens of documents; otherwise `None`.
-fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
-    let segments = beside.list(known::SEGMENTS)?;
-    let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
-    let inner = ends.get(1..ends.len().saturating_sub(1))?;
-    let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
-    (segments.len() as i64 == *ends.last()?).then(|| {
-        let text = format!(
-            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of the two arrays begins a document at this token"
-        );
-        Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
-    })
 }
 
 /// Returns a finding if `is_causal` is true, but the declared mask is not causal; otherwise `None`.

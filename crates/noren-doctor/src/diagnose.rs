@@ -14,7 +14,7 @@ use super::kinds::Role;
 use super::known::{Companions, Known};
 use super::leaks::Leaks;
 use super::limits::{check_pairs, check_sizes};
-use super::polarity::open_polarity;
+use super::polarity::{inverted, open_polarity};
 use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Open, Report, Severity, Verdict};
 use super::resemble::{in_words, padding_in_words, rows_of};
@@ -73,6 +73,9 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         weak.severity = Severity::Error;
         found.remove(at);
     }
+    if case.inverse_fits(&beside, &held) {
+        found.retain(|f| !["mask_ignored_by_backend", "multiplied_before_softmax"].contains(&f.class));
+    }
     report.findings.extend(found);
     if let Some(intent) = &held.intent {
         report.findings.extend(super::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
@@ -113,6 +116,14 @@ impl<'a> Case<'a> {
             known.segments = Some(Rc::new(segments.clone()));
         }
         Case { mask, context, alignment, decoded, known }
+    }
+
+    /// Returns true if nothing states whether true allows a cell, and the given probabilities are those of the inverted array: the backend
+    /// did not ignore the mask then.
+    fn inverse_fits(&self, beside: &Companions<'_>, held: &Held) -> bool {
+        let inverse = Held { keep: inverted(&held.keep), intent: held.intent.clone(), real: held.real.clone() };
+        open_polarity(&self.decoded, self.context)
+            && super::tensors::probabilities(beside, self.context, &inverse).is_none()
     }
 
     /// Returns the cells `keep` together with the intended mask, for later checks such as the check of probabilities.

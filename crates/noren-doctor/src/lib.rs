@@ -32,7 +32,7 @@
 //! | `edits`, `scope`, `search`, `wrong`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
 //! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
 //! | `diagnose`, `other_length`, `borders`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `repair`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
-//! | `companions`, `tensors` | mistakes in the arrays given with a mask |
+//! | `companions`, `packed`, `tensors` | mistakes in the arrays given with a mask |
 
 mod align;
 mod bias;
@@ -56,6 +56,7 @@ mod layers;
 mod leaks;
 mod limits;
 mod other_length;
+mod packed;
 mod planes;
 mod polarity;
 mod questions;

@@ -133,9 +133,16 @@ impl Plane {
             }
         }
         let id = seen_id?;
-        Some(format!(
-            "non-padding tokens with id {id} are hidden: the mask was made as ids != {id}, but {id} also ends texts; use lengths instead of ids"
-        ))
+        // If a token with this id is visible, the id is not the reason.
+        let visible = |b: usize| {
+            let real: Vec<u64> = self.seen[b].iter().zip(row(valid, b)).map(|(s, v)| s & v).collect();
+            ones(&real).any(|k| row(ids, b).get(k) == Some(&id))
+        };
+        (!(0..self.seen.len()).any(visible)).then(|| {
+            format!(
+                "all non-padding tokens with id {id}, which ends texts, are hidden like padding; use lengths instead of ids"
+            )
+        })
     }
 
     /// Returns the mistake and its cost for a mask whose padding does not fit the lengths of the texts; `None` if the

@@ -4,7 +4,7 @@ use super::edits::{Edit, Post};
 use super::expect::Hypothesis;
 use super::families::families;
 use super::intent::{Intent, PerRow, row};
-use super::target::{Mistake, Target};
+use super::target::{Mistake, Target, is_full};
 use super::words::counted;
 use noren_mask::bits::{ends, row_of};
 use std::rc::Rc;
@@ -150,6 +150,8 @@ impl Target<'_> {
 
     fn edits(&self, right: &Intent) -> Vec<Edit> {
         let mut edits = Edit::all(right);
+        // A mask that hides nothing lacks its terms: no operator between them is wrong.
+        edits.retain(|edit| !matches!(edit, Edit::Either { .. }) || !is_full(self.given));
         if self.keys_only {
             let of_keys = [Edit::DropPadding, Edit::Unwritten, Edit::DropDocuments, Edit::DropRedactions];
             edits.retain(|edit| of_keys.contains(edit));

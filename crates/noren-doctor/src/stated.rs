@@ -16,10 +16,10 @@ use super::repair::{Check, Form, Repair};
 use super::report::{Certainty, Finding, Report, Severity};
 use super::rewrites::{Rewrite, real_queries, regroupings, rewrites, terms, width, without_padding};
 use super::scope::exchanged;
-use super::target::{Mistake, Target, rolled};
+use super::target::{Mistake, Target, is_full, rolled};
 use super::values::Values;
 use super::verdict::{Outcome, decide};
-use super::wrong::Wrong;
+use super::wrong::{Wrong, difference, differing};
 use crate::recognise::recognise;
 use noren_mask::bits::{ends, row_of};
 use noren_mask::interval::IntervalSet;
@@ -84,7 +84,8 @@ pub(super) fn against_expression(
         _ => first().map(|_| which_positions(q_len, kv_len, None)),
     };
     if wrong.count > 0 && open.is_none() {
-        report.findings.extend(findings(&found, &wrong, &text));
+        let seen = differing(&given, &meant, &cares, |given, meant| given & !meant).count;
+        report.findings.extend(findings(&found, &wrong, seen, &text));
     }
     let intent = terms(bound);
     let evidence = Evidence { mask, decoded: &decoded, given: &given, intent: Some(&intent), means: None };
@@ -95,14 +96,12 @@ pub(super) fn against_expression(
     if report.faulty() {
         let form = Form { mask, decoded: &decoded, context: &input.context, dims: own };
         let check = |values: &Values| {
-            let again = decode(values, own, &input.context);
+            let again = decode(values, if values.shape() == mask.shape() { own } else { dims }, &input.context);
             let sound = again.findings.iter().all(|f| f.severity == Severity::Note);
             let sound = sound && values.shape().len() == mask.shape().len();
             if sound && equals(&again.keep.expand(dims), &meant) { Check::Correct } else { Check::Faulty }
         };
-        // The report has a repair only if a named mistake explains every wrong cell. The declared mask itself is in `expected`.
-        let explained = wrong.count == 0 || !found.is_empty();
-        let repair = explained.then(|| Repair::new(&form, &given, &meant, &cares, &check)).flatten();
+        let repair = Repair::new(&form, &given, &meant, &cares, &check);
         repair.into_iter().for_each(|repair| repair.offer(report));
         report.findings.iter_mut().filter(|f| f.repair.is_some()).for_each(|f| f.repair = Some(text.clone()));
     } else {
@@ -138,11 +137,15 @@ fn real_rows(declared: Option<Vec<IntervalSet>>, known: &Known, [batch, _, q_len
 }
 
 /// Returns the mistakes of the most likely explanation, with notes on at most two other explanations of similar cost.
-/// If there is no explanation, returns one finding with the number of wrong cells. `text` is the declared expression.
-fn findings(found: &[Explanation], wrong: &Wrong, text: &str) -> Vec<Finding> {
+/// If there is no explanation, returns one finding with the number of wrong cells, `seen` of which are visible. `text` is the declared
+/// expression.
+fn findings(found: &[Explanation], wrong: &Wrong, seen: u64, text: &str) -> Vec<Finding> {
     let Some(best) = found.first() else {
         let place = wrong.place().map(|place| format!(", all of them in {place}")).unwrap_or_default();
-        let says = format!("{} cells differ from the declared mask `{text}`{place}", wrong.count);
+        let parts = [(seen, "visible cells should be hidden"), (wrong.count - seen, "hidden cells should be visible")];
+        let parts: Vec<String> =
+            parts.iter().filter(|part| part.0 > 0).map(|(count, should)| format!("{count} {should}")).collect();
+        let says = format!("the mask differs from the declared mask `{text}`: {}{place}", parts.join(", "));
         return vec![wrong.marked(Finding::of("unexplained_difference", Certainty::Likely, says))];
     };
     let mut others: Vec<&'static str> = Vec::new();
@@ -158,15 +161,6 @@ fn findings(found: &[Explanation], wrong: &Wrong, text: &str) -> Vec<Finding> {
     let same = "this class of mistake would produce the same array, so it may be the cause too";
     let notes = others.iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
     named.chain(notes).collect()
-}
-
-/// Returns the cells in which `given` differs from `meant`, in the rows for which `cares(batch row, query)` is true.
-fn difference(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Wrong {
-    let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
-        let pairs = given.row(b, h, i).iter().zip(meant.row(b, h, i));
-        row.iter_mut().zip(pairs).for_each(|(word, (given, meant))| *word = given ^ meant);
-    };
-    Wrong::of(given.dims(), cares, of)
 }
 
 /// One or two mistakes that together explain every cell in which the given mask differs from the declared mask.
@@ -197,7 +191,9 @@ impl<'a> Search<'a> {
     /// another until a search finds an explanation: for one mistake in the whole mask, for one mistake in only the
     /// pairs (batch row, head) of `slices`, and for two mistakes.
     fn mistakes(&self, slices: &BTreeSet<(usize, usize)>) -> Vec<Explanation> {
-        let rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
+        let mut rewrites = rewrites(self.bound, self.left(), self.given.count() > self.meant.count());
+        // A mask that hides nothing lacks its terms: no operator between them is wrong.
+        rewrites.retain(|rewrite| rewrite.class != "wrong_operator" || !is_full(self.given));
         let everywhere = |_: usize, _: usize| true;
         let mut found = self.singles(&rewrites, &everywhere);
         found.extend(self.rows_changed());

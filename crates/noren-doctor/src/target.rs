@@ -33,6 +33,11 @@ pub(crate) struct Target<'a> {
     pub(crate) plane: Option<&'a Keep>,
 }
 
+/// Returns true if every cell is allowed.
+pub(super) fn is_full(keep: &Keep) -> bool {
+    keep.count() == keep.dims().iter().map(|n| *n as u64).product::<u64>()
+}
+
 /// A mistake as (class in the catalogue, description).
 pub(super) type Mistake = (&'static str, String);
 

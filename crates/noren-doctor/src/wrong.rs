@@ -52,7 +52,7 @@ impl Wrong {
     }
 
     /// Returns the batch rows, heads, queries and keys of the wrong cells as text, such as `batch row 1, key 3`, without the dimensions
-    /// in which more than half of the indices have a wrong cell; `None` if there is no other dimension.
+    /// in which more than half of the indices (of batch rows, all) have a wrong cell; `None` if there is no other dimension.
     pub(super) fn place(&self) -> Option<String> {
         let axes: [BTreeSet<usize>; 4] = [
             self.slices.iter().map(|slice| slice.0).collect(),
@@ -61,10 +61,29 @@ impl Wrong {
             ones(&self.keys).collect(),
         ];
         let named = ["batch row", "head", "query", "key"].into_iter().zip(&axes).zip(self.dims);
-        let parts: Vec<String> =
-            named.filter(|((_, at), all)| at.len() * 2 <= *all).map(|((name, at), _)| listed(name, at)).collect();
+        let named = named.filter(|((name, at), all)| at.len() * 2 <= *all || at.len() < *all && *name == "batch row");
+        let parts: Vec<String> = named.map(|((name, at), _)| listed(name, at)).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
+}
+
+/// Returns the cells in which `given` differs from `meant`, in the rows for which `cares(batch row, query)` is true.
+pub(super) fn difference(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Wrong {
+    differing(given, meant, cares, |given, meant| given ^ meant)
+}
+
+/// Returns the cells for which `differs` gives 1, for each word of 64 cells of `given` and of `meant`.
+pub(super) fn differing(
+    given: &Keep,
+    meant: &Keep,
+    cares: &dyn Fn(usize, usize) -> bool,
+    differs: fn(u64, u64) -> u64,
+) -> Wrong {
+    let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
+        let pairs = given.row(b, h, i).iter().zip(meant.row(b, h, i));
+        row.iter_mut().zip(pairs).for_each(|(word, (given, meant))| *word = differs(*given, *meant));
+    };
+    Wrong::of(given.dims(), cares, of)
 }
 
 /// Returns text such as `key 3`, `keys 3 to 8` or `keys 1, 4` for a set of indices of the dimension `name`.

@@ -143,8 +143,8 @@ pub(super) const CLASSES: &[Class] = &[
         .repair("build one mask for each batch row"),
     class("C31", "pad_equals_eos_holes", "T2", "Tokens at the ends of texts are hidden like padding")
         .shows("in prompts with several turns, the tokens that end a turn are hidden")
-        .found("the mask hides exactly those non-padding tokens whose id is the padding id")
-        .causes(&[(&[], "the mask is made as `ids != pad_id`, but pad_id equals eos_id")])
+        .found("the mask hides exactly those non-padding tokens whose id is that of padding or of ends of texts")
+        .causes(&[(&[], "the mask is made as `ids != eos_id`, or as `ids != pad_id` with a pad_id that equals eos_id")])
         .repair("build the mask from lengths, not from ids")
         .example("keys([..2, 3..])", "full", (6, 6, 0)),
 ];

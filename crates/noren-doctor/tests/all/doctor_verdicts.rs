@@ -136,7 +136,7 @@ fn without_a_verdict_nothing_is_repaired() {
 }
 
 #[test]
-fn what_was_meant_is_a_repair_only_of_a_named_mistake() {
+fn what_was_meant_is_the_repair() {
     let causal: Mask = "causal".parse().expect("a mask");
     let bound = causal.bind(&Shape::square(6), &Facts::new()).expect("a shape");
     let against = |cell: fn(usize, usize) -> bool| {
@@ -146,7 +146,7 @@ fn what_was_meant_is_a_repair_only_of_a_named_mistake() {
     };
     let scattered = against(|i, j| j <= i && (i * 7 + j * 5) % 11 != 3);
     named(&scattered, "unexplained_difference");
-    assert!(scattered.fixed.is_none() && scattered.expected.is_some(), "{scattered}");
+    assert!(scattered.fixed.is_some() && scattered.fixed == scattered.expected, "{scattered}");
     let leak = against(|i, j| j <= i + 1);
     named(&leak, "causal_leak");
     assert!(leak.fixed == leak.expected && leak.findings.len() == 1, "{leak}");

@@ -170,7 +170,7 @@ fn borders_of_documents_in_token_ids() {
         };
         ids.iter().map(one).collect()
     };
-    let beside = [("input_ids", rows(&[ids.clone()]))];
+    let beside = [("input_ids", rows(std::slice::from_ref(&ids)))];
     let mask = |of: &[usize]| bools(&[1, 1, 10, 10], &|_, i, k| k <= i && of[i] == of[k]);
     let kind = r#"{"api": "sdpa", "kind": "causal_packed"}"#;
     let with_eos = r#"{"api": "sdpa", "kind": "causal_packed", "eos_token_id": 2}"#;
@@ -497,7 +497,7 @@ fn the_first_tokens_of_documents_are_hidden() {
         for (beside, more) in [(segments, ""), (ids, r#", "bos_token_id": 1"#)] {
             let declared = format!(r#"{{"kind": "causal_packed", "convention": "keep_bool"{more}}}"#);
             let cell = |i: usize, k: usize| k <= i && of[i] == of[k];
-            let twin = report(bools(&[1, n, n], &|_, i, k| cell(i, k)), &declared, &[beside.clone()]);
+            let twin = report(bools(&[1, n, n], &|_, i, k| cell(i, k)), &declared, std::slice::from_ref(&beside));
             assert_eq!(twin.verdict, Verdict::Correct, "{twin}");
             let found = report(bools(&[1, n, n], &|_, i, k| cell(i, k) && !first(k)), &declared, &[beside]);
             assert_eq!(found.classes(), ["hidden_keys", "fully_masked_row"], "{found}");
@@ -518,7 +518,7 @@ fn segments_in_several_places() {
     let declared = r#"{"kind": "bidirectional", "convention": "additive"}"#;
     let twin = mask(&|b, i, k| region(b, i) == region(b, k));
     let wrong = mask(&|b, i, k| region(b, i) / 3 == region(b, k) / 3);
-    assert_eq!(report(twin.clone(), declared, &[segments.clone()]).verdict, Verdict::Correct);
+    assert_eq!(report(twin.clone(), declared, std::slice::from_ref(&segments)).verdict, Verdict::Correct);
     let found = report(wrong.clone(), declared, &[segments]);
     is(&found, "cross_document");
     assert!(found.findings[0].says.ends_with("read each other in batch rows 1, 3"), "{found}");
@@ -538,4 +538,107 @@ fn borders_of_another_rank() {
         found.findings[0].says.contains("is 8, but it must be 0; the last value of cu_seqlens is 24, but it must be 8"),
         "{found}"
     );
+}
+
+/// Probabilities of the inverted array are those of a function in which true hides a cell.
+#[test]
+fn probabilities_of_an_inverted_array_accuse_no_backend() {
+    let mut dice = Dice::new(29, true);
+    for _ in 0..100 {
+        let (n, window) = (dice.of(3, 9), dice.of(1, 5));
+        let hides = |i: usize, k: usize| k > i || i.saturating_sub(k) >= window;
+        let p =
+            |i: usize, k: usize| if hides(i, k) { 0.0 } else { 1.0 / (0..n).filter(|k| !hides(i, *k)).count() as f32 };
+        let heads = dice.of(1, 3);
+        let given = ("probabilities", floats(&[1, heads, n, n], &|_, i, k| p(i, k)));
+        let drop = bools(&[1, 1, n, n], &|_, i, k| hides(i, k));
+        is_calm(&report(drop.clone(), "{}", std::slice::from_ref(&given)));
+        let declared = report(drop, r#"{"convention": "keep_bool"}"#, std::slice::from_ref(&given));
+        assert!(declared.faulty(), "{declared}");
+    }
+}
+
+/// The ends of packed documents count all tokens of a padded batch, or only the non-padding tokens.
+#[test]
+fn ends_of_packed_documents_in_padded_batches() {
+    let mut dice = Dice::new(31, true);
+    for round in 0..100 {
+        let (rows_, len) = (dice.of(1, 4), dice.of(4, 12));
+        let lengths: Vec<usize> = (0..rows_).map(|row| if row == 0 { len - 1 } else { dice.of(1, len) }).collect();
+        let real: usize = lengths.iter().sum();
+        let attention: Vec<Vec<i64>> = lengths.iter().map(|n| (0..len).map(|k| i64::from(k < *n)).collect()).collect();
+        let ids: Vec<Vec<i64>> = attention.iter().map(|row| row.iter().map(|real| 5 * real).collect()).collect();
+        let ends = |total: usize| {
+            let inner = if total > 3 { vec![0, 2, total as i64] } else { vec![0, total as i64] };
+            Values::ints(&[inner.len()], inner).expect("one dimension")
+        };
+        let check = |total: usize, padding: bool| {
+            let input = Input::without_mask().companion("cu_seqlens", ends(total)).companion("input_ids", rows(&ids));
+            let input = if padding { input.companion("attention_mask", rows(&attention)) } else { input };
+            input.diagnose().expect("arrays")
+        };
+        for total in [real, rows_ * len] {
+            is_calm(&check(total, true));
+        }
+        let wrong = check(real + 1 + round % 3 + usize::from(real + 1 + round % 3 == rows_ * len) * 7, true);
+        is(&wrong, "document_boundary_off_by_one");
+        assert!(wrong.to_string().contains(&format!("it must be {real}, the number of non-padding tokens")), "{wrong}");
+    }
+}
+
+/// Hidden tokens with the id that ends texts are no holes of this id if another token with it is visible.
+#[test]
+fn an_id_that_is_visible_elsewhere_is_no_reason_for_holes() {
+    let mut dice = Dice::new(37, true);
+    for _ in 0..100 {
+        let n = dice.of(6, 12);
+        let ids: Vec<i64> = (0..n).map(|k| if k == 1 || k == 3 || k + 1 == n { 2 } else { 5 + k as i64 }).collect();
+        let mask = |hidden: &dyn Fn(usize) -> bool| rows(&[(0..n).map(|k| i64::from(!hidden(k))).collect()]);
+        let declared = format!(r#"{{"role": "key_padding", "kind": "causal", "eos_token_id": 2, "lengths": [{n}]}}"#);
+        let beside = [("input_ids", rows(std::slice::from_ref(&ids)))];
+        is(&report(mask(&|k| ids[k] == 2), &declared, &beside), "pad_equals_eos_holes");
+        let some = report(mask(&|k| k == 3), &declared, &beside);
+        is(&some, "hidden_keys");
+        assert!(some.fixed.is_some(), "{some}");
+    }
+}
+
+/// A mask that differs from the whole declared mask by cells without a pattern is repaired by the declared mask.
+#[test]
+fn the_declared_mask_repairs_what_no_mistake_explains() {
+    let mut dice = Dice::new(41, true);
+    for _ in 0..60 {
+        let n = dice.of(6, 11);
+        let (i, k, from) = (dice.of(4, 5), dice.of(0, 1), dice.of(1, 2));
+        let mask = bools(&[n, n], &|_, q, key| (key <= q) != ((q, key) == (i, k) || (q, key) == (from, from + 2)));
+        let found = against(mask, "causal", &Shape::square(n));
+        is(&found, "unexplained_difference");
+        assert!(
+            found.to_string().contains("1 visible cells should be hidden, 1 hidden cells should be visible"),
+            "{found}"
+        );
+        assert!(found.fixed.is_some() && found.fixed == found.expected, "{found}");
+    }
+}
+
+/// An array that cannot hold the declared mask is faulty, and a mask that hides nothing has no wrong operator.
+#[test]
+fn arrays_that_are_smaller_than_the_declared_mask() {
+    let padded: Mask = "causal & padding".parse().expect("a mask");
+    let mut dice = Dice::new(43, true);
+    for round in 0..60 {
+        let n = dice.of(3, 8);
+        let bound = |lengths: Vec<usize>| {
+            let shape = Shape::square(n).batch(lengths.len());
+            padded.bind(&shape, &Facts::new().lengths(lengths)).expect("a shape")
+        };
+        let meant = bound(vec![n, n - 1 - round % 2]);
+        let one = bools(&[1, 1, n, n], &|_, i, k| k <= i + 1);
+        assert!(Input::new(one).meant(&meant).diagnose().expect("a usable mask").faulty());
+        let row = Values::ints(&[n], (0..n as i64).map(|k| k - 1).collect()).expect("one row");
+        let _ = Input::new(row).meant(&bound(vec![n])).diagnose();
+        let full = bools(&[2, 1, n, n], &|_, _, _| true);
+        let said = Input::new(full).meant(&meant).diagnose().expect("a usable mask");
+        assert!(said.faulty() && !said.classes().contains(&"wrong_operator"), "{said}");
+    }
 }
