@@ -26,7 +26,7 @@ fn main() {
 
 fn run(link: &Mpi) -> Result<(), Error> {
     let lengths = [3000, 500, 120, 1400, 2048, 1124];
-    let len = lengths.iter().sum::<u64>() as usize;
+    let len = lengths.iter().sum::<usize>();
     let plan = (causal() & documents_of(lengths)).bind(&Shape::square(len).heads(HEADS), &Facts::new())?.plan();
     // every rank draws all numbers here; in a real program, a rank reads only its own
     let draw = |seed: usize| -> Vec<f32> {
