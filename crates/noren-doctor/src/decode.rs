@@ -418,7 +418,7 @@ fn truth_values_added(cells: &Reading<'_>, seen: &Seen, context: &Context, mut d
         decoded.say(
             "float01_added",
             format!(
-                "a mask of 0 and 1 with the type {} is added to the scores: at equal scores, the weight of a hidden cell is only 2.718 times smaller than the weight of a visible cell",
+                "a mask of 0 and 1 with the type {} is added to the scores: at equal scores, the weight of a cell with 1 is only 2.718 times that of a cell with 0, so no cell is hidden",
                 dtype.name()
             ),
         );

@@ -367,16 +367,21 @@ impl Edit {
             Edit::DropCausalWritten => "the mask is not causal: every query reads all written slots of the cache".into(),
             Edit::TimesTriangle => "all later keys are visible, padding included: an additive mask was multiplied by a triangle, which sets the cells of later keys to 0".into(),
             Edit::AddCausal => "the mask is causal although queries should also read later keys: a causal mask was added by mistake".into(),
-            Edit::Window(by) => format!(
-                "the window holds {} keys including the query itself, but {} are declared",
-                left + 1 + by,
-                left + 1
-            ),
+            Edit::Window(by) => match intent.right {
+                Some(right) if right == left => {
+                    format!("the window holds {} keys on each side of the query, but {left} are declared", left + by)
+                }
+                Some(_) => format!("each side of the window is {} {} than declared", counted(by.abs(), "key"), longer(by)),
+                None => {
+                    let (holds, declared) = (left + 1 + by, left + 1);
+                    format!("the window holds {holds} keys including the query itself, but {declared} are declared")
+                }
+            },
             Edit::DropWindow => "the declared window is missing: every query reads all earlier keys (perhaps the mask is for another layer)".into(),
             Edit::WindowAside => format!("the window is cut on the wrong side: each query reads all earlier keys, and later keys except the next {} (perhaps a sign is wrong)", left + 1),
             Edit::AddWindow(l) => format!("keys at a distance of more than {l} before the query are hidden, but no window is declared (perhaps the mask is for another layer)"),
             Edit::ChunkFromSlot => "chunks are counted from the start of the row instead of from the first non-padding token: left padding shifts the chunks".into(),
-            Edit::ChunkSize(by) => format!("the chunks are {} {} than declared", counted(by.abs(), "key"), if by > 0 { "longer" } else { "shorter" }),
+            Edit::ChunkSize(by) => format!("the chunks are {} {} than declared", counted(by.abs(), "key"), longer(by)),
             Edit::ChunkShift(by) => format!("the boundaries between chunks are {} too {}", counted(by.abs(), "token"), if by > 0 { "late" } else { "early" }),
             Edit::DropChunk => "the declared chunks are missing: queries read keys of other chunks".into(),
             Edit::DropDocuments => "documents packed into one row read each other".into(),
@@ -523,4 +528,8 @@ pub(crate) fn other_side(plane: &[u64], len: usize) -> Vec<u64> {
     let range = if at_start { len - n..len } else { 0..n };
     range.for_each(|k| set_bit(&mut out, k));
     out
+}
+
+fn longer(by: i64) -> &'static str {
+    if by > 0 { "longer" } else { "shorter" }
 }

@@ -642,3 +642,21 @@ fn arrays_that_are_smaller_than_the_declared_mask() {
         assert!(said.faulty() && !said.classes().contains(&"wrong_operator"), "{said}");
     }
 }
+
+/// The sentence about a window counts the keys of the sides that it has.
+#[test]
+fn windows_with_two_sides_are_counted_on_each_side() {
+    let mut dice = Dice::new(47, true);
+    for _ in 0..40 {
+        let (side, by) = (dice.of(1, 4), dice.of(2, 4));
+        let n = 2 * (side + by) + dice.of(2, 6);
+        let mask = bools(&[n, n], &|_, i, k| i.abs_diff(k) <= side + by);
+        let declared = format!(
+            r#"{{"convention": "keep_bool", "kind": "bidirectional_sliding", "window": {side}, "window_means": "keys on each side"}}"#
+        );
+        let found = report(mask, &declared, &[]);
+        is(&found, "window_missing_or_wrong_layer");
+        let says = format!("the window holds {} keys on each side of the query, but {side} are declared", side + by);
+        assert!(found.to_string().contains(&says), "{found}");
+    }
+}
