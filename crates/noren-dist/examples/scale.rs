@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("| mask | tokens | ranks | split | ideal | simulated | busiest receives | memory of a rank | splitting |");
     println!("|---|---|---|---|---|---|---|---|---|");
     for (tokens, ranks) in [(1 << 20, 64), (1 << 20, 512), (1 << 24, 512), (1 << 24, 4096), (100_000_000, 4096)] {
-        let mut lengths = vec![65_536; tokens as usize / 65_536];
+        let mut lengths = vec![65_536; tokens / 65_536];
         lengths.extend(Some(tokens % 65_536).filter(|rest| *rest > 0));
         let masks = [
             ("causal", causal()),
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ("window 4096", sliding(4096)),
         ];
         for (name, mask) in masks {
-            let shape = Shape::square(tokens as usize).heads(32).kv_heads(8);
+            let shape = Shape::square(tokens).heads(32).kv_heads(8);
             let plan = mask.bind(&shape, &Facts::new())?.plan();
             let options = Options { ranks, nodes: ranks / 8, ..Options::default() };
             let start = Instant::now();

@@ -66,7 +66,7 @@ mod tests {
         for q in 0..1000 {
             let blocks = sample_blocks(q, 10, 3, 7);
             assert_eq!(blocks.len(), 3);
-            blocks.iter().for_each(|&b| hits[b as usize] += 1);
+            blocks.iter().for_each(|&b| hits[b] += 1);
         }
         assert!(hits.iter().all(|h| (240..360).contains(h)), "{hits:?}");
         assert_eq!(sample_blocks(0, 2, 5, 1), [0, 1]);

@@ -80,9 +80,9 @@ fn compare(best: &[(f64, u64)], found: (f64, u64, String), what: &str) {
 fn keys_travel() {
     for (n, ranks) in [(4, 2), (6, 3), (8, 2), (10, 2), (11, 2)] {
         for mask in masks(n) {
-            let bound = mask.bind(&Shape::square(n as usize), &Facts::new()).expect("binds");
+            let bound = mask.bind(&Shape::square(n), &Facts::new()).expect("binds");
             let mut all = Vec::new();
-            each(ranks, n as usize, |owner| all.push(objective(&bound, ranks, owner, &|q, _| owner[q])));
+            each(ranks, n, |owner| all.push(objective(&bound, ranks, owner, &|q, _| owner[q])));
             compare(&all, found(&bound, ranks, Travel::Keys), &format!("{mask} of {n} over {ranks}"));
         }
     }
@@ -92,12 +92,12 @@ fn keys_travel() {
 fn keys_and_queries_travel() {
     let n = 3;
     for mask in masks(n).into_iter().filter(|m| *m != full()) {
-        let bound = mask.bind(&Shape::square(n as usize), &Facts::new()).expect("binds");
+        let bound = mask.bind(&Shape::square(n), &Facts::new()).expect("binds");
         let cells: Vec<(usize, usize)> =
             (0..9).map(|i| (i / 3, i % 3)).filter(|(q, k)| bound.allowed(0, 0, *q, *k)).collect();
         let mut all = Vec::new();
-        each(2, n as usize + cells.len(), |choice| {
-            let (owner, by) = choice.split_at(n as usize);
+        each(2, n + cells.len(), |choice| {
+            let (owner, by) = choice.split_at(n);
             let by = |q: usize, k: usize| by[cells.iter().position(|c| *c == (q, k)).expect("an allowed cell")];
             all.push(objective(&bound, 2, owner, &by));
         });

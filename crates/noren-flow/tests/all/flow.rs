@@ -177,7 +177,7 @@ fn a_long_stack_answers_quickly() {
     let stack: Vec<Mask> = (0..32).map(|l| if l % 2 == 0 { sliding(1024) } else { causal() }).collect();
     let facts = Facts::new().label("pii", [n / 2..n / 2 + 8, n - 20_000..n - 19_990]);
     let start = Instant::now();
-    let flow = Flow::of_stack(&stack, &Shape::square(n as usize), &facts, Fill::Nothing).expect("it binds");
+    let flow = Flow::of_stack(&stack, &Shape::square(n), &facts, Fill::Nothing).expect("it binds");
     let ruling = "deny: label(pii) -> output".parse::<Policy>().expect("a policy").check(&flow).expect("it checks");
     let took = start.elapsed();
     println!("131072 tokens, 32 layers: {:.2} s, {}", took.as_secs_f64(), ruling.rules[0]);

@@ -186,7 +186,7 @@ fn allow_lines_that_cut_pairs_into_too_many_classes_are_refused() {
         let spans: Vec<_> = (0..len / period).map(|at| at * period + period / 2..(at + 1) * period).collect();
         facts = facts.label(format!("b{bit}"), spans);
     }
-    let flow = flow("causal", 1, &Shape::square(len as usize), &facts).expect("it binds");
+    let flow = flow("causal", 1, &Shape::square(len), &facts).expect("it binds");
     let lines: Vec<String> = (0..16).map(|bit| format!("allow: label(b{bit}) -> label(b{bit})")).collect();
     let policy: Policy = format!("deny: all -> all\n{}", lines.join("\n")).parse().expect("a policy");
     let error = policy.check(&flow).expect_err("too many classes").to_string();

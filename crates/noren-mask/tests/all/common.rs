@@ -65,7 +65,7 @@ fn neighborhoods(len: usize) -> impl Strategy<Value = Mask> {
 
 fn trees(len: usize) -> impl Strategy<Value = Mask> {
     (0..len, vec(any::<prop::sample::Index>(), 1..6)).prop_map(move |(start, picks)| {
-        let nodes = picks.len().min((len - start) as usize);
+        let nodes = picks.len().min(len - start);
         let parents: Vec<i64> =
             picks.iter().take(nodes).enumerate().map(|(i, pick)| pick.index(i + 1) as i64 - 1).collect();
         tree(parents, start)
@@ -96,7 +96,7 @@ pub(crate) fn position_atoms(u: Universe) -> BoxedStrategy<Mask> {
 
 /// Returns all atoms.
 pub(crate) fn atoms(u: Universe) -> BoxedStrategy<Mask> {
-    let rows = u.batch as usize;
+    let rows = u.batch;
     let lengths = move || vec(0..=u.len, rows);
     let side = option::of(prop_oneof![Just(Side::Left), Just(Side::Right)]);
     let facts = prop_oneof![
@@ -180,9 +180,9 @@ pub(crate) fn masks(u: Universe) -> BoxedStrategy<Mask> {
 
 /// Returns a square or cached shape of this universe, with facts for every atom in [`atoms`].
 pub(crate) fn settings(u: Universe) -> BoxedStrategy<(Shape, Facts)> {
-    let (rows, len) = (u.batch as usize, u.len as usize);
+    let (rows, len) = (u.batch, u.len);
     let shape = prop_oneof![Just(0..len), (0..len).prop_map(move |past| past..len)]
-        .prop_map(move |new| Shape::cached(new.start, new.len()).batch(rows).heads(u.heads as usize));
+        .prop_map(move |new| Shape::cached(new.start, new.len()).batch(rows).heads(u.heads));
     let facts = (vec(0..=u.len, rows), any::<bool>(), partition(u.len), vec(0..3i64, len), vec(spans_in(u.len), 2));
     (shape, facts, any::<u64>())
         .prop_map(move |(shape, (lengths, left, documents, levels, labels), seed)| {

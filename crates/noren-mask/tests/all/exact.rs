@@ -79,8 +79,8 @@ fn long_plans_allow_what_plans_in_place_allow() {
     let count = cases("NOREN_EXACT", 3000).div_ceil(250);
     let case = (2..12usize, 4..60usize, proptest::collection::vec(0..6000usize, 2..12), 0..6u8, 1000..6000usize);
     check(count, case, |(step, size, at, kind, len)| {
-        let grid = format!("neighborhood(grid=[{len}], size=[{}], dilation=[{step}])", size.min(len as usize / step));
-        let at: Vec<usize> = at.into_iter().map(|k| k % len as usize).collect();
+        let grid = format!("neighborhood(grid=[{len}], size=[{}], dilation=[{step}])", size.min(len / step));
+        let at: Vec<usize> = at.into_iter().map(|k| k % len).collect();
         let text = match kind {
             0 => format!("stride({step}) & causal | global({at:?}) - {grid}"),
             1 => format!("{grid} | global({at:?}) & causal"),

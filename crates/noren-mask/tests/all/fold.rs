@@ -70,8 +70,8 @@ proptest! {
                 let own = path.len() - 1;
                 for k in 0..len {
                     let reads = path.iter().position(|slot| *slot == k).is_some_and(|at| {
-                        window.is_none_or(|window| own - at < window as usize)
-                            && chunk.is_none_or(|chunk| own / chunk as usize == at / chunk as usize)
+                        window.is_none_or(|window| own - at < window)
+                            && chunk.is_none_or(|chunk| own / chunk == at / chunk)
                     });
                     prop_assert_eq!(bound.allowed(0, 0, q, k), reads, "query {} key {}", q, k);
                 }

@@ -87,13 +87,13 @@ fn a_single_difference_in_a_long_mask_is_found() {
         (100_000, vec!["causal", "sliding(9) | keys(0..4)", "chunk(512) & causal"]),
         (1 << 30, vec!["causal", "window(left=100, right=3)", "causal & chunk(4096)"]),
     ] {
-        let shape = Shape::square(n as usize);
+        let shape = Shape::square(n);
         for mask in masks {
             let mask: Mask = mask.parse().unwrap();
             let a = mask.bind(&shape, &Facts::new()).unwrap();
             for (q, k) in [(0, 0), (n - 1, n - 2), (n / 3, n / 3 - 1), (700, 699), (n / 2, n / 2)] {
                 let b = (mask.clone() - (queries(q..q + 1) & keys(k..k + 1))).bind(&shape, &Facts::new()).unwrap();
-                let cell = CellIndex { batch: 0, head: 0, q: q as usize, k: k as usize };
+                let cell = CellIndex { batch: 0, head: 0, q, k };
                 let expected = a.allowed(0, 0, cell.q, cell.k).then_some(cell);
                 assert_eq!(a.first_difference(&b).unwrap(), expected, "{mask} with {n} tokens, ({q}, {k})");
                 assert_eq!(a.differences(&b, 6).unwrap(), expected.into_iter().collect::<Vec<_>>());

@@ -43,7 +43,7 @@ impl Dice {
 
     fn set(&mut self) -> String {
         match self.below(4) {
-            0 => format!(r#"label="{}""#, ["few", "many"][self.below(2) as usize]),
+            0 => format!(r#"label="{}""#, ["few", "many"][self.below(2)]),
             1 => self.size(LEN).to_string(),
             2 => {
                 let start = self.below(LEN);
@@ -57,7 +57,7 @@ impl Dice {
     }
 
     fn grid(&mut self) -> String {
-        let dims: &[usize] = [&[LEN][..], &[1024, 1024], &[64, 128, 128]][self.below(3) as usize];
+        let dims: &[usize] = [&[LEN][..], &[1024, 1024], &[64, 128, 128]][self.below(3)];
         let lists = dims.iter().map(|len| {
             let dilation = if self.below(3) == 0 { self.size(8) } else { 1 };
             (self.size(31).min(len / dilation), dilation)
@@ -80,7 +80,7 @@ impl Dice {
             12 => format!("keys({})", self.set()),
             13 => format!("queries({})", self.set()),
             14 => format!("global({})", self.set()),
-            15 => ["padding", "padding(side=left)", "padding(on=both)"][self.below(3) as usize].into(),
+            15 => ["padding", "padding(side=left)", "padding(on=both)"][self.below(3)].into(),
             16 => "documents".into(),
             17 => {
                 let parts = self.parts(1000);
@@ -126,11 +126,10 @@ impl Dice {
     fn facts(&mut self) -> Facts {
         let few = self.runs(12);
         let many = self.runs(1000);
-        let levels: Vec<i64> =
-            self.parts(2000).into_iter().flat_map(|len| vec![self.below(5) as i64; len as usize]).collect();
+        let levels: Vec<i64> = self.parts(2000).into_iter().flat_map(|len| vec![self.below(5) as i64; len]).collect();
         let mut cells: Vec<_> = (0..20_000).map(|_| (self.below(LEN), self.below(LEN))).collect();
         cells.sort_unstable();
-        let cells = Array::cells(LEN as usize, LEN as usize, &cells).unwrap();
+        let cells = Array::cells(LEN, LEN, &cells).unwrap();
         let side = if self.below(2) == 0 { Side::Left } else { Side::Right };
         let real = LEN - self.below(1000);
         let facts = Facts::new().lengths([real]).side(side).documents(self.parts(3000)).levels(levels);
@@ -154,7 +153,7 @@ fn worked(since: Instant) -> f64 {
 #[test]
 fn random_expressions_end_at_a_million() {
     let asked: Option<u64> = std::env::var("NOREN_MILLION").ok().map(|n| n.parse().expect("a whole number"));
-    let shape = Shape::square(LEN as usize);
+    let shape = Shape::square(LEN);
     let begun = Instant::now();
     let (mut refused, mut slowest) = (0, (0.0, String::new()));
     let facts = Dice(1).facts();

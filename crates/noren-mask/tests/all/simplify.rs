@@ -241,8 +241,8 @@ proptest! {
         prop_assert_eq!(&simple.simplify(), &simple);
         let simply = simple.bind(&shape, &facts).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let (q_len, kv_len) = (shape.q_len() as i64, shape.kv_len() as i64);
-        for (batch, head, q, k) in cells(shape.batch_len() as usize, shape.head_count() as usize, 0..q_len, 0..kv_len) {
-            let at = |bound: &BoundMask| bound.allowed(batch as usize, head as usize, q as usize, k as usize);
+        for (batch, head, q, k) in cells(shape.batch_len(), shape.head_count(), 0..q_len, 0..kv_len) {
+            let at = |bound: &BoundMask| bound.allowed(batch, head, q as usize, k as usize);
             prop_assert_eq!(at(&bound), at(&simply), "{} became {} at {:?}", mask, simple, (batch, head, q, k));
         }
     }

@@ -16,7 +16,7 @@ fn attend_of(case: &mut Case) -> Attend<'static> {
     let (mask, shape) = (case.bound.mask(), case.bound.shape());
     let offsets: Vec<i64> = (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect();
     let attend = match case.dice.below(3) {
-        0 if mask.atoms().iter().all(|atom| atom.name() != "function") => Attend::new(&mask.to_string()),
+        0 if mask.atoms().iter().all(|atom| atom.name() != "function") => Attend::new(mask.to_string()),
         1 => Attend::new(mask),
         _ => Attend::new(Spec::from(mask.clone())),
     };
