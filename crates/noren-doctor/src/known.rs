@@ -57,6 +57,8 @@ impl Companions<'_> {
 pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
 pub(crate) const SEGMENTS: &[&str] =
     &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
+/// Names of arrays that hold the borders of packed documents.
+pub(crate) const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 pub(crate) const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
 pub(crate) const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
@@ -279,25 +281,23 @@ impl Known {
     }
 
     fn read_segments(&mut self, companions: &Companions<'_>, context: &Context) {
-        let from_ends = companions
-            .list(&["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"])
-            .filter(|_| self.batch == 1)
-            .map(|ends| {
-                let mut segments = vec![0; self.kv_len];
-                for (number, w) in ends.windows(2).enumerate() {
-                    let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
-                    if clamp(w[0]) < clamp(w[1]) {
-                        segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
-                    }
+        let from_ends = companions.list(ENDS).filter(|_| self.batch == 1).map(|ends| {
+            let mut segments = vec![0; self.kv_len];
+            for (number, w) in ends.windows(2).enumerate() {
+                let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
+                if clamp(w[0]) < clamp(w[1]) {
+                    segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
                 }
-                vec![segments]
-            });
+            }
+            vec![segments]
+        });
         let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
         if let Some(mut rows) = given {
             // If segment numbers begin with 0 and never decrease, 0 is a document and not padding, unless the first
-            // token is known to be padding. In a row of only 0 it is no padding either.
+            // token is known to be padding. In a row of only 0 it is no padding either, unless a 0 follows documents of another row.
             let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]))
-                || rows.iter().any(|r| r.iter().all(|number| *number == 0));
+                || rows.iter().any(|r| r.iter().all(|number| *number == 0))
+                    && rows.iter().all(|r| r.first() == Some(&0) || !r.contains(&0));
             let real_zero = self
                 .valid
                 .as_ref()

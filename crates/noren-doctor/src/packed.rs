@@ -3,12 +3,10 @@
 use super::context::Context;
 use super::held::Held;
 use super::intent::{Intent, row};
-use super::known::{self, Companions, IDS};
+use super::known::{self, Companions, ENDS, IDS};
 use super::report::{Certainty, Finding};
 use noren_mask::bits::count;
 
-/// Names of arrays that hold the borders of packed documents.
-pub(super) const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
 /// Names of arrays that hold the number of tokens of the longest document.
 pub(super) const LONGEST: &[&str] = &["max_seqlen", "max_seqlen_q"];
 

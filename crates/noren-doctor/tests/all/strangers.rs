@@ -660,3 +660,18 @@ fn windows_with_two_sides_are_counted_on_each_side() {
         assert!(found.to_string().contains(&says), "{found}");
     }
 }
+
+/// A batch row without tokens beside rows that are padded on the right: its numbers of only 0 are padding, as theirs are.
+#[test]
+fn segment_numbers_of_a_row_without_tokens() {
+    let mut dice = Dice::new(53, true);
+    for _ in 0..60 {
+        let n = dice.of(4, 9);
+        let filled: Vec<i64> = (0..n).map(|k| if k + 1 < n { 1 + k as i64 / 2 } else { 0 }).collect();
+        let numbers = vec![filled, vec![0; n]];
+        let cells = numbers.clone();
+        let mask = bools(&[2, 1, n, n], &|b, i, k| k <= i && cells[b][i] == cells[b][k] && cells[b][k] > 0);
+        let declared = r#"{"convention": "keep_bool", "kind": "causal_packed"}"#;
+        is_calm(&report(mask, declared, &[("segment_ids", rows(&numbers))]));
+    }
+}
