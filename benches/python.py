@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the Python package: the overhead of a call, of mask functions, and folded rollouts.
 
-    python -m venv .venv && .venv/bin/pip install torch ./crates/noren-python
+    python -m venv .venv && .venv/bin/pip install torch ./crates/apps/noren-python
     .venv/bin/python benches/python.py [call] [function] [fold]
 
 `call` fails if `noren.torch.sdpa` takes 30 microseconds more than its kernel. `function` prints what mask functions add

@@ -17,13 +17,13 @@ def append(root: Path, path: str, text: str) -> None:
 
 
 def upward_arrow(root: Path) -> str:
-    file = root / "crates/noren-mask/Cargo.toml"
+    file = root / "crates/core/noren-mask/Cargo.toml"
     file.write_text(file.read_text().replace("[dependencies]\n", "[dependencies]\nnoren.workspace = true\n"))
     return "arrow noren-mask -> noren: not allowed"
 
 
 def optional_arrow(root: Path) -> str:
-    append(root, "crates/noren-dist/Cargo.toml", '\n[dependencies.noren-text]\nworkspace = true\noptional = true\n')
+    append(root, "crates/adapters/noren-dist/Cargo.toml", '\n[dependencies.noren-text]\nworkspace = true\noptional = true\n')
     return "arrow noren-dist -> noren-text: not allowed"
 
 
@@ -37,7 +37,7 @@ def unlisted_crate(root: Path) -> str:
 
 def circle(root: Path) -> str:
     """Three files: by a path in code, by a nested `use` through a re-export, and by `super`."""
-    folder = "crates/noren-dist/src"
+    folder = "crates/adapters/noren-dist/src"
     append(root, f"{folder}/lib.rs", "mod planted;\npub use planted::first::First;\n")
     (root / folder / "planted").mkdir()
     append(root, f"{folder}/planted.rs", "pub mod first;\nmod second;\nmod third;\n")
@@ -48,7 +48,7 @@ def circle(root: Path) -> str:
 
 
 def circle_with_the_parent(root: Path) -> str:
-    folder = "crates/noren-text/src"
+    folder = "crates/models/noren-text/src"
     append(root, f"{folder}/lib.rs", "mod planted;\n")
     (root / folder / "planted").mkdir()
     append(root, f"{folder}/planted.rs", "mod child;\npub struct Parent;\nfn f() { child::g() }\n")
@@ -58,7 +58,7 @@ def circle_with_the_parent(root: Path) -> str:
 
 def no_circle(root: Path) -> None:
     """Plants text that looks like circles but is none: in comments, strings and tests, and re-exports of a parent."""
-    folder = "crates/noren-verify/src"
+    folder = "crates/tools/noren-verify/src"
     append(root, f"{folder}/lib.rs", "mod planted;\n")
     (root / folder / "planted").mkdir()
     append(root, f"{folder}/planted.rs", "mod a;\nmod b;\npub use a::A;\npub struct Parent;\n")
@@ -68,7 +68,7 @@ def no_circle(root: Path) -> None:
 
 
 def circle_in_python(root: Path) -> str:
-    folder = "crates/noren-python/python/noren/planted"
+    folder = "crates/apps/noren-python/python/noren/planted"
     (root / folder).mkdir()
     append(root, f"{folder}/__init__.py", "from .one import first as first\n")
     append(root, f"{folder}/one.py", "def first():\n    from .two import second\n    return second\n")
@@ -85,13 +85,13 @@ def circle_on_the_page(root: Path) -> str:
 
 def long_rust_function(root: Path) -> str:
     body = "    let text = \"}\";\n" * 79
-    append(root, "crates/noren-dist/src/wire.rs", f"fn planted(at: [u8; 2]) {{\n{body}}}\n")
-    return "function crates/noren-dist/src/wire.rs: planted"
+    append(root, "crates/adapters/noren-dist/src/wire.rs", f"fn planted(at: [u8; 2]) {{\n{body}}}\n")
+    return "function crates/adapters/noren-dist/src/wire.rs: planted"
 
 
 def long_python_function(root: Path) -> str:
-    append(root, "crates/noren-python/python/noren/_flow.py", "def planted():\n" + "    pass\n" * 80)
-    return "function crates/noren-python/python/noren/_flow.py: planted"
+    append(root, "crates/apps/noren-python/python/noren/_flow.py", "def planted():\n" + "    pass\n" * 80)
+    return "function crates/apps/noren-python/python/noren/_flow.py: planted"
 
 
 def long_javascript_function(root: Path) -> str:
@@ -102,14 +102,14 @@ def long_javascript_function(root: Path) -> str:
 
 
 def long_file(root: Path) -> str:
-    append(root, "crates/noren-dist/src/wire.rs", "// a line\n" * 600)
-    return "file crates/noren-dist/src/wire.rs"
+    append(root, "crates/adapters/noren-dist/src/wire.rs", "// a line\n" * 600)
+    return "file crates/adapters/noren-dist/src/wire.rs"
 
 
 def twin(root: Path) -> str:
     has = 'fn has() -> bool {\n    is_x86_feature_detected!("avx2")\n}\n'
-    append(root, "crates/noren-dist/src/wire.rs", has)
-    return "twin detection of the processor's features: in crates/noren-dist/src/wire.rs"
+    append(root, "crates/adapters/noren-dist/src/wire.rs", has)
+    return "twin detection of the processor's features: in crates/adapters/noren-dist/src/wire.rs"
 
 
 PLANTS: list[Callable[[Path], str]] = [

@@ -30,12 +30,12 @@ class Single:
 
 # Second places of a rule, as (the rule's name, the file) with the reason.
 SECOND_PLACES: dict[tuple[str, str], str] = {
-    ("interval type", "crates/noren-mask/src/set.rs"): "a range as a mask's text has it: of 64 bits, and it may have no end",
-    ("interval type", "crates/noren-mask/src/plan.rs"): "the serial and public form of a plan's spans: an interval with its kind, without algebra",
+    ("interval type", "crates/core/noren-mask/src/set.rs"): "a range as a mask's text has it: of 64 bits, and it may have no end",
+    ("interval type", "crates/core/noren-mask/src/plan.rs"): "the serial and public form of a plan's spans: an interval with its kind, without algebra",
 }
 
 # The verifier shares no code with what it checks, so nothing here concerns it.
-EXEMPT = re.compile(r"^crates/noren-verify/|^benches/")
+EXEMPT = re.compile(r"^crates/tools/noren-verify/|^benches/")
 
 
 def single(name: str, pattern: str, folder: str = "", raw: bool = False) -> Single:
@@ -52,6 +52,6 @@ SINGLES = [
     single("FNV-1a", r"(?i)cbf_?29ce_?4842_?2232_?5|\bfn\s+fnv\w*"),
     single("first line of a message", r"\.lines\(\)\.next\(\)"),
     single("header of npy files", r"\\x93NUMPY\\x01", raw=True),
-    single("detection of the processor's features", r"\bis_x86_feature_detected!", "crates/noren/src/isa.rs"),
+    single("detection of the processor's features", r"\bis_x86_feature_detected!", "crates/core/noren/src/isa.rs"),
     single("generator behind `random`", r"(?i)0xd251_?1f53"),
 ]

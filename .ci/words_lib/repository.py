@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 # Inputs, stored results and transcripts: data, whose texts come from elsewhere or from messages that are checked at their source.
-SKIPPED = ("testdata/", "fuzz/seeds/", "crates/noren-cli/assets/", "crates/noren-cli/tests/cmd/")
+SKIPPED = ("testdata/", "fuzz/seeds/", "crates/apps/noren-cli/assets/", "crates/apps/noren-cli/tests/cmd/")
 
 
 def files(root: Path) -> dict[str, str]:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MASKS = ROOT / "crates/noren-mask/docs/masks.md"
-PRESETS = ROOT / "crates/noren-explorer/src/presets.json"
+MASKS = ROOT / "crates/core/noren-mask/docs/masks.md"
+PRESETS = ROOT / "crates/apps/noren-explorer/src/presets.json"
 # What `noren code --to` takes, and the heading of each.
 TARGETS = {"python": "noren in Python", "rust": "noren in Rust", "sdpa": "PyTorch scaled_dot_product_attention", "mha": "PyTorch nn.MultiheadAttention",
            "encoder": "PyTorch nn.TransformerEncoder", "flex": "FlexAttention", "hf": "Hugging Face", "jax": "JAX", "keras": "Keras", "numpy": "NumPy", "onnx": "ONNX"}

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LESSONS = ROOT / "crates/noren-explorer/page/lessons.json"
+LESSONS = ROOT / "crates/apps/noren-explorer/page/lessons.json"
 
 
 def page(lesson: dict, number: int) -> str:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MASKS = ROOT / "crates/noren-mask/docs/masks.md"
+MASKS = ROOT / "crates/core/noren-mask/docs/masks.md"
 LINK = re.compile(r"(?P<picture>!?)\[(?P<text>(?:`[^`]*`|!\[[^\]]*\]\([^)]*\)|[^\]`])*)\]\(<?(?P<to>[^)\s>]+)>?\)")
 FENCED = re.compile(r"(^(?:```+|~~~+).*?^(?:```+|~~~+)\s*?$)", re.S | re.M)
 
