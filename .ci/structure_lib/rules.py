@@ -30,8 +30,8 @@ class Single:
 
 # Second places of a rule, as (the rule's name, the file) with the reason.
 SECOND_PLACES: dict[tuple[str, str], str] = {
-    ("interval type", "crates/core/noren-mask/src/set.rs"): "a range as a mask's text has it: of 64 bits, and it may have no end",
-    ("interval type", "crates/core/noren-mask/src/plan.rs"): "the serial and public form of a plan's spans: an interval with its kind, without algebra",
+    ("interval type", "crates/core/noren-mask/src/sets/set.rs"): "a range as a mask's text has it: of 64 bits, and it may have no end",
+    ("interval type", "crates/core/noren-mask/src/plan/mod.rs"): "the serial and public form of a plan's spans: an interval with its kind, without algebra",
 }
 
 # The verifier shares no code with what it checks, so nothing here concerns it.

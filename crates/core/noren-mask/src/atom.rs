@@ -55,9 +55,9 @@
 //! # Ok::<(), noren_mask::Error>(())
 //! ```
 
-pub use crate::agree::verify;
-pub use crate::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
+pub use crate::bind::agree::verify;
+pub use crate::mask::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
+pub use crate::mask::resolution::Resolution;
+pub use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
 pub use crate::mask::{Atom, AtomRef, EveryLength, Simplified};
-pub use crate::resolution::Resolution;
-pub use crate::resolved::{Reach, ResolvedAtom, RowWork};
 pub use crate::syntax::Picture;

@@ -6,7 +6,7 @@
 
 use crate::atoms::Tree;
 use crate::error::Error;
-use crate::shape::Shape;
+use crate::facts::shape::Shape;
 use std::ops::Range;
 
 /// Options of [`Fold::new`].

@@ -47,20 +47,18 @@
 //!
 //! # Modules
 //!
-//! | modules | contents |
+//! | folders | contents |
 //! |---|---|
-//! | `mask`, `ops`, `set`, `scalar`, `score` | expressions as values: operators, sets of positions, parameters, score modifiers |
-//! | `atoms/*`, `basis/*`, `definition`, `language` | one file for each atom; the parts that atoms share; the list of words for help and editors |
-//! | `atom`, `agree`, `member`, `resolved`, `resolution` | the trait of atoms, and the forms in which planning reads an atom |
-//! | `syntax/*`, `parse/*`, `print`, `check`, `simplify` | text to mask and back, checks of parameters, the canonical form |
-//! | `shape/*`, `facts/*`, `batch/*`, `array/*`, `resolve` | sizes and facts; `batch` reads facts from named arrays; `resolve` is the one place that finds the tokens that a fact refers to |
-//! | `bind`, `lower`, `select`, `eval` | binding; one pattern for each distinct set of cells; `eval` is the definition |
-//! | `interval`, `bounds`, `frame`, `pattern`, `leaf` | the parts of planning: ranges of keys that some or all queries read |
-//! | `cut`, `plan`, `guard`, `schedule`, `transpose`, `stats`, `count/*`, `budget` | tiles and spans, work items, the plan by key, exact counts, limits |
-//! | `order`, `reorder`, `split`, `patch`, `verify` | plans with queries and keys in another order, and their verification |
-//! | `compare`, `equivalent/*`, `explain`, `grid`, `export/*` | differences, equality at every length, reasons, pictures, forms for other systems |
-//! | `serial`, `json` | serial forms, with the feature `serde` |
-//! | `keep`, `bits`, `philox`, `text` | cells as bits; the random generator; forms of text that several crates write |
+//! | `syntax` | words and numbers of the text language, and its errors |
+//! | `sets` | ranges, positions, rows of cells and their order; cells as bits; the random generator |
+//! | `facts` | sizes and facts; arrays; `batch` reads facts from named arrays; `resolve` is the one place that finds the tokens that a fact refers to |
+//! | `mask` | expressions as values: operators, score modifiers; the forms in which planning reads an atom |
+//! | `atoms` | one file for each atom |
+//! | `language` | text to mask and back, checks of parameters, the canonical form, the list of words for help and editors |
+//! | `bind` | binding: one pattern for each distinct set of cells; `eval` is the definition; exact counts, limits |
+//! | `plan` | tiles and spans, work items, the plan by key, other orders of queries and keys, verification |
+//! | `compare` | differences, equality at every length, reasons |
+//! | `export` | forms for other systems: blocks, slices, bits, grids for pictures, serial forms |
 //!
 //! The feature `serde` [default: off] adds the serial forms of masks, shapes, facts, arrays and plans (`to_json`, `from_json`, the traits
 //! of serde).
@@ -68,97 +66,52 @@
 //! The crate has no `unsafe`, no threads and no tensor type.
 #![forbid(unsafe_code)]
 
-mod agree;
-mod array;
 pub mod atom;
 pub mod atoms;
-mod basis;
-pub mod batch;
 mod bind;
-pub mod bits;
-mod bounds;
-mod budget;
-mod check;
 mod compare;
-mod count;
-mod cut;
-mod definition;
-mod equivalent;
 mod error;
-mod eval;
-mod explain;
 mod export;
 mod facts;
 mod fold;
-pub mod frame;
-mod grid;
-mod guard;
-pub mod interval;
-#[cfg(feature = "serde")]
-mod json;
-mod keep;
 pub mod language;
-mod leaf;
-mod lower;
 mod mask;
-mod member;
-mod ops;
-mod order;
-pub(crate) mod parse;
-mod patch;
-mod pattern;
-mod philox;
-#[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
-pub use philox::philox;
 mod plan;
-mod print;
-mod reorder;
-mod resolution;
-pub mod resolve;
-mod resolved;
-mod scalar;
-mod schedule;
-mod score;
-mod select;
-pub mod sentence;
-#[cfg(feature = "serde")]
-mod serial;
-mod set;
-mod shape;
-mod simplify;
-mod split;
-mod stats;
+mod sets;
 mod syntax;
 pub mod text;
-mod transpose;
-mod verify;
 
-pub use array::{Array, HIDES};
+pub use facts::{batch, resolve};
+pub use mask::sentence;
+#[doc(hidden)] // for the dropout of crate `noren`, which draws from the same generator
+pub use sets::philox::philox;
+pub use sets::{bits, frame, interval};
+
 pub use atoms::{Cell, Cells, Padding};
 pub use bind::BoundMask;
-pub use budget::{Budget, Progress, Stage};
+pub use bind::budget::{Budget, Progress, Stage};
 pub use compare::CellIndex;
-pub use equivalent::Equivalence;
+pub use compare::equivalent::Equivalence;
+pub use compare::explain::{Explanation, Part, Reasons};
 pub use error::Error;
-pub use explain::{Explanation, Part, Reasons};
+pub use export::grid::{Cover, Grid, GridOptions, checked_range};
+pub use export::keep::Keep;
 pub use export::{Blocks, DecodePlan, DevicePlan, DeviceSide, Runs, Slice, SliceKind};
+pub use facts::array::{Array, HIDES};
+pub use facts::shape::Shape;
 pub use facts::{Facts, RealTokens};
 pub use fold::{Fold, FoldOptions, FoldPlace, FoldRow, FoldRun};
-pub use grid::{Cover, Grid, GridOptions, checked_range};
-pub use keep::Keep;
+pub use mask::score::{Score, Spec};
 pub use mask::{Arm, Mask, Node};
-pub use order::Order;
-
+pub use plan::schedule::WorkItem;
+pub use plan::stats::{Reordered, Stats, short_bytes, short_count};
+pub use plan::transpose::{KeyTile, Transposed};
+pub use plan::verify::Verified;
 pub use plan::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, Tile, TileSpan};
-pub use scalar::{Offset, Real, Rows, Side};
-pub use schedule::WorkItem;
-pub use score::{Score, Spec};
-pub use set::{Positions, Selector, Span};
-pub use shape::Shape;
-pub use stats::{Reordered, Stats, short_bytes, short_count};
+pub use sets::order::Order;
+pub use sets::scalar::{Offset, Real, Rows, Side};
+pub use sets::set::{Positions, Selector, Span};
 pub use syntax::{ParseError, nearest};
-pub use transpose::{KeyTile, Transposed};
-pub use verify::Verified;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,8 @@
 //! `heads(...)`, `batch(...)` and `layers(...)`: another mask for some heads, batch rows or layers.
 
-use crate::definition::{Arms, Definition, Read, Word};
+use crate::mask::definition::{Arms, Definition, Read, Word};
 use crate::mask::{Arm, Mask, Node};
-use crate::set::Selector;
+use crate::sets::set::Selector;
 use crate::syntax::{Entry, Picture};
 
 /// Returns a mask with one mask per query head. Each element of `arms` is a pair (heads, mask), and the mask applies to

@@ -1,13 +1,13 @@
 //! `causal`: keys up to the query.
 
 use super::shared::band;
-use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::scalar::Offset;
-use crate::sentence::Sentence;
+use crate::sets::scalar::Offset;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
 use std::fmt;
 

@@ -1,11 +1,11 @@
 //! `chunk`: query and key in the same chunk of positions.
 
-use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 

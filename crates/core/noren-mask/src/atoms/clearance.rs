@@ -1,13 +1,13 @@
 //! `clearance`: a query reads the keys whose clearance level is not higher than its own.
 
 use crate::Error;
-use crate::basis::{Binding, Family, Input, Pair, Rank, Site};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Binding, Family, Input, Pair, Rank, Site};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 use std::fmt;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! `full` and `none`: every cell and no cell, the neutral elements of `&` and `|`.
 
-use crate::definition::{Definition, Read, Word};
+use crate::mask::definition::{Definition, Read, Word};
 use crate::mask::{Mask, Node};
 use crate::syntax::{Entry, Picture};
 

@@ -2,13 +2,13 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site, check_name};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site, check_name};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::pattern::Pattern;
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, Mask};
-use crate::pattern::Pattern;
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::Sentence;
 use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
 use std::fmt;
 

@@ -1,12 +1,12 @@
 //! `distances`: keys at listed distances from the query.
 
-use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom};
+use crate::mask::sentence::{Piece, Sentence, key_position, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::sentence::{Piece, Sentence, key_position, query_position, sentence};
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;

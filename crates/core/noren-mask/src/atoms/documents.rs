@@ -1,14 +1,14 @@
 //! `documents`: query and key in the same document.
 
 use crate::Error;
-use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::facts::resolve::sum;
+use crate::mask::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolve::sum;
-use crate::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
-use crate::set::Span;
+use crate::sets::set::Span;
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
 use std::fmt;
 use std::ops::Range;

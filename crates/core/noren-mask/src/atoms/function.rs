@@ -2,12 +2,12 @@
 
 use super::shared::given_words;
 use crate::Error;
-use crate::basis::{ByAddress, Family, Input, Pair, Rank, Site};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{ByAddress, Family, Input, Pair, Rank, Site};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, Mask};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::sentence::Sentence;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

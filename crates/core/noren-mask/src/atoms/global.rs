@@ -1,13 +1,13 @@
 //! `global`: tokens that read every key and that every query reads.
 
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
-use crate::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::Sentence;
-use crate::set::Positions;
+use crate::sets::set::Positions;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `global`: the query or the key is in a set.

@@ -39,7 +39,7 @@ pub use tiled::TileFunction;
 pub use tiles::TileCells;
 pub use window::Limit;
 
-use crate::definition::Definition;
+use crate::mask::definition::Definition;
 use crate::mask::{Atom, AtomRef, Mask};
 
 /// Exports the types and builders of all atoms, and lists their definitions. Each line is `module: Type, builders;`. The

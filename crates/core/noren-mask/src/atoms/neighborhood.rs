@@ -1,14 +1,14 @@
 //! `neighborhood`: windows over a grid of one to three dimensions.
 
 use crate::Error;
-use crate::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
-use crate::definition::{Builtin, Word};
-use crate::leaf;
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::pattern::Pattern;
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, Token, key, query, sentence};
 use crate::mask::{Atom, EveryLength, Mask};
-use crate::pattern::Pattern;
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::{Sentence, Token, key, query, sentence};
+use crate::sets::leaf;
 use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use std::fmt;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! `padding`: keys that are non-padding tokens.
 
 use crate::Error;
-use crate::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
-use crate::definition::{Builtin, Word};
 use crate::facts::RealTokens;
-use crate::interval::IntervalSet;
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::pattern::Pattern;
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, Test, key, query, sentence};
 use crate::mask::{Atom, EveryLength, Mask};
-use crate::pattern::Pattern;
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::scalar::Side;
-use crate::sentence::{Sentence, Test, key, query, sentence};
+use crate::sets::interval::IntervalSet;
+use crate::sets::scalar::Side;
 use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
 use std::fmt;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! `prefix`: the first keys.
 
 use crate::Error;
-use crate::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, within};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, key_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::scalar::Rows;
-use crate::sentence::{Sentence, key_position, sentence};
-use crate::set::{Positions, Span};
+use crate::sets::scalar::Rows;
+use crate::sets::set::{Positions, Span};
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 

@@ -1,13 +1,13 @@
 //! `queries`: queries in a set.
 
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
-use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Sentence, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::{Sentence, query_position, sentence};
-use crate::set::Positions;
+use crate::sets::set::Positions;
 use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `queries`: the query is in a set.

@@ -1,14 +1,14 @@
 //! `random`: each cell is allowed with a probability.
 
-use crate::basis::{Family, Pair, Rank, Site};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Family, Pair, Rank, Site};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, Mask};
-use crate::philox;
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::scalar::Real;
-use crate::sentence::Sentence;
+use crate::sets::philox;
+use crate::sets::scalar::Real;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;

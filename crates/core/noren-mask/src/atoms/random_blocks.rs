@@ -1,13 +1,13 @@
 //! `random_blocks`: random key blocks for each query block.
 
-use crate::basis::{Family, Pair, Rank, Site, count};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Family, Pair, Rank, Site, count};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom};
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, Mask};
-use crate::philox;
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::sentence::Sentence;
+use crate::sets::philox;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;

@@ -2,9 +2,9 @@
 //! parameters.
 
 use super::causal_offset;
-use crate::basis::{LIMIT, Pair};
-use crate::sentence::{Piece, Sentence, Test, key, key_position, query, query_position, sentence};
-use crate::set::Positions;
+use crate::mask::basis::{LIMIT, Pair};
+use crate::mask::sentence::{Piece, Sentence, Test, key, key_position, query, query_position, sentence};
+use crate::sets::set::Positions;
 use crate::syntax::{Arguments, Param, ParseError, Parsed, may};
 
 /// Returns the sentence that explains why the key is or is not in the band `q + first..=q + last`, where `q` is the
@@ -74,17 +74,17 @@ macro_rules! atom_of_a_set {
         }
 
         fn check(&self) -> Result<(), String> {
-            crate::basis::check_set(&self.0)
+            crate::mask::basis::check_set(&self.0)
         }
 
-        fn inputs(&self) -> Vec<crate::basis::Input<'_>> {
+        fn inputs(&self) -> Vec<crate::mask::basis::Input<'_>> {
             match &self.0 {
                 Positions::Spans(_) => Vec::new(),
-                Positions::Label(label) => vec![crate::basis::Input::Label(label)],
+                Positions::Label(label) => vec![crate::mask::basis::Input::Label(label)],
             }
         }
 
-        fn fits(&self, binding: &crate::basis::Binding<'_>) -> Result<(), crate::Error> {
+        fn fits(&self, binding: &crate::mask::basis::Binding<'_>) -> Result<(), crate::Error> {
             match &self.0 {
                 Positions::Spans(_) => Ok(()),
                 Positions::Label(label) => binding.label(label),

@@ -1,12 +1,12 @@
 //! `sliding`: the last keys, including the query's own.
 
 use super::shared::band;
-use crate::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::Sentence;
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::Sentence;
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 

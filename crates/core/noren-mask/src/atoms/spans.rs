@@ -1,13 +1,13 @@
 //! `spans`: query and key in the same span of positions.
 
-use crate::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom};
+use crate::mask::sentence::{Sentence, key_position, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::sentence::{Sentence, key_position, query_position, sentence};
-use crate::set::Span;
+use crate::sets::set::Span;
 use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
 use std::fmt;
 use std::ops::Range;

@@ -1,11 +1,11 @@
 //! `stride`: distances that are multiples of a step.
 
-use crate::basis::{Case, Family, Pair, Places, Rank, Site, count};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, count};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::sentence::{Piece, Sentence, Test, sentence};
 use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::sentence::{Piece, Sentence, Test, sentence};
 use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
 use std::fmt;
 

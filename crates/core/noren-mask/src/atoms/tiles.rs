@@ -1,9 +1,9 @@
 //! [`TileCells`]: the cells of a function as tiles of 64 queries and 64 keys.
 
 use crate::Error;
-use crate::basis::ByAddress;
-use crate::bits::runs;
-use crate::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::mask::basis::ByAddress;
+use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
+use crate::sets::bits::runs;
 use std::ops::Range;
 
 /// The number of queries and the number of keys of a tile.

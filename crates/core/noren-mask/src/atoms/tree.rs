@@ -1,12 +1,12 @@
 //! `tree`: a node reads itself and its ancestors, or the nearest of them.
 
-use crate::basis::{Case, Family, Pair, Places, Rank, Site, count, within};
-use crate::definition::{Builtin, Word};
+use crate::facts::resolve::RowFacts;
+use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, count, within};
+use crate::mask::definition::{Builtin, Word};
+use crate::mask::resolution::Resolution;
+use crate::mask::resolved::{Reach, ResolvedAtom};
+use crate::mask::sentence::{Piece, Sentence, Test, Token, key, key_position, query, query_position, sentence};
 use crate::mask::{Atom, EveryLength, Mask};
-use crate::resolution::Resolution;
-use crate::resolve::RowFacts;
-use crate::resolved::{Reach, ResolvedAtom};
-use crate::sentence::{Piece, Sentence, Test, Token, key, key_position, query, query_position, sentence};
 use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
 use std::collections::BinaryHeap;
 use std::fmt;

@@ -1,11 +1,11 @@
 //! Checks that the facts and the shape have what each atom of a mask needs.
 
 use crate::Error;
-use crate::basis::Binding;
 use crate::facts::Facts;
+use crate::facts::shape::Shape;
+use crate::mask::basis::Binding;
 use crate::mask::{Arm, Mask, Node};
-use crate::set::Selector;
-use crate::shape::Shape;
+use crate::sets::set::Selector;
 
 /// Returns an error for the first atom of `mask` whose facts are missing or do not fit the shape.
 pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {

@@ -1,12 +1,12 @@
 //! Compares samples of the bounds of functions with their cells.
 
 use crate::Error;
-use crate::bounds::Bounds;
-use crate::frame::Frame;
-use crate::interval::IntervalSet;
 use crate::mask::Mask;
-use crate::pattern::Pattern;
-use crate::philox::philox;
+use crate::mask::pattern::Pattern;
+use crate::sets::bounds::Bounds;
+use crate::sets::frame::Frame;
+use crate::sets::interval::IntervalSet;
+use crate::sets::philox::philox;
 
 /// Compares samples of the bounds of each atom in the first patterns with its rows. [`Mask::bind`] calls this function with debug assertions
 /// for masks with functions, because wrong bounds give wrong cells in whole tiles.

@@ -1,11 +1,11 @@
 //! Checks that each fact is valid and fits the shape, also facts that the mask does not use.
 
 use crate::Error;
-use crate::basis::{check_lengths, queries_end};
+use crate::facts::shape::Shape;
 use crate::facts::{Facts, RealTokens};
-use crate::frame::PlacedKeys;
-use crate::scalar::Rows;
-use crate::shape::Shape;
+use crate::mask::basis::{check_lengths, queries_end};
+use crate::sets::frame::PlacedKeys;
+use crate::sets::scalar::Rows;
 
 /// Checks that each fact is valid and fits the shape.
 pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! The facts that a mask reads.
 
-use crate::basis::Input;
 use crate::facts::Facts;
 use crate::mask::Mask;
+use crate::mask::basis::Input;
 
 impl Facts {
     /// Returns only the facts that `mask` reads. Positions of keys are always included. Lengths are included for documents,

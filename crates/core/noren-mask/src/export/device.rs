@@ -6,9 +6,9 @@
 
 use super::Runs;
 use crate::Error;
-use crate::interval::IntervalSet;
+use crate::facts::resolve::RowFacts;
 use crate::plan::{Plan, SpanKind, Tile};
-use crate::resolve::RowFacts;
+use crate::sets::interval::IntervalSet;
 use std::collections::HashMap;
 use std::ops::Range;
 

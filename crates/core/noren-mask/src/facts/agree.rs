@@ -3,7 +3,7 @@
 use super::import::real_sets;
 use super::{Facts, RealTokens, Table};
 use crate::Error;
-use crate::scalar::{Rows, Side};
+use crate::sets::scalar::{Rows, Side};
 
 /// The non-padding tokens that several inputs give. The inputs must agree; each has batch rows of a known length.
 pub(super) struct Claims {
@@ -57,7 +57,7 @@ impl Claims {
     pub(super) fn settle(
         self,
         lengths: Option<Vec<usize>>,
-        keys: Option<Vec<crate::interval::IntervalSet>>,
+        keys: Option<Vec<crate::sets::interval::IntervalSet>>,
         side: Option<Side>,
     ) -> Result<Option<RealTokens>, Error> {
         match (self.first, lengths, keys) {

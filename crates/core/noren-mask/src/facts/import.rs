@@ -5,10 +5,10 @@
 
 use super::{Facts, RealTokens, Table, real_run};
 use crate::Error;
-use crate::array::{ADDITIVE, additive_keep};
-use crate::interval::IntervalSet;
-use crate::scalar::{Rows, Side};
-use crate::shape::Shape;
+use crate::facts::array::{ADDITIVE, additive_keep};
+use crate::facts::shape::Shape;
+use crate::sets::interval::IntervalSet;
+use crate::sets::scalar::{Rows, Side};
 use std::collections::HashSet;
 
 impl Facts {

@@ -5,12 +5,12 @@ use super::agree::{Claims, same_documents};
 use super::import::{check_rows, real_sets};
 use super::{Facts, RealTokens, Table};
 use crate::Error;
-use crate::array::Array;
-use crate::interval::IntervalSet;
-use crate::json::{At, Json};
-use crate::scalar::{Rows, Side};
-use crate::set::Span;
-use crate::shape::Shape;
+use crate::facts::array::Array;
+use crate::facts::json::{At, Json};
+use crate::facts::shape::Shape;
+use crate::sets::interval::IntervalSet;
+use crate::sets::scalar::{Rows, Side};
+use crate::sets::set::Span;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use std::sync::Arc;
 

@@ -2,10 +2,10 @@
 
 use super::{Facts, RealTokens};
 use crate::Error;
-use crate::array::Array;
-use crate::interval::IntervalSet;
-use crate::scalar::{Rows, Side};
-use crate::set::Span;
+use crate::facts::array::Array;
+use crate::sets::interval::IntervalSet;
+use crate::sets::scalar::{Rows, Side};
+use crate::sets::set::Span;
 use serde::ser::{Error as _, Serialize, Serializer};
 use std::collections::BTreeMap;
 

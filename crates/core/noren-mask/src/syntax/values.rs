@@ -2,8 +2,8 @@
 
 use super::entry::{Entry, Param};
 use super::error::{ParseError, Parsed, or_list};
-use crate::scalar::Rows;
-use crate::set::Span;
+use crate::sets::scalar::Rows;
+use crate::sets::set::Span;
 use std::ops::Range;
 
 /// A value as written in the text, before conversion to the type of its parameter.

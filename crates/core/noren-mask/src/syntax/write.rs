@@ -1,8 +1,8 @@
 //! Writes parameters as text. The lexer and [`Arguments`](super::Arguments) read this text back to the same values.
 
 use super::lex::is_name;
-use crate::scalar::Real;
-use crate::set::{Positions, Span};
+use crate::sets::scalar::Real;
+use crate::sets::set::{Positions, Span};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Writes an atom as `name(key=value, ...)`, or as `name` if no parameter is written.
