@@ -52,6 +52,6 @@ SINGLES = [
     single("FNV-1a", r"(?i)cbf_?29ce_?4842_?2232_?5|\bfn\s+fnv\w*"),
     single("first line of a message", r"\.lines\(\)\.next\(\)"),
     single("header of npy files", r"\\x93NUMPY\\x01", raw=True),
-    single("detection of the processor's features", r"\bis_x86_feature_detected!", "crates/core/noren/src/isa.rs"),
+    single("detection of the processor's features", r"\bis_x86_feature_detected!", "crates/core/noren/src/processor/isa.rs"),
     single("generator behind `random`", r"(?i)0xd251_?1f53"),
 ]

@@ -2,8 +2,8 @@
 //!
 //! A sequence too long for one machine is split over several. [`partition`] plans the split from the exact mask: the owner of each
 //! token, the rank that computes each cell, the keys (or queries and results) that ranks send to each other, and the order in which
-//! partial results are merged. The crate moves no data: the crate `noren-ranks` executes a [`Partition`], for Rust and for
-//! `noren.distributed` in Python.
+//! partial results are merged. [`ranks`] executes a [`Partition`] over threads or MPI; `noren.distributed`
+//! does so for Python.
 //!
 //! ```
 //! use noren_dist::{Options, partition};
@@ -22,45 +22,28 @@
 //! * [`Baseline`]: the splits by rules of other libraries; [`simulate()`]: the time of a pass on other machines
 //! * [`RankSlices`]: export to MagiAttention
 //! * `docs/scale.md`: measurements, and the files of this crate
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-mod affinity;
-mod baselines;
-mod bound;
-mod check;
-mod contiguous;
 mod costs;
-mod documents;
 mod error;
-mod exhaustive;
-mod export;
-mod improve;
-mod layout;
 pub mod masks;
-mod measure;
 mod partition;
 mod picture;
-mod place;
-mod rectangles;
-mod runs;
-mod search;
-mod simulate;
-mod strips;
-mod wire;
-mod zigzag;
+pub mod ranks;
+mod strategies;
 
-pub use baselines::Baseline;
-pub use bound::Bound;
+pub use costs::measure::Measures;
+pub use costs::simulate::{Simulation, short_seconds, simulate};
 pub use costs::{Costs, Machine};
 pub use error::Error;
-pub use export::RankSlices;
-pub use measure::Measures;
+pub use partition::export::RankSlices;
+pub use partition::runs::{Runs, count};
+pub use partition::wire::{Traffic, Wire};
 pub use partition::{Exchange, Partition, RowPartition, Share, Step, Travel, VERSION};
 pub use picture::picture;
-pub use runs::{Runs, count};
-pub use search::{Candidate, Objective, Options, RowSearch, Search, compare, follow, partition, search};
-pub use simulate::{Simulation, short_seconds, simulate};
-pub use wire::{Traffic, Wire};
+pub use strategies::baselines::Baseline;
+pub use strategies::bound::Bound;
+pub use strategies::search::{Candidate, Objective, Options, RowSearch, Search, compare, follow, partition, search};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

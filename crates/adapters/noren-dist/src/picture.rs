@@ -2,12 +2,12 @@
 //! send.
 
 use crate::Error;
-use crate::measure::over_mean;
+use crate::costs::measure::over_mean;
+use crate::costs::simulate::{cells, grain};
+use crate::partition::runs::{count, within};
+use crate::partition::strips::Strips;
+use crate::partition::wire::Wire;
 use crate::partition::{Partition, RowPartition, Step, sizes};
-use crate::runs::{count, within};
-use crate::simulate::{cells, grain};
-use crate::strips::Strips;
-use crate::wire::Wire;
 use noren_mask::text::escape;
 use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_count};
 use std::fmt::Write;

@@ -1,33 +1,15 @@
 //! The command `noren`: show, plan, explain, compare, diagnose and prove attention masks, and compute masked attention.
 
 mod args;
-mod attend;
-mod bench;
-mod check;
-mod code;
-mod diff;
+mod commands;
 mod errors;
-mod explain;
 mod failure;
-mod flow;
-#[cfg(feature = "models")]
-mod model;
 mod output;
-mod partition;
-mod plan;
 mod progress;
-#[cfg(feature = "models")]
-mod run;
-#[cfg(feature = "serve")]
-mod serve;
-mod show;
 mod target;
-#[cfg(feature = "models")]
-mod text;
-#[cfg(feature = "models")]
-mod train;
 mod verdict;
-mod verify;
+
+use commands::*;
 
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, Color, DIM, Screen, paint};
@@ -167,18 +149,18 @@ fn unwritten(error: &std::io::Error) -> ExitCode {
 fn run(cli: &Cli) -> Result<Verdict> {
     let mut screen = Screen::new(cli.color);
     match &cli.command {
-        Command::Show(args) => show::run(args, &mut screen),
-        Command::Plan(args) => plan::run(args, &mut screen),
-        Command::Partition(args) => partition::run(args, &mut screen),
-        Command::Explain(args) => explain::run(args, &mut screen),
-        Command::Code(args) => code::run(args, &mut screen),
-        Command::Diff(args) => diff::run(args, &mut screen),
-        Command::Check(args) => check::run(args, &mut screen),
-        Command::Flow(args) => flow::run(args, &mut screen),
-        Command::Verify(args) => verify::run(args, &mut screen),
-        Command::Attend(args) => attend::run(args, &mut screen),
+        Command::Show(args) => commands::show::run(args, &mut screen),
+        Command::Plan(args) => commands::plan::run(args, &mut screen),
+        Command::Partition(args) => commands::partition::run(args, &mut screen),
+        Command::Explain(args) => commands::explain::run(args, &mut screen),
+        Command::Code(args) => commands::code::run(args, &mut screen),
+        Command::Diff(args) => commands::diff::run(args, &mut screen),
+        Command::Check(args) => commands::check::run(args, &mut screen),
+        Command::Flow(args) => commands::flow::run(args, &mut screen),
+        Command::Verify(args) => commands::verify::run(args, &mut screen),
+        Command::Attend(args) => commands::attend::run(args, &mut screen),
         #[cfg(feature = "models")]
-        Command::Run(args) => run::run(args, &mut screen),
+        Command::Run(args) => commands::run::run(args, &mut screen),
         #[cfg(feature = "models")]
         Command::Embed(args) => model::embed::run(args, &mut screen),
         #[cfg(feature = "models")]
@@ -186,10 +168,10 @@ fn run(cli: &Cli) -> Result<Verdict> {
         #[cfg(feature = "models")]
         Command::Inspect(args) => model::inspect::run(args, &mut screen),
         #[cfg(feature = "models")]
-        Command::Train(args) => train::run(args, &mut screen),
+        Command::Train(args) => commands::train::run(args, &mut screen),
         #[cfg(feature = "serve")]
-        Command::Serve(args) => serve::run(args, &mut screen),
-        Command::Bench(args) => bench::run(args, &mut screen),
+        Command::Serve(args) => commands::serve::run(args, &mut screen),
+        Command::Bench(args) => commands::bench::run(args, &mut screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "noren", &mut script);

@@ -23,32 +23,16 @@
 //! | `budget`, `problem`, `cause` | limits, error responses |
 
 mod answer;
-mod budget;
-mod call;
-mod cause;
-mod guard;
-mod http;
-mod message;
-mod page;
-mod pasted;
-mod pool;
-mod problem;
-mod query;
-mod routes;
-mod scene;
-mod server;
-mod state;
-mod store;
-mod texts;
-mod wire;
+mod request;
+mod serve;
 mod worker;
 
-pub use texts::{TextAnswer, TextRequest, Texts};
+pub use request::texts::{TextAnswer, TextRequest, Texts};
 pub use worker::worker;
 
-use budget::Budget;
-use problem::Problem;
-use server::Server;
+use request::problem::Problem;
+use serve::budget::Budget;
+use serve::server::Server;
 use std::io::Result;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -87,7 +71,7 @@ impl Options {
 /// # Errors
 /// Returns an error if the address of `listener` cannot be read.
 pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
-    let own = Arc::new(guard::Own::new(listener.local_addr()?.port()));
+    let own = Arc::new(serve::guard::Own::new(listener.local_addr()?.port()));
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(*WORKERS.start(), *WORKERS.end());
     let server = Arc::new(Server::new(&options.mask_worker, &options.text_worker, workers));
     let connections = Budget::new(MOST_CONNECTIONS);
@@ -104,28 +88,28 @@ pub fn serve(listener: &TcpListener, options: &Options) -> Result<()> {
             let _ = std::thread::Builder::new().spawn(move || {
                 let _slot = slot;
                 let problem = Problem::status(503, "too many connections are open: try again in a moment");
-                http::turn_away(stream, &guard::protect(routes::refusal(&problem)))
+                serve::http::turn_away(stream, &serve::guard::protect(serve::routes::refusal(&problem)))
             });
             continue;
         };
         let (own, server) = (own.clone(), server.clone());
-        let answer = move |head: &http::Head, body: &mut http::Body<'_>| {
-            let response = match guard::refused(&own, head) {
-                Some(reason) => routes::refusal(&Problem::status(403, reason)),
-                None => routes::answer(&server, head, body),
+        let answer = move |head: &serve::http::Head, body: &mut serve::http::Body<'_>| {
+            let response = match serve::guard::refused(&own, head) {
+                Some(reason) => serve::routes::refusal(&Problem::status(403, reason)),
+                None => serve::routes::answer(&server, head, body),
             };
-            guard::harden(head, response)
+            serve::guard::harden(head, response)
         };
         // If no thread can be started, the connection is closed. A client that disconnects is not an error.
         let _ = std::thread::Builder::new().spawn(move || {
             let _slot = slot;
-            http::converse(stream, answer, |status| {
+            serve::http::converse(stream, answer, |status| {
                 let message = if status == 431 {
                     "the headers of the request are too large"
                 } else {
                     "the request is not HTTP/1.1"
                 };
-                guard::protect(routes::refusal(&Problem::status(status, message)))
+                serve::guard::protect(serve::routes::refusal(&Problem::status(status, message)))
             })
         });
     }

@@ -2,11 +2,11 @@
 //! its worker; the server continues.
 
 use crate::answer;
-use crate::message::{JSON, Reply, Request};
-use crate::problem::Problem;
-use crate::state::{State, Stop};
-use crate::texts::Texts;
-use crate::wire::Frame;
+use crate::request::message::{JSON, Reply, Request};
+use crate::request::problem::Problem;
+use crate::request::state::{State, Stop};
+use crate::request::texts::Texts;
+use crate::request::wire::Frame;
 use std::io::{BufReader, BufWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! Attention over a process group: runs the crate `noren-ranks` and sends its messages through a process group in
+//! Attention over a process group: runs the crate `noren-dist` and sends its messages through a process group in
 //! Python, such as that of `torch.distributed`.
 
 use crate::attention::{by_dtype, compute, threads_allowed};
@@ -8,7 +8,7 @@ use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
 use noren::noren_mask::text::first_line;
 use noren::{Dtype, Element, bf16, f16};
-use noren_ranks::{Arrivals, Attended, Job, Link, Local, Messages, Options, Shards, Sizes, Split};
+use noren_dist::ranks::{Arrivals, Attended, Job, Link, Local, Messages, Options, Shards, Sizes, Split};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -66,20 +66,20 @@ impl PyLink {
     /// names the call in the message.
     fn agree(&self, py: Python<'_>, what: &str, said: Vec<(String, String)>) -> PyResult<()> {
         let said: Vec<(&str, String)> = said.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        self.run(py, |link, _| noren_ranks::agree(link, what, &said))
+        self.run(py, |link, _| noren_dist::ranks::agree(link, what, &said))
     }
 
     /// Informs the other ranks that this rank rejects its input. Their next call then raises an error.
     fn refuse(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |link, _| {
-            noren_ranks::refuse(link);
+            noren_dist::ranks::refuse(link);
             Ok(())
         })
     }
 
     /// Sends the bytes `mine` to all ranks, and returns the bytes of all ranks in the order of ranks.
     fn gather(&self, py: Python<'_>, mine: Vec<u8>) -> PyResult<Vec<Py<PyByteArray>>> {
-        let all = self.run(py, |link, _| noren_ranks::gather(link, mine))?;
+        let all = self.run(py, |link, _| noren_dist::ranks::gather(link, mine))?;
         Ok(all.iter().map(|bytes| PyByteArray::new(py, bytes).unbind()).collect())
     }
 
@@ -100,7 +100,7 @@ impl PyLink {
     fn run<R: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&dyn Link, &Arc<AtomicBool>) -> Result<R, noren_ranks::Error> + Send,
+        work: impl FnOnce(&dyn Link, &Arc<AtomicBool>) -> Result<R, noren_dist::ranks::Error> + Send,
     ) -> PyResult<R> {
         compute(py, true, |cancel| {
             let link = GroupLink { job: self.job(), carrier: &self.carrier, raised: RefCell::default() };
@@ -109,10 +109,10 @@ impl PyLink {
     }
 }
 
-fn raise_ranks(error: noren_ranks::Error, raised: Option<PyErr>) -> PyErr {
+fn raise_ranks(error: noren_dist::ranks::Error, raised: Option<PyErr>) -> PyErr {
     match error {
-        noren_ranks::Error::Disagreement(text) => Disagreement::new_err(text),
-        noren_ranks::Error::Lost(text) => Python::attach(|py| match raised {
+        noren_dist::ranks::Error::Disagreement(text) => Disagreement::new_err(text),
+        noren_dist::ranks::Error::Lost(text) => Python::attach(|py| match raised {
             Some(error) if !error.is_instance_of::<PyRuntimeError>(py) => error,
             cause => {
                 let error = GroupError::new_err(text);
@@ -120,14 +120,14 @@ fn raise_ranks(error: noren_ranks::Error, raised: Option<PyErr>) -> PyErr {
                 error
             }
         }),
-        noren_ranks::Error::Attention(error) => raise(error),
-        noren_ranks::Error::Mask(error) => raise(error),
-        noren_ranks::Error::Partition(error) => raise_dist(error),
+        noren_dist::ranks::Error::Attention(error) => raise(error),
+        noren_dist::ranks::Error::Mask(error) => raise(error),
+        noren_dist::ranks::Error::Partition(error) => raise_dist(error),
         error => Error::new_err(error.to_string()),
     }
 }
 
-/// A [`PyLink`], locked for one call, through which `noren-ranks` exchanges the messages of the call.
+/// A [`PyLink`], locked for one call, through which `noren-dist` exchanges the messages of the call.
 struct GroupLink<'a> {
     job: MutexGuard<'a, Job>,
     carrier: &'a Py<PyAny>,
@@ -138,7 +138,7 @@ struct GroupLink<'a> {
 impl GroupLink<'_> {
     /// Calls a Python function of the carrier. An exception becomes the error for a group that lost a rank;
     /// `what` describes the failure in the message.
-    fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_ranks::Error> {
+    fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_dist::ranks::Error> {
         Python::attach(|py| {
             call(py).map_err(|error| {
                 let reason: String = first_line(&error.value(py).to_string()).chars().take(300).collect();
@@ -158,8 +158,8 @@ impl Link for GroupLink<'_> {
         &self,
         outgoing: Messages,
         expected: &Sizes,
-        work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), noren_ranks::Error>,
-    ) -> Result<(), noren_ranks::Error> {
+        work: &mut dyn FnMut(&mut dyn Arrivals) -> Result<(), noren_dist::ranks::Error>,
+    ) -> Result<(), noren_dist::ranks::Error> {
         let exchange = self.call("sending failed", |py| {
             let bytes = |(rank, message): &(usize, Vec<u8>)| (*rank, PyByteArray::new(py, message));
             let outgoing: Vec<_> = outgoing.iter().map(bytes).collect();
@@ -180,7 +180,7 @@ struct Arriving<'a> {
 }
 
 impl Arrivals for Arriving<'_> {
-    fn take(&mut self, rank: usize) -> Result<Vec<u8>, noren_ranks::Error> {
+    fn take(&mut self, rank: usize) -> Result<Vec<u8>, noren_dist::ranks::Error> {
         self.link.call(&format!("waiting for a message of rank {rank} failed"), |py| {
             let message = self.exchange.call_method1(py, intern!(py, "take"), (rank,))?;
             Ok(message.bind(py).cast::<PyByteArray>()?.to_vec())
@@ -340,7 +340,7 @@ fn forward_of<T: Element>(
 ) -> PyResult<PyAttended> {
     let local = local::<T>(arrays)?;
     let run = |link: &dyn Link, cancel: &Arc<AtomicBool>| {
-        noren_ranks::attention(&split.split, link, &local, &options(scores, gradients, cancel))
+        noren_dist::ranks::attention(&split.split, link, &local, &options(scores, gradients, cancel))
     };
     split.link.get().run(py, run).map(PyAttended)
 }
@@ -351,10 +351,16 @@ fn backward_of<T: Element>(
     arrays: [&Tensor; 3],
     (attended, dout): (&Attended, &Tensor),
     scores: Scores,
-) -> PyResult<noren_ranks::Gradients> {
+) -> PyResult<noren_dist::ranks::Gradients> {
     let (local, dout) = (local::<T>(arrays)?, dout.floats::<T>("dout")?);
     split.link.get().run(py, |link, cancel| {
-        noren_ranks::attention_backward(&split.split, link, &local, (attended, dout), &options(scores, true, cancel))
+        noren_dist::ranks::attention_backward(
+            &split.split,
+            link,
+            &local,
+            (attended, dout),
+            &options(scores, true, cancel),
+        )
     })
 }
 
@@ -409,7 +415,7 @@ fn decode_of<T: Element>(
 ) -> PyResult<PyAttended> {
     let local = local::<T>(arrays)?;
     let run = |link: &dyn Link, cancel: &Arc<AtomicBool>| {
-        noren_ranks::decode(&shards.shards, link, &local, &options(scores, false, cancel))
+        noren_dist::ranks::decode(&shards.shards, link, &local, &options(scores, false, cancel))
     };
     shards.link.get().run(py, run).map(PyAttended)
 }

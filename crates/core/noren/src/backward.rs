@@ -1,9 +1,9 @@
 //! [`attention_backward`] and [`attention_backward_into`]: the public entry to the backward pass.
 
 use crate::attention::{Run, check, mismatch, thread_count};
+use crate::inputs::options::Cancel;
 use crate::kernel::backward::{Backward, Context, Gradient, Sums, Wanted};
 use crate::kernel::{rows::Rows, rows::SharedRows, scores::Modifiers};
-use crate::options::Cancel;
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 

@@ -164,36 +164,32 @@ mod attend;
 mod attention;
 mod backward;
 mod cache;
-mod dropout;
-mod dtype;
 mod error;
-mod isa;
+mod inputs;
 mod kernel;
 pub mod linear;
 pub mod machine;
-mod options;
+mod processor;
 pub mod reference;
-mod tiles;
 pub mod varlen;
-mod view;
 mod weights;
 
 pub use attend::{Attend, CowView, IntoMasking, IntoView, IntoViewMut, Masking, attend};
 pub use attention::{Attention, Inputs, Outputs, attention, attention_into};
 pub use backward::{Gradients, GradientsMut, Saved, attention_backward, attention_backward_into};
 pub use cache::{KvCache, KvShape, Queries, Rotating, StepPlan};
-pub use dropout::Dropout;
-pub use dtype::{Dtype, Element};
 pub use error::Error;
 pub use half::{bf16, f16};
-pub use isa::Isa;
+pub use inputs::dropout::Dropout;
+pub use inputs::dtype::{Dtype, Element};
+pub use inputs::options::{Bias, Options};
+pub use inputs::view::{View, ViewMut};
 pub use noren_mask;
 pub use noren_mask::{
     Array, BoundMask, Budget, Cell, Cells, Facts, Mask, Offset, ParseError, Plan, PlanOptions, Positions, Reorder,
     Score, Shape, Side, Spec, Stats, atom, atoms,
 };
-pub use options::{Bias, Options};
-pub use view::{View, ViewMut};
+pub use processor::isa::Isa;
 pub use weights::attention_weights;
 
 #[cfg(doctest)]

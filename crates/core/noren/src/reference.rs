@@ -19,7 +19,7 @@
 //! ```
 
 use crate::attention::check;
-use crate::options::{LEAST_WEIGHT, LOWEST_SCORE};
+use crate::inputs::options::{LEAST_WEIGHT, LOWEST_SCORE};
 use crate::{Bias, Element, Error, Inputs, Options, View};
 use noren_mask::{BoundMask, Plan, Shape};
 

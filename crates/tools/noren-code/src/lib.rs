@@ -25,21 +25,10 @@
 //! | `native`, `rust`, `own` | noren's own builders, in Rust and Python |
 #![forbid(unsafe_code)]
 
-mod arrays;
-mod atoms;
-mod build;
-mod builder;
 mod error;
-mod ground;
-mod names;
-mod native;
-mod own;
+mod forms;
 mod program;
-mod python;
-mod pytorch;
 mod request;
-mod rust;
-mod table;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -47,8 +36,8 @@ mod tests;
 pub use error::Error;
 pub use target::Target;
 
-use ground::Ground;
 use noren_mask::{Facts, Shape, Spec};
+use program::ground::Ground;
 use request::Request;
 
 /// The code of a mask for one target.
@@ -70,22 +59,22 @@ pub struct Code {
 /// caller wrote.
 pub fn code(spec: &Spec, shape: &Shape, facts: &Facts, target: Target) -> Result<Code, Error> {
     let bound = spec.mask.bind(shape, facts)?;
-    python::scores::check(spec, shape)?;
+    forms::python::scores::check(spec, shape)?;
     let ground = Ground::new(shape, facts);
-    let program = build::build(&spec.mask, &ground, python::scores::read_positions(spec))?;
+    let program = program::build::build(&spec.mask, &ground, forms::python::scores::read_positions(spec))?;
     let request = Request { spec, shape, facts, bound: &bound, program: &program, target };
     let (text, inputs) = match target {
-        Target::Rust => rust::rust(&request, &ground),
-        Target::Python => own::python(&request, &ground),
-        Target::Sdpa => pytorch::sdpa(&request),
-        Target::Mha => pytorch::mha(&request),
-        Target::Encoder => pytorch::encoder(&request),
-        Target::Flex => pytorch::flex(&request),
-        Target::Hf => pytorch::hf(&request),
-        Target::Jax => arrays::jax(&request),
-        Target::Keras => arrays::keras(&request),
-        Target::Numpy => arrays::numpy(&request),
-        Target::Onnx => arrays::onnx(&request),
+        Target::Rust => forms::rust::rust(&request, &ground),
+        Target::Python => forms::own::python(&request, &ground),
+        Target::Sdpa => forms::pytorch::sdpa(&request),
+        Target::Mha => forms::pytorch::mha(&request),
+        Target::Encoder => forms::pytorch::encoder(&request),
+        Target::Flex => forms::pytorch::flex(&request),
+        Target::Hf => forms::pytorch::hf(&request),
+        Target::Jax => forms::arrays::jax(&request),
+        Target::Keras => forms::arrays::keras(&request),
+        Target::Numpy => forms::arrays::numpy(&request),
+        Target::Onnx => forms::arrays::onnx(&request),
     }?;
     Ok(Code { target, text: text.finish(), inputs })
 }

@@ -1,9 +1,9 @@
 //! The programs of random masks, evaluated cell by cell here, have the cells of the masks by definition.
 
-use crate::build::build;
-use crate::ground::Ground;
+use crate::program::build::build;
+use crate::program::ground::Ground;
+use crate::program::table::{Content, Table};
 use crate::program::{Compare, Num, Op, Program, Range, Test};
-use crate::table::{Content, Table};
 use crate::{Error, Target, code};
 use noren_mask::{Facts, Mask, philox};
 use noren_testing::cases::{World, masks, worlds};

@@ -24,70 +24,35 @@
 //!
 //! # Modules
 //!
-//! | modules | contents |
+//! | folders | contents |
 //! |---|---|
-//! | `input`, `values`, `context`, `reader`, `words`, `limits` | the given array; declarations, their values and words; limits of declared sizes |
-//! | `align`, `decode`, `readings`, `layers`, `bias` | the dimensions of the array, its visible cells, its possible readings, one mask for each layer, numbers that are biases |
-//! | `intent`, `kinds`, `expect`, `families`, `trees`, `planes`, `target` | the declared mask as terms, or with sizes that are read from the array |
-//! | `edits`, `scope`, `search`, `wrong`, `held` | mistakes as edits of the declared mask, in all or some batch rows and heads, and the search for the exact one |
-//! | `recognise/*`, `known`, `resemble` | expressions for cells; known masks; the mask that an undeclared array resembles |
-//! | `diagnose`, `other_length`, `borders`, `stated`, `leaks`, `evidence`, `follow`, `unexplained`, `verdict`, `repair`, `report`, `catalogue` | the steps of a diagnosis, its verdict and findings, the classes of mistakes |
-//! | `companions`, `packed`, `tensors` | mistakes in the arrays given with a mask |
+//! | `read` | the given array; declarations, their values and words |
+//! | `array` | the dimensions of the array, its convention and visible cells, numbers that are biases, limits of declared sizes |
+//! | `intent` | the declared mask as terms; what is known from facts; mistakes as edits of the declared mask |
+//! | `companions` | mistakes in the arrays given with a mask |
+//! | `candidates` | masks that may have been meant, and the search for the mistake that turns one into the given cells |
+//! | `recognise` | expressions for cells |
+//! | `diagnose` | the steps of a diagnosis, its evidence, questions and repairs |
+//! | `report`, `catalogue` | verdict and findings; the classes of mistakes |
 
-mod align;
-mod bias;
-mod borders;
+mod array;
+mod candidates;
 mod catalogue;
 mod companions;
-mod context;
-mod decode;
 mod diagnose;
-mod edits;
-mod evidence;
-mod expect;
-mod families;
-mod follow;
-mod held;
-mod input;
 mod intent;
-mod kinds;
-mod known;
-mod layers;
-mod leaks;
-mod limits;
-mod other_length;
-mod packed;
-mod planes;
-mod polarity;
-mod questions;
-mod reader;
-mod readings;
+mod read;
 mod recognise;
-mod repair;
 mod report;
-mod resemble;
-mod rewrites;
-mod scope;
-mod search;
-mod stated;
-mod target;
-mod tensors;
-mod terms;
-mod trees;
-mod unexplained;
-mod values;
-mod verdict;
-mod words;
-mod wrong;
 
 pub use catalogue::{Class, Example, classes};
-pub use context::Context;
-pub use input::Input;
-pub use kinds::{Convention, MaskKind, Redaction, Role};
+pub use read::context::Context;
+pub use read::input::Input;
+pub use read::kinds::{Convention, MaskKind, Redaction, Role};
+pub use read::values::{Dtype, Numbers, Values};
+pub use read::words::{Pooling, WindowMeans};
 pub use recognise::{Recognised, recognise};
 pub use report::{Certainty, Finding, Open, Report, Severity, Verdict};
-pub use values::{Dtype, Numbers, Values};
-pub use words::{Pooling, WindowMeans};
 
 use noren_mask::Error;
 
@@ -98,7 +63,7 @@ impl Input {
     /// Returns an error if the arrays have shapes that no interpretation fits, or if declarations contradict the shapes. A
     /// faulty mask is not an error: the report has findings.
     pub fn diagnose(&self) -> Result<Report, Error> {
-        layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
+        diagnose::layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
     }
 }
 

@@ -23,34 +23,18 @@
 //! | `refusal`, `report` | the result of a failed check and of a successful check |
 #![forbid(unsafe_code)]
 
-mod array;
 mod cells;
-mod certificate;
 mod check;
-mod expr;
 mod facts;
-mod frame;
-mod given;
-mod json;
-mod layer;
-mod leaf;
-mod lex;
-mod node;
-mod philox;
-mod policy;
-mod refusal;
-mod report;
+mod read;
 mod runs;
-mod shape;
-mod text;
-mod vocabulary;
 mod work;
 
-pub use certificate::Witness;
-pub use given::{Given, Masks};
-pub use json::MOST_BYTES;
-pub use refusal::Refusal;
-pub use report::{Report, RuleReport};
+pub use check::certificate::Witness;
+pub use check::given::{Given, Masks};
+pub use check::report::{Report, RuleReport};
+pub use read::json::MOST_BYTES;
+pub use read::refusal::Refusal;
 
 /// Checks the text of a certificate of format 2 (`docs/flow.md`): the hash, the fields, the influence of tokens from
 /// each layer to the next, every count, every path, and the verdict.
@@ -67,7 +51,7 @@ pub fn verify(json: &str) -> Result<Report, Refusal> {
 /// # Errors
 /// Returns the errors of [`verify`], and an error for the first field of the certificate that differs from `given`.
 pub fn verify_for(json: &str, given: &Given) -> Result<Report, Refusal> {
-    let certificate = certificate::Certificate::read(json)?;
+    let certificate = check::certificate::Certificate::read(json)?;
     given.compare(&certificate)?;
     check::check(&certificate)
 }

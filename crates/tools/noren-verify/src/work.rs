@@ -1,6 +1,6 @@
 //! [`Work`]: the steps and the memory that a check may still use before the certificate is refused.
 
-use crate::refusal::{Result, beyond};
+use crate::read::refusal::{Result, beyond};
 use std::cell::Cell;
 
 /// The maximum number of computation steps of a check. These steps take about two seconds on one core.

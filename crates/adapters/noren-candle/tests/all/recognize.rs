@@ -159,7 +159,8 @@ fn found_names_are_masked_and_proved() {
     let tokens = ByteTokenizer.encode(text).unwrap();
     let private = PrivateTokens::locate(&detectors.find(text).unwrap(), text, &tokens);
     assert!(private.is_private(1) && private.is_private(30) && !private.is_private(25));
-    let mut model = Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/noren-cli/assets/model")).unwrap();
+    let mut model =
+        Model::load(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../apps/noren-cli/assets/model")).unwrap();
     let own = model.masks()[0].spec.mask.clone();
     model.set_mask(Stack::Decoder, Policy::Hide.mask(own)).unwrap();
     let facts = Policy::Hide.facts(&[&private], Facts::new());

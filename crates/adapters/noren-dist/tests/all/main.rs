@@ -4,3 +4,5 @@ mod cover;
 mod exports;
 mod limits;
 mod optimal;
+mod ranks_common;
+mod threads;

@@ -62,7 +62,7 @@ for (const [cause, { control, example }] of Object.entries(CAUSES)) {
 }
 
 test("the page and the server have the same list of causes", () => {
-  const source = readFileSync(join(root, "crates/apps/noren-explorer/src/cause.rs"), "utf8");
+  const source = readFileSync(join(root, "crates/apps/noren-explorer/src/request/cause.rs"), "utf8");
   const body = /enum Cause \{([\s\S]*?)\n\}/.exec(source)[1];
   const listed = [...body.matchAll(/^ {4}([A-Z]\w+),/gm)].map(([, name]) => name.replace(/\B([A-Z])/g, "-$1").toLowerCase());
   assert.ok(listed.length > 30);

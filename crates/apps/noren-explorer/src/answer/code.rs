@@ -1,8 +1,8 @@
 //! The answer for the panel "Code": a mask as code of another library.
 
-use crate::call::Call;
-use crate::problem::Problem;
-use crate::state::{Answer, State, json};
+use crate::request::call::Call;
+use crate::request::problem::Problem;
+use crate::request::state::{Answer, State, json};
 use noren_code::{Error, Target};
 use serde_json::json as object;
 

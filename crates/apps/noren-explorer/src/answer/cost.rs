@@ -2,10 +2,10 @@
 //! number of tokens.
 
 use super::number::number;
-use crate::call::{Call, Numbers, Speeds};
-use crate::problem::{Problem, Result};
-use crate::scene::{MOST_LEN, Scene, facts, parse, resolve};
-use crate::state::{Answer, State, json};
+use crate::request::call::{Call, Numbers, Speeds};
+use crate::request::problem::{Problem, Result};
+use crate::request::scene::{MOST_LEN, Scene, facts, parse, resolve};
+use crate::request::state::{Answer, State, json};
 use noren::{Dtype, Element, Inputs, Options, View, attention, bf16, f16};
 use noren_input::request::bind;
 use noren_mask::{Facts, Plan, PlanOptions, Shape, SpanKind, atoms};

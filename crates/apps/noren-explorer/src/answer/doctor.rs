@@ -1,11 +1,11 @@
 //! The answers for the doctor view: the diagnosis of a mask in a file, and the catalogue of mistakes.
 
-use crate::message::{JSON, Reply};
-use crate::problem::Problem;
-use crate::query::Query;
-use crate::scene::cells_definition;
-use crate::state::{Answer, json};
-use crate::wire::Frame;
+use crate::request::message::{JSON, Reply};
+use crate::request::problem::Problem;
+use crate::request::query::Query;
+use crate::request::scene::cells_definition;
+use crate::request::state::{Answer, json};
+use crate::request::wire::Frame;
 use noren_doctor::{Context, Input, Report};
 use noren_input::arrays::read_from;
 use noren_input::npy::write_npy_values;
@@ -34,7 +34,7 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
             .into());
     }
     if let (Some(text), Some(shape)) = (query.text("meant"), input.shape(None)?) {
-        let spec = crate::scene::parse(&text, None)?;
+        let spec = crate::request::scene::parse(&text, None)?;
         let bound = spec.mask.bind(&shape, &Default::default())?;
         input = input.intended(&spec, &bound, false)?;
     }
@@ -44,7 +44,8 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
     }
     let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
     let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
-    let ids: Vec<Option<String>> = definitions.iter().map(|d| d.as_deref().map(crate::store::identity)).collect();
+    let ids: Vec<Option<String>> =
+        definitions.iter().map(|d| d.as_deref().map(crate::request::store::identity)).collect();
     let mut body = report.to_json();
     body["arrays"] = object!(names);
     body["repaired"] = object!(report.repair.is_some());

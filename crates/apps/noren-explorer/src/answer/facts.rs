@@ -1,9 +1,9 @@
 //! The answer for pasted arrays: the facts in the arrays. An ambiguous array has several readings, which are possible
 //! meanings with their facts.
 
-use crate::pasted::{Pasted, arrays};
-use crate::problem::{Problem, Result};
-use crate::state::{Answer, json};
+use crate::request::pasted::{Pasted, arrays};
+use crate::request::problem::{Problem, Result};
+use crate::request::state::{Answer, json};
 use noren_mask::batch::{self, Entry, Meaning, Options, meaning};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};

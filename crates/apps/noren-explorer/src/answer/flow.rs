@@ -1,12 +1,12 @@
 //! The answer for the flow view: the tokens that influence the requested token over the layers, the tokens that the
 //! requested token influences, and the result of a policy.
 
-use crate::cause::Cause;
-use crate::message::{JSON, Reply};
-use crate::problem::{Fields, Problem, Result};
-use crate::scene::{SceneShape, facts, parse, resolve};
-use crate::state::{Answer, json};
-use crate::wire::Frame;
+use crate::request::cause::Cause;
+use crate::request::message::{JSON, Reply};
+use crate::request::problem::{Fields, Problem, Result};
+use crate::request::scene::{SceneShape, facts, parse, resolve};
+use crate::request::state::{Answer, json};
+use crate::request::wire::Frame;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy};
 use noren_input::Sizes;
 use noren_mask::interval::IntervalSet;

@@ -1,9 +1,9 @@
 //! The answers for the editor: the documentation of the mask language, with a small picture of each elementary mask
 //! (atom), and masks of real models.
 
-use crate::message::{JSON, Reply};
-use crate::state::{Answer, json};
-use crate::wire::Frame;
+use crate::request::message::{JSON, Reply};
+use crate::request::state::{Answer, json};
+use crate::request::wire::Frame;
 use noren_code::Target;
 use noren_mask::language::{self, Word};
 use noren_mask::{Array, Facts, Mask, Shape};
@@ -76,7 +76,7 @@ pub(crate) fn presets() -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::Known;
+    use crate::request::scene::Known;
 
     #[test]
     fn every_preset_is_a_mask() {

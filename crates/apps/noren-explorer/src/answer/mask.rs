@@ -2,13 +2,13 @@
 //! difference of two masks.
 
 use super::number::number;
-use crate::call::{Call, Pair};
-use crate::message::Reply;
-use crate::problem::{Problem, Result};
-use crate::scene::Known;
-use crate::state::{Answer, State, json};
-use crate::store::identity;
-use crate::wire::Frame;
+use crate::request::call::{Call, Pair};
+use crate::request::message::Reply;
+use crate::request::problem::{Problem, Result};
+use crate::request::scene::Known;
+use crate::request::state::{Answer, State, json};
+use crate::request::store::identity;
+use crate::request::wire::Frame;
 use noren_mask::atoms::Documents;
 use noren_mask::{BoundMask, Cover, Facts, SpanKind, Spec};
 use noren_picture::Draw;

@@ -15,8 +15,8 @@ mod row;
 mod share;
 mod text;
 
-use crate::call::{Call, Numbers, Question};
-use crate::state::{Answer, State};
+use crate::request::call::{Call, Numbers, Question};
+use crate::request::state::{Answer, State};
 
 /// Computes and returns the answer to a call, which is a request from the server. `body` is the body of the call.
 pub(crate) fn answer(state: &mut State, call: &Call, body: &[u8]) -> Answer {

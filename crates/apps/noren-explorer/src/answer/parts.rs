@@ -1,8 +1,8 @@
 //! Functions that several exports of a mask use: the picture for a request, the facts as JSON, and quoted texts.
 
-use crate::call::{Call, Pair};
-use crate::problem::{Problem, Result};
-use crate::scene::Known;
+use crate::request::call::{Call, Pair};
+use crate::request::problem::{Problem, Result};
+use crate::request::scene::Known;
 use noren_mask::{Facts, PlanOptions};
 use noren_picture::{Draw, Picture};
 

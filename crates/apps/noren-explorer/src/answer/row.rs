@@ -1,10 +1,10 @@
 //! The attention of one query, step by step: scores, masked scores, exponentials, weights, and the weighted sum of the
 //! values.
 
-use crate::cause::Cause;
-use crate::problem::{Problem, Result};
-use crate::scene::Known;
-use crate::state::{Answer, State, json};
+use crate::request::cause::Cause;
+use crate::request::problem::{Problem, Result};
+use crate::request::scene::Known;
+use crate::request::state::{Answer, State, json};
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of keys for which the attention of a query is computed step by step.

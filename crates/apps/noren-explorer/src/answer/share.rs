@@ -2,9 +2,9 @@
 
 use super::mask::spec_text;
 use super::parts::{facts, one, picture, quoted};
-use crate::call::{Call, Pair};
-use crate::problem::Result;
-use crate::scene::Known;
+use crate::request::call::{Call, Pair};
+use crate::request::problem::Result;
+use crate::request::scene::Known;
 use noren_mask::{PlanOptions, Shape};
 use noren_picture::TerminalOptions;
 

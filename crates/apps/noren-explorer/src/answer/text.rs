@@ -1,13 +1,13 @@
 //! The answers for the text view: the description of the model, and the result of running a text through the model.
 
-use crate::cause::Cause;
-use crate::message::{JSON, Reply};
-use crate::problem::{Problem, Result};
-use crate::scene::parse;
-use crate::state::{Answer, State, json};
-use crate::store::identity;
-use crate::texts::{TextAnswer, TextRequest};
-use crate::wire::Frame;
+use crate::request::cause::Cause;
+use crate::request::message::{JSON, Reply};
+use crate::request::problem::{Problem, Result};
+use crate::request::scene::parse;
+use crate::request::state::{Answer, State, json};
+use crate::request::store::identity;
+use crate::request::texts::{TextAnswer, TextRequest};
+use crate::request::wire::Frame;
 
 /// The maximum size of a text that the text view gives to the model, in bytes.
 const MOST_BYTES: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! Conversions for arrays of the crate `ndarray`, with the feature `ndarray`.
 
 use super::input::{CowView, IntoView, IntoViewMut};
-use crate::view::Layout;
+use crate::inputs::view::Layout;
 use crate::{Attention, Element, Error, View, ViewMut};
 use ndarray::{
     Array4, ArrayBase, ArrayView, ArrayView4, ArrayViewMut, ArrayViewMut4, Axis, Data, DataMut, Dimension, ShapeBuilder,

@@ -1,11 +1,11 @@
 //! [`StepPlan`]: the plan of a decoder step, and the attention of the step.
 
 use super::{Form, KvCache, refuse};
+use crate::inputs::options::Cancel;
 use crate::kernel::forward::{Forward, Jobs, Keys};
 use crate::kernel::rows::{Rows, SharedRows};
 use crate::kernel::store::{Ring, StoredHead};
 use crate::kernel::{scores::Modifiers, tile::Context};
-use crate::options::Cancel;
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
 use noren_mask::{Budget, Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;

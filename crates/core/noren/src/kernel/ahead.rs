@@ -1,7 +1,7 @@
 //! Rows of arrays that a thread will read or write soon. They are prefetched line by line *during* a product: many
 //! prefetches one after another would wait for each other, and the product would wait for them.
 
-use crate::view::Layout;
+use crate::inputs::view::Layout;
 
 /// Rows of an array to prefetch, and the place up to which they are prefetched. Adjacent rows count as one long row.
 #[derive(Clone, Copy, Debug)]

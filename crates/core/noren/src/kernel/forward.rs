@@ -20,7 +20,7 @@ use super::store::StoredHead;
 use super::threads::{on_threads, worth_threads};
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
-use crate::options::Cancel;
+use crate::inputs::options::Cancel;
 use crate::{Dtype, Isa};
 use noren_mask::{PatternPlan, Plan, SpanKind, Tile};
 use std::collections::HashMap;

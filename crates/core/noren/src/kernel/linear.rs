@@ -8,7 +8,7 @@ use super::dispatch::Task;
 use super::lines::{Lines, large_pages};
 use super::micro::by_rows;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, Single, floats, floats_mut, pair_up, zeroed};
-use crate::tiles::{Panel, SIDE};
+use crate::processor::tiles::{Panel, SIDE};
 use crate::{Element, Isa};
 use half::bf16;
 use rayon::prelude::*;

@@ -7,7 +7,7 @@
 
 use super::ahead::Ahead;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut, group};
-use crate::tiles::{Left, Right, Sums};
+use crate::processor::tiles::{Left, Right, Sums};
 use half::{bf16, f16};
 use std::marker::PhantomData;
 use std::ops::Range;

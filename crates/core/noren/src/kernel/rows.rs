@@ -5,8 +5,8 @@
 
 use super::ahead::Ahead;
 use super::simd::{Chunk, Number, Product, Simd};
-use crate::dtype::{Values, ValuesMut};
-use crate::view::Layout;
+use crate::inputs::dtype::{Values, ValuesMut};
+use crate::inputs::view::Layout;
 use crate::{Dtype, Element, View, ViewMut};
 use half::{bf16, f16};
 use std::marker::PhantomData;

@@ -5,7 +5,7 @@
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
 use super::simd::Simd;
-use crate::options::{LEAST_WEIGHT, score_shape};
+use crate::inputs::options::{LEAST_WEIGHT, score_shape};
 use crate::{Bias, Dropout, Options, View};
 use noren_mask::{Order, Plan};
 use std::f32::consts::LOG2_E;

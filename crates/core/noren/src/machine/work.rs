@@ -111,7 +111,7 @@ impl Task for Tiles<'_> {
     fn run<S: Simd>(self, _: S) {
         let _tiles = S::Product::configure();
         #[cfg(target_arch = "x86_64")]
-        self.stage.turns(f64::from(crate::tiles::ROUND), crate::tiles::rounds);
+        self.stage.turns(f64::from(crate::processor::tiles::ROUND), crate::processor::tiles::rounds);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::planner::{Planner, Ready, Request};
 use super::sequences::{Form, Sequences};
 use crate::attention::mismatch;
-use crate::options::MOST_DIM;
+use crate::inputs::options::MOST_DIM;
 use crate::{Bias, Element, Error, Inputs, IntoMasking, Isa, Masking, Options};
 use noren_mask::{Facts, Mask, Shape, Spec, atoms};
 use std::sync::Arc;

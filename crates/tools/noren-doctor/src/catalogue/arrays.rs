@@ -2,7 +2,7 @@
 
 use super::class::Fact::*;
 use super::class::{Class, class};
-use crate::edits::Edit;
+use crate::intent::edits::Edit;
 
 pub(super) const CLASSES: &[Class] = &[
     class("C01", "inverted_polarity", "T1", "Allowed and hidden cells are exchanged")

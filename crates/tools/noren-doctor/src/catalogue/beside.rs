@@ -2,7 +2,7 @@
 
 use super::class::Fact::*;
 use super::class::{Class, class};
-use crate::edits::Edit;
+use crate::intent::edits::Edit;
 
 pub(super) const CLASSES: &[Class] = &[
     class("C32", "EOS_never_learned", "T2", "The end-of-text token (eos) is never a label")

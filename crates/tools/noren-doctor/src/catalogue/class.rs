@@ -1,6 +1,6 @@
 //! [`Class`]: one class of mistakes.
 
-use crate::edits::Edit;
+use crate::intent::edits::Edit;
 
 /// One class of mistakes in the catalogue.
 #[derive(Clone, Copy, PartialEq, Debug)]

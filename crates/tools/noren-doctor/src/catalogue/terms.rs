@@ -2,7 +2,7 @@
 
 use super::class::Fact::*;
 use super::class::{Class, class};
-use crate::edits::Edit;
+use crate::intent::edits::Edit;
 
 pub(super) const CLASSES: &[Class] = &[
     class("C16", "padding_keys_visible", "T2", "Padding keys are visible")

@@ -8,7 +8,7 @@ mod join;
 mod simple;
 mod slice;
 
-use crate::words::counted;
+use crate::read::words::counted;
 use join::{Fit, join};
 use noren_mask::Keep;
 use noren_mask::Mask;

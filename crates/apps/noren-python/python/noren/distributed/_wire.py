@@ -1,7 +1,7 @@
-"""Sends and receives the messages of `noren-ranks` over a process group of PyTorch: between ranks (processes), with a time-out
+"""Sends and receives the messages of `noren-dist` over a process group of PyTorch: between ranks (processes), with a time-out
 for each message.
 
-The Rust crate `noren-ranks` decides the content of messages, agreements and computations. A failure on one rank is an error on
+The Rust crate `noren-dist` decides the content of messages, agreements and computations. A failure on one rank is an error on
 all ranks.
 """
 

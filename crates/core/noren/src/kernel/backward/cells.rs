@@ -4,12 +4,12 @@
 use super::context::{Context, Widths, band, lanes, of_pairs, pieces, step};
 use super::keys::{Keys, words};
 use super::queries::{PAIRS, Queries, ROWS};
+use crate::inputs::options::LOWEST_SCORE;
 use crate::kernel::blocks::{Cells, KeyBlock, fill_words};
 use crate::kernel::exp::{exp2_minus_all, tanh};
 use crate::kernel::micro::{self, BLOCK, WIDE};
 use crate::kernel::scores::Place;
 use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
-use crate::options::LOWEST_SCORE;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use crate::View;
 use crate::kernel::rows::Rows;
 use crate::kernel::scores::Modifiers;
 use crate::kernel::simd::{Product, Simd};
-use crate::tiles::SIDE;
+use crate::processor::tiles::SIDE;
 use noren_mask::Plan;
 use std::ops::Range;
 

@@ -7,7 +7,7 @@ use super::cells::needed;
 use super::queries::PAIRS;
 use crate::kernel::micro::{BLOCK, WIDE, by_tile, keep_half, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, floats_mut};
-use crate::tiles::{Left, Right, SIDE, Sums};
+use crate::processor::tiles::{Left, Right, SIDE, Sums};
 use std::ops::Range;
 
 /// Adds the rows `rows` of `values`, multiplied by their weights, to the accumulators of `keys` keys. `keys` is at most

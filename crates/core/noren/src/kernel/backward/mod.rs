@@ -44,7 +44,7 @@ pub(crate) use walk::{Gradient, Wanted};
 use super::dispatch::Task;
 use super::simd::Simd;
 use super::threads::worth_threads;
-use crate::options::Cancel;
+use crate::inputs::options::Cancel;
 use crate::{Dtype, Isa};
 
 /// The backward pass of one call. The arguments of the call are already checked.

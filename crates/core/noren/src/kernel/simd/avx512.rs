@@ -8,7 +8,7 @@ use super::avx2::reduce_add;
 use super::stage::Stage;
 use super::{Kernel, Lanes, Pairs, Simd, Single, Tiles, overlap};
 use crate::Isa;
-use crate::tiles::SIDE;
+use crate::processor::tiles::SIDE;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 

@@ -18,8 +18,8 @@ pub(crate) mod portable;
 pub(crate) mod stage;
 
 #[cfg(target_arch = "x86_64")]
-use crate::tiles;
-use crate::tiles::{Left, Panel, Right, Sums};
+use crate::processor::tiles;
+use crate::processor::tiles::{Left, Panel, Right, Sums};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
 use std::ops::Range;

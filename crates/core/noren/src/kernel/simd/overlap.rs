@@ -8,7 +8,7 @@
 //! value, and the sum has the order of the other columns.
 
 use super::stage::{KEYS, ROWS, Scores, Stage, Values, WORDS, Weights};
-use crate::tiles::{SIDE, assert_configured, dot, load, load_far, store, zero};
+use crate::processor::tiles::{SIDE, assert_configured, dot, load, load_far, store, zero};
 use std::arch::x86_64::*;
 
 /// For each 1/64 of an octave of a score in fixed point, the difference to the power of two, in units of 1/512, plus
@@ -203,7 +203,7 @@ unsafe fn fixed(scores: *const f32, scale: __m512, offset: __m512) -> __m512i {
 }
 
 /// Computes a stage. Returns whether a weight is 2 or more, so that the maxima of some rows must rise and the weights be
-/// computed again. The thread must have configured the tile unit ([`Configured`](crate::tiles::Configured)).
+/// computed again. The thread must have configured the tile unit ([`Configured`](crate::processor::tiles::Configured)).
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512vbmi,avx2,fma")]
 pub(crate) fn compute(stage: Stage<'_>) -> bool {
     let two =

@@ -1,6 +1,6 @@
 //! The operands of one stage of a forward pass that multiplies tiles.
 
-use crate::tiles::SIDE;
+use crate::processor::tiles::SIDE;
 
 /// The maximum number of rows of a stage.
 pub(crate) const ROWS: usize = 2 * SIDE;

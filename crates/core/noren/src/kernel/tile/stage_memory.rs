@@ -3,7 +3,7 @@
 use crate::kernel::pack::BlockScratch;
 use crate::kernel::simd::stage::{KEYS, ROWS, WORDS};
 use crate::kernel::simd::{Simd, zeroed};
-use crate::tiles::SIDE;
+use crate::processor::tiles::SIDE;
 
 /// The number of blocks whose mask bits are made at a time. All rows pass over these blocks before the next ones, so that the
 /// keys and values stay in the second-level cache.

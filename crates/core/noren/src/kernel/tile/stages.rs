@@ -10,7 +10,7 @@ use crate::kernel::pack::{Block, BlockScratch, largest, prefetch};
 use crate::kernel::simd::stage::{HEAD, KEYS, LARGE, OCTAVE, ROWS, Scores, Stage, Values, WORDS, Weights, offset};
 use crate::kernel::simd::{Product, Simd, floats, floats_mut, vectors};
 use crate::kernel::store::Reads;
-use crate::tiles::SIDE;
+use crate::processor::tiles::SIDE;
 
 /// The number of blocks between the block whose weights are computed and the one that is prefetched meanwhile.
 const AHEAD: usize = 3;

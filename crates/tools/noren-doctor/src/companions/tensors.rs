@@ -1,0 +1,280 @@
+//! Checks intermediate tensors given with the mask: pooled states, probabilities, values.
+
+use crate::intent::held::Held;
+use crate::intent::known::Companions;
+use crate::read::context::Context;
+use crate::read::values::Values;
+use crate::read::words::Pooling;
+use crate::report::{Certainty, Finding, Severity};
+use noren_mask::Keep;
+use noren_mask::bits::bit;
+
+/// Names of arrays that hold attention probabilities.
+const PROBABILITIES: &[&str] =
+    &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
+/// Names of arrays that hold hidden states of tokens.
+const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
+/// Names of arrays that hold pooled states: one vector for each batch row.
+const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
+/// Names of arrays that hold the values (V) of attention.
+const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
+
+/// Names of the arrays that this module reads. Each entry lists the possible names of one array.
+pub(crate) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
+
+/// Returns the number of tokens in the hidden states.
+pub(crate) fn tokens(beside: &Companions<'_>) -> Option<usize> {
+    beside.get(STATES).filter(|states| states.shape().len() == 3).map(|states| states.shape()[1])
+}
+
+/// A formula that pools the hidden states of a batch row, as (name, name of the correct formula, index of the cause in the
+/// catalogue). The index is `None` for a formula that includes no padding.
+type Formula = (&'static str, &'static str, Option<usize>);
+
+const MEAN: &str = "mean of non-padding tokens";
+const FIRST: &str = "first non-padding token";
+const LAST: &str = "last non-padding token";
+const MAX: &str = "maximum of non-padding tokens";
+
+/// The formulas in the order in which they are tried.
+const FORMULAS: &[Formula] = &[
+    ("mean of all tokens, padding included", MEAN, Some(0)),
+    ("sum of non-padding tokens divided by the padded length", MEAN, None),
+    ("token at index 0", FIRST, Some(2)),
+    ("token at index -1", LAST, Some(1)),
+    ("token at index `mask.sum() - 1`", LAST, Some(3)),
+    ("token at index `mask.sum()`", LAST, None),
+    ("token before the last non-padding token", LAST, None),
+    ("maximum of all tokens, padding included", MAX, None),
+    ("mean of the tokens that are non-padding in batch row 0", MEAN, Some(4)),
+    ("mean of the tokens that are non-padding in the next batch row", MEAN, Some(4)),
+    ("mean of the tokens that are non-padding in the batch row before", MEAN, Some(4)),
+    (MEAN, MEAN, None),
+    (FIRST, FIRST, None),
+    (LAST, LAST, None),
+    (MAX, MAX, None),
+];
+
+/// Compares the given pooled states with those computed from the given hidden states, and returns a finding if they
+/// differ. The pooled states are computed with the declared pooling; without a declaration, the results of all correct
+/// formulas are accepted. If a known wrong formula gives the pooled states, the finding names this formula.
+/// `is_real(batch row, token)` is true for non-padding tokens.
+pub(crate) fn pooling(
+    beside: &Companions<'_>,
+    context: &Context,
+    is_real: &dyn Fn(usize, usize) -> bool,
+) -> Option<Finding> {
+    let (hidden, pooled) = (beside.get(STATES)?, beside.get(POOLED)?);
+    let (&[batch, len, width], &[pooled_batch, pooled_width]) = (hidden.shape(), pooled.shape()) else { return None };
+    if (batch, width) != (pooled_batch, pooled_width) || len == 0 {
+        return None;
+    }
+    let normal = |v: Vec<f64>| -> Vec<f64> {
+        let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-30);
+        v.iter().map(|x| x / norm).collect()
+    };
+    let close = |a: &[f64], b: &[f64]| {
+        let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
+        a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
+    };
+    let real = |b: usize| -> Vec<usize> { (0..len).filter(|&k| is_real(b, k)).collect() };
+    let fits_row = |name: &str, b: usize| {
+        let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
+        let (tokens, over) = pooled_tokens(name, b, batch, len, &real);
+        let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
+        let of = |d: usize| match over {
+            Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
+            None => tokens.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max),
+        };
+        let made: Vec<f64> = (0..width).map(of).collect();
+        close(&made, &found) || close(&normal(made), &found)
+    };
+    let fits = |name: &str| (0..batch).all(|b| fits_row(name, b));
+    let right: &[&str] = match context.pooling {
+        Some(Pooling::First) => &[FIRST],
+        Some(Pooling::Last) => &[LAST],
+        Some(Pooling::Max) => &[MAX],
+        Some(Pooling::Mean) => &[MEAN],
+        Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX],
+    };
+    if right.iter().any(|name| fits(name)) {
+        return None;
+    }
+    Some(match FORMULAS.iter().find(|(name, ..)| fits(name)) {
+        Some((name, meant, cause)) => {
+            let meant = if let [declared] = right { declared } else { meant };
+            let text = format!("the pooled state is the {name}; the pooled state should be the {meant}");
+            let finding = Finding::of("pooling_includes_padding", Certainty::Certain, text);
+            // The code of a cause is wrong only on one side of the padding.
+            let padded = |at: usize| (0..batch).any(|b| !is_real(b, at));
+            match cause.filter(|cause| match cause {
+                1 => padded(len - 1),
+                2 | 3 => padded(0),
+                _ => true,
+            }) {
+                Some(cause) => finding.because(cause),
+                None => finding,
+            }
+        }
+        None if let Some(text) = other_rows(right, batch, &fits_row).filter(|_| right.len() == 1) => {
+            Finding::of("pooling_includes_padding", Certainty::Certain, text)
+        }
+        None => Finding::of(
+            "pooling_includes_padding",
+            Certainty::Possible,
+            "no known formula computes the pooled state from the hidden states",
+        )
+        .note(),
+    })
+}
+
+/// If the formula `right` gives the pooled states of some batch rows and a wrong formula those of all others, returns a sentence with
+/// the first of these.
+fn other_rows(right: &[&str], batch: usize, fits: &dyn Fn(&str, usize) -> bool) -> Option<String> {
+    let declared = right.first()?;
+    let wrong: Vec<usize> = (0..batch).filter(|&b| !fits(declared, b)).collect();
+    let name = |b: usize| FORMULAS.iter().map(|(name, ..)| *name).find(|name| name != declared && fits(name, b));
+    let names = wrong.iter().map(|&b| name(b)).collect::<Option<Vec<_>>>()?;
+    let (first, n) = (names.first()?, wrong.len());
+    Some(format!(
+        "the pooled state of batch row {} is the {first}; it should be the {declared}, as in the other batch rows ({n} of {batch} rows are wrong)",
+        wrong[0]
+    ))
+}
+
+/// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;
+/// `None` for the maximum. `real` returns the non-padding tokens of a batch row, and `len` is the number of all tokens.
+fn pooled_tokens(
+    name: &str,
+    b: usize,
+    batch: usize,
+    len: usize,
+    real: &dyn Fn(usize) -> Vec<usize>,
+) -> (Vec<usize>, Option<usize>) {
+    let own = real(b);
+    let count = own.len();
+    let one = |k: usize| (vec![k.min(len - 1)], Some(1));
+    let mean = |tokens: Vec<usize>| {
+        let over = tokens.len();
+        (tokens, Some(over))
+    };
+    let last = own.last().copied().unwrap_or(len - 1);
+    match name {
+        "mean of all tokens, padding included" => mean((0..len).collect()),
+        "sum of non-padding tokens divided by the padded length" => (own, Some(len)),
+        "token at index 0" => one(0),
+        "token at index -1" => one(len - 1),
+        // In PyTorch, the index -1 is the last token.
+        "token at index `mask.sum() - 1`" => one(count.checked_sub(1).unwrap_or(len - 1)),
+        "token at index `mask.sum()`" => one(count),
+        "token before the last non-padding token" => one(last.saturating_sub(1)),
+        "maximum of all tokens, padding included" => ((0..len).collect(), None),
+        "mean of the tokens that are non-padding in batch row 0" => mean(real(0)),
+        "mean of the tokens that are non-padding in the next batch row" => mean(real((b + 1) % batch)),
+        "mean of the tokens that are non-padding in the batch row before" => mean(real((b + batch - 1) % batch)),
+        MEAN => mean(own),
+        FIRST => one(own.first().copied().unwrap_or(0)),
+        LAST => one(last),
+        _ => (own, None),
+    }
+}
+
+/// Returns a finding if the given attention probabilities are above 0 in hidden cells. Also returns a finding if the
+/// probabilities of a query sum to less than 1 although the model has no sinks. The finding names the cause: scores
+/// multiplied by the mask, an ignored mask, or a mask applied after the softmax.
+pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
+    let given = beside.get(PROBABILITIES)?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    let shape = match *given.shape() {
+        [q, k] => [1, 1, q, k],
+        [n, q, k] if n == batch => [n, 1, q, k],
+        [n, q, k] => [1, n, q, k],
+        [b, h, q, k] => [b, h, q, k],
+        _ => return None,
+    };
+    if shape[2] != q_len || shape[3] != kv_len {
+        return None;
+    }
+    let keep: Keep = verdict.keep.clone();
+    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
+        (0u64, 0u64, 0u64, 0u64, 0u64, false);
+    for b in 0..shape[0] {
+        for h in 0..shape[1] {
+            for i in 0..q_len {
+                if !verdict.cares(b, i) {
+                    continue;
+                }
+                let row = keep.row(b.min(batch - 1), h.min(heads - 1), i);
+                let p = |k: usize| given.at(((b * shape[1] + h) * q_len + i) * kv_len + k);
+                let hidden: Vec<f64> = (0..kv_len).filter(|&k| !bit(row, k)).map(p).collect();
+                let sum: f64 = (0..kv_len).map(p).sum();
+                if hidden.is_empty() || hidden.len() == kv_len {
+                    continue;
+                }
+                rows += 1;
+                several |= hidden.len() > 1;
+                leaking += u64::from(hidden.iter().any(|x| *x > 1e-6));
+                uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
+                short += u64::from(sum < 0.998);
+                full_rows += u64::from((sum - 1.0).abs() < 2e-3);
+            }
+        }
+    }
+    if rows == 0 {
+        return None;
+    }
+    let sinks = context.sinks > 0 || context.slot.has_sinks();
+    match () {
+        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(Finding::of(
+            "multiplied_before_softmax",
+            Certainty::Likely,
+            "all hidden cells of a row have the same probability, the probability of a score of 0: scores were multiplied by the mask before the softmax",
+        )),
+        () if leaking > 0 => Some(Finding::of(
+            "mask_ignored_by_backend",
+            Certainty::Certain,
+            format!("{leaking} of {rows} rows give probability to hidden cells: this backend ignored the mask"),
+        )),
+        () if short > 0 && !sinks => Some(Finding::of(
+            "mask_after_softmax",
+            Certainty::Likely,
+            format!(
+                "hidden cells have probability 0, but in {short} of {rows} rows the sum of all probabilities is below 1: the mask was applied after the softmax, and the probabilities were not normalised again"
+            ),
+        )),
+        () => None,
+    }
+}
+
+/// Returns a finding if the value of a key that no query may read is NaN. A dense product of probabilities and values is then NaN, because 0 * NaN is
+/// NaN.
+pub(crate) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
+    let values: &Values = beside.get(VALUES)?;
+    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
+    let (rows, width) = match *values.shape() {
+        [k, d] if k == kv_len => (1, d),
+        [b, k, d] if k == kv_len => (b, d),
+        [b, h, k, d] if k == kv_len => (b * h, d),
+        _ => return None,
+    };
+    let per_batch = (rows / batch).max(1);
+    // A padding query may read a key whose value is NaN, because the output of a padding query reaches no other token.
+    let real = |b: usize, i: usize| verdict.cares(b, i);
+    let read = |b: usize, k: usize| {
+        (0..q_len).filter(|&i| real(b, i)).any(|i| (0..heads).any(|h| bit(verdict.keep.row(b, h, i), k)))
+    };
+    for r in 0..rows {
+        for k in 0..kv_len {
+            let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
+            if nan && !read((r / per_batch).min(batch - 1), k) {
+                let text = format!(
+                    "the value of key {k} is NaN and no non-padding query may read this key: a dense product of probabilities and V still becomes NaN (0 * NaN)"
+                );
+                return Some(
+                    Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),
+                );
+            }
+        }
+    }
+    None
+}

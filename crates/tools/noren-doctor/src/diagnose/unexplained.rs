@@ -1,0 +1,225 @@
+//! Reports on a mask that differs from the declaration, when neither one nor two known mistakes explain the
+//! differences.
+
+use crate::candidates::expect::Hypothesis;
+use crate::candidates::resemble;
+use crate::candidates::target::Target;
+use crate::diagnose::Case;
+use crate::intent::held::Held;
+use crate::intent::leaks::Leaks;
+use crate::intent::{Intent, number};
+use crate::read::kinds::Role;
+use crate::recognise::recognise;
+use crate::report::verdict::{Outcome, compared};
+use crate::report::wrong::{Wrong, hidden_keys};
+use crate::report::{Certainty, Finding, Report};
+use noren_mask::Keep;
+use noren_mask::bits::ends;
+
+impl Case<'_> {
+    /// Reports a mask that no known mistake explains. If a kind is declared, the finding names a class only if one term
+    /// of the intended mask forbids every wrong cell. If no kind is declared, the finding names only cells that are
+    /// wrong in every kind of mask, such as visible padding.
+    pub(crate) fn unexplained(
+        &self,
+        given: Keep,
+        hypotheses: &[Hypothesis],
+        report: &mut Report,
+        outcome: &mut Outcome,
+    ) -> Held {
+        if let Some((intent, open)) = self.hidden_keys(&given, hypotheses) {
+            (outcome.fits, outcome.open) = (true, vec![open]);
+            (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
+            return self.undecided(given, Some(&intent), report);
+        }
+        let target = Target::new(&given);
+        let nearest = hypotheses.iter().map(|h| (target.wrong(&h.intent), h)).min_by_key(|(wrong, _)| wrong.count);
+        let Some((wrong, hypothesis)) = nearest else {
+            return self.undecided(given, None, report);
+        };
+        let right = &hypothesis.intent;
+        // If the tree is completely declared, no kind must be declared.
+        let declared = self.context.kind.is_some() || right.tree.is_some();
+        if declared && hypothesis.open.iter().any(|open| !open.between) {
+            // The missing declaration may explain the whole difference.
+            outcome.open = hypothesis.open.clone();
+            (report.compared, report.rows_left_out) = compared(right, given.dims()[1]);
+            return self.undecided(given, Some(right), report);
+        }
+        let named = match declared {
+            true => self.only_leaks(&given, right),
+            false => self.forbidden(&given, right),
+        };
+        match named {
+            Some((class, says, loosest)) => {
+                let held = self.leaking(given, right, &loosest, (class, says), wrong, report);
+                if !declared {
+                    // The remaining cells may have other mistakes, unless the result equals a known mask.
+                    report.fixed = report.fixed.take().filter(|fixed| resemble::exact(fixed, hypotheses).is_some());
+                }
+                held
+            }
+            None if declared => self.without_a_name(given, right, wrong, report),
+            None => {
+                let found = resemble::nearest(&given, hypotheses);
+                (report.compared, report.rows_left_out) = compared(&found.intent, given.dims()[1]);
+                let shown = recognise(&given);
+                outcome.nearest = Some(match shown.is_exact() && found.off > 0 {
+                    true => (format!("`{}`", shown.expression()), 0),
+                    false => (found.name, found.off),
+                });
+                self.undecided(given, None, report)
+            }
+        }
+    }
+
+    /// Reports only the query rows without visible keys. The other cells cannot be judged, and the report has no
+    /// repair. `intent` is the intended mask, if it is known. Returns the cells and the intended mask for later checks.
+    pub(crate) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
+        self.empty_rows(intent, report);
+        report.given = Some(self.as_read(&given));
+        self.held(given, intent.cloned())
+    }
+
+    /// Returns (class, description, mask) if all wrong cells are visible cells that one term of the intended mask
+    /// `right`, such as the padding term, forbids. Otherwise returns `None`. The returned mask is `right`.
+    fn only_leaks(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
+        let leaks = Leaks::count(given, right);
+        if leaks.hidden > 0 || leaks.visible == 0 {
+            return None;
+        }
+        let all = leaks.visible;
+        let unwritten = self.unwritten(given) && right.causal.is_some();
+        let (class, what) = match () {
+            () if leaks.redacted == all => ("multi_hop_leak", "keys that are declared redacted"),
+            () if leaks.documents == all => ("cross_document", "keys of another document"),
+            () if leaks.padding == all => ("padding_keys_visible", "padding keys"),
+            () if leaks.future == all && unwritten => {
+                ("unwritten_cache_visible", "cache slots to which nothing has been written")
+            }
+            () if leaks.future == all => ("causal_leak", "keys after the query"),
+            () if leaks.before == all => ("window_missing_or_wrong_layer", "keys before the declared window"),
+            () => return None,
+        };
+        let says = format!("{all} cells let queries read {what}; all other cells are as declared");
+        Some((class, says, right.clone()))
+    }
+
+    /// Returns (class, description, mask) for visible cells that are wrong in every kind of mask: padding, other
+    /// documents, redacted keys, unwritten cache slots. The returned mask is `right` without causality, window, chunks,
+    /// prefix, blocks and tree, so it still forbids padding, other documents and redacted keys. `None` if the given
+    /// mask has no such cells.
+    fn forbidden(&self, given: &Keep, right: &Intent) -> Option<(&'static str, String, Intent)> {
+        let loosest = Intent {
+            causal: None,
+            left: None,
+            right: None,
+            chunk: None,
+            prefix: None,
+            blocks: None,
+            tree: None,
+            ..right.clone()
+        };
+        let leaks = Leaks::count(given, &loosest);
+        let (class, n, what) = match () {
+            () if leaks.documents > 0 && leaks.documents >= leaks.padding => {
+                ("cross_document", leaks.documents, "keys of another document")
+            }
+            () if leaks.padding > 0 => ("padding_keys_visible", leaks.padding, "padding keys"),
+            () if leaks.redacted > 0 => ("multi_hop_leak", leaks.redacted, "keys that are declared redacted"),
+            () if self.unwritten(given) => {
+                let worst = Leaks::count(given, right);
+                if worst.future == 0 || worst.future != worst.visible {
+                    return None;
+                }
+                let what = "cache slots to which nothing has been written";
+                ("unwritten_cache_visible", worst.future, what)
+            }
+            () => return None,
+        };
+        Some((class, format!("{n} cells let queries read {what}"), loosest))
+    }
+
+    /// Reports visible cells that must be hidden, as a finding of `class` with the text `says`. The repair hides these
+    /// cells and changes no other cell. If a kind is declared, if `right` has a tree, or if the cells are unwritten
+    /// cache slots, these are the cells that the intended mask `right` forbids. Otherwise they are the cells that
+    /// `loosest` forbids: the intended mask with only the terms that every kind of mask may have, such as padding.
+    /// `wrong` has the number of cells that differ from `right`, and the first of these cells.
+    fn leaking(
+        &self,
+        given: Keep,
+        right: &Intent,
+        loosest: &Intent,
+        (class, says): (&'static str, String),
+        wrong: Wrong,
+        report: &mut Report,
+    ) -> Held {
+        let whole = self.context.kind.is_some() || right.tree.is_some() || class == "unwritten_cache_visible";
+        let wrong = if whole { wrong } else { forbidden_cells(&given, loosest) };
+        let class = match self.context.role {
+            Role::Cross if class == "padding_keys_visible" => "cross_attention_mask",
+            _ => class,
+        };
+        report.findings.push(wrong.marked(Finding::of(class, Certainty::Likely, says)));
+        self.empty_rows(Some(right), report);
+        report.given = Some(self.as_read(&given));
+        let (base, intent) = if whole { (right, right) } else { (loosest, right) };
+        let fixed = base.cut(&given, whole);
+        report.fixed = Some(fixed.clone());
+        self.held(fixed, Some(intent.clone()))
+    }
+
+    /// Reports wrong cells that no known mistake explains. The report has the declared cells, but no repair.
+    fn without_a_name(&self, given: Keep, right: &Intent, wrong: Wrong, report: &mut Report) -> Held {
+        let leaks = Leaks::count(&given, right);
+        let place = wrong.place().map(|place| format!(", all of them in {place}")).unwrap_or_default();
+        let says = format!(
+            "{} cells differ from the declared mask{place}, and neither one nor two known mistakes explain all these cells: {} visible cells \
+             should be hidden, {} hidden cells should be visible; build the mask from the declaration",
+            wrong.count, leaks.visible, leaks.hidden
+        );
+        let built = right.build();
+        let meant = built.expand([right.batch, given.dims()[1], right.q_len, right.kv_len]);
+        let known = self.known.valid.is_some() || self.known.segments.is_some();
+        let keys = hidden_keys(&given, &meant, &|b, i| right.cares(b, i)).filter(|_| known);
+        let (class, says) = match &keys {
+            Some(keys) => (
+                "hidden_keys",
+                format!("{keys} should be visible, but are hidden from every query: all other cells are as declared"),
+            ),
+            None => ("unexplained_difference", says),
+        };
+        // Without a visible cell, the rows that read no key are the whole difference.
+        let empty = given.count() == 0;
+        if !empty {
+            report.findings.push(wrong.marked(Finding::of(class, Certainty::Likely, says)));
+        }
+        self.empty_rows(Some(right), report);
+        report.given = Some(self.as_read(&given));
+        match keys.is_some() || empty {
+            true => report.fixed = Some(meant),
+            false => report.expected = Some(meant),
+        }
+        self.held(built, Some(right.clone()))
+    }
+
+    /// Returns true if, for some batch row and head, every query reads a cache slot after the newest token. Returns
+    /// false if no number of cached tokens is declared.
+    fn unwritten(&self, given: &Keep) -> bool {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let declared = !self.context.past.is_empty() && self.known.k_positions.is_none();
+        let written = |b: usize| number(&self.known.past, b).max(0) as usize + q_len;
+        let reads = |b: usize, h: usize, i: usize| ends(given.row(b, h, i)).is_some_and(|e| e.1 >= written(b));
+        declared && (0..batch).any(|b| written(b) < kv_len && (0..heads).any(|h| (0..q_len).all(|i| reads(b, h, i))))
+    }
+}
+
+/// Returns the visible cells that the mask `loosest` forbids in rows of non-padding queries.
+fn forbidden_cells(given: &Keep, loosest: &Intent) -> Wrong {
+    let allowed = loosest.cut(given, false);
+    let of = |[b, h, i]: [usize; 3], row: &mut [u64]| {
+        let pairs = given.row(b, h, i).iter().zip(allowed.row(b, h, i));
+        row.iter_mut().zip(pairs).for_each(|(word, (given, allowed))| *word = given & !allowed);
+    };
+    Wrong::of(given.dims(), &|b, i| loosest.cares(b, i), of)
+}
