@@ -617,6 +617,7 @@ fn soft_weights_and_dense_biases_index_keys_as_the_cache_shows_them() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case for each error")]
 fn wrong_use_is_refused_by_name() {
     let shape = KvShape::new(2, 4).sequences(2);
     let x = Array::random([2, 2, 10, 4], 1);

@@ -582,6 +582,7 @@ fn facts_belong_to_sequences() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case for each error")]
 fn wrong_input_is_refused_by_name() {
     let planner = Planner::default();
     let refused = |result: Result<Sequences, Error>, text: &str| {

@@ -167,6 +167,7 @@ impl Scene {
         scene
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each family of masks")]
     fn shape_of_family(&mut self, dice: &mut Dice, n: usize) {
         let pad = |scene: &mut Scene, dice: &mut Dice, percent: u64| {
             if dice.chance(percent) {
