@@ -80,7 +80,7 @@ def main():
 
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
-    build = ["cargo", "build", "--release", "-q", "-p", "noren-candle", "--example", "generation"]
+    build = ["cargo", "build", "--release", "-q", "-p", "noren-models", "--example", "generation"]
     subprocess.run(build, cwd=ROOT, check=True)
     command = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "generation"
     ids = torch.randint(5, 8000, (1, PROMPT), generator=torch.Generator().manual_seed(3))

@@ -1,9 +1,9 @@
 //! The server: `noren-embedding-server --model DIR`.
 
 use clap::Parser;
-use noren_candle::embed::Embedder;
 use noren_embedding_server::http::{listen, routes};
 use noren_embedding_server::queue::{Limits, Queue};
+use noren_models::embed::Embedder;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

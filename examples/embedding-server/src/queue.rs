@@ -1,6 +1,6 @@
 //! [`Queue`]: requests that wait for the model, and the thread that computes them in batches.
 
-use noren_candle::embed::Embedder;
+use noren_models::embed::Embedder;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

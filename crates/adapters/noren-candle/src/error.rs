@@ -1,7 +1,5 @@
 //! [`Error`]: the errors of this crate.
 
-use std::path::PathBuf;
-
 /// An error of this crate. Its message states the given values, the expected values, and how to fix the problem; messages
 /// of candle are not changed.
 #[derive(Debug, thiserror::Error)]
@@ -10,10 +8,6 @@ pub enum Error {
     /// An error of a mask, of the data to which it is bound, or of the inputs of attention.
     #[error(transparent)]
     Noren(#[from] noren::Error),
-
-    /// An error of a tokenizer or of training data.
-    #[error(transparent)]
-    Text(#[from] noren_text::Error),
 
     /// An error of the tensor library: shapes, types, memory.
     #[error(transparent)]
@@ -30,27 +24,7 @@ pub enum Error {
         expected: String,
     },
 
-    /// A file of a model cannot be read or is invalid.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// The path of the file or folder.
-        path: PathBuf,
-        /// The fault, and how to fix it.
-        problem: String,
-    },
-
-    /// The configuration of a model is invalid, or describes a model that this crate cannot compute.
-    #[error("config.json: {key} is {given}: {expected}")]
-    Config {
-        /// The key in `config.json`.
-        key: String,
-        /// The value of the key.
-        given: String,
-        /// The expected value.
-        expected: String,
-    },
-
-    /// An input is invalid: tokens, lengths or settings that a model cannot use.
+    /// An input is invalid: a type, a device or a setting that attention cannot use.
     #[error("{name} is {given}: {expected}")]
     Input {
         /// The name of the input.
@@ -89,17 +63,6 @@ impl Error {
     /// fix the problem.
     pub(crate) fn input(name: &str, given: impl ToString, expected: impl Into<String>) -> Self {
         Error::Input { name: name.to_owned(), given: given.to_string(), expected: expected.into() }
-    }
-
-    /// Returns an error about the file at `path`. `problem` states the fault and how to fix it.
-    pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
-        Error::File { path: path.into(), problem: problem.into() }
-    }
-
-    /// Returns an error about the key `key` of `config.json` with the value `given`. `expected` states the expected
-    /// value.
-    pub(crate) fn config(key: &str, given: impl ToString, expected: impl Into<String>) -> Self {
-        Error::Config { key: key.to_owned(), given: given.to_string(), expected: expected.into() }
     }
 }
 

@@ -39,7 +39,7 @@
 //! All calls share one [`Planner`], which keeps plans for later sequences of the same lengths. [`noren::varlen`] supports
 //! more: sinks, any mask, log-sum-exps, outputs in given memory.
 
-use crate::attention::storage::{Stored, cpu};
+use crate::attention::storage::{Stored, by_type, cpu};
 use crate::error::{Error, into_candle};
 use candle_core::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor, bail};
 use noren::varlen::{Planner, Sequences, Varlen};
@@ -404,6 +404,32 @@ impl FlashOp {
         let _ = self.lse.set(lse);
         Ok((T::store(out), dims.into()))
     }
+
+    /// Returns the gradients of `q`, `k` and `v`. `tensors` are `q`, `k`, `v`, the output and the gradient of the output.
+    fn backward<T: Stored>(&self, tensors: [&Tensor; 5]) -> crate::Result<[Tensor; 3]> {
+        let held = tensors.map(Tensor::storage_and_layout);
+        let mut views = Vec::with_capacity(5);
+        for (storage, layout) in &held {
+            views.push(view::<T>((cpu(storage)?, layout))?);
+        }
+        let [q, k, v, out, dout] = views[..] else { unreachable!("five tensors have five views") };
+        let lse = self.lse.get();
+        let lse = lse.ok_or_else(|| {
+            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
+        })?;
+        let dims = [0, 1, 2].map(|i| tensors[i].dims());
+        let mut memory = dims.map(|dims| vec![T::from_f32(0.0); dims.iter().product()]);
+        let [dq, dk, dv] = &mut memory;
+        let gradients = GradientsMut::new(view_mut(dq, dims[0])?, view_mut(dk, dims[1])?, view_mut(dv, dims[2])?);
+        self.call().backward_into(&PLANNER, &Inputs { q, k, v }, &Saved { out, lse, dout }, gradients)?;
+        let device = tensors[0].device();
+        let [dq, dk, dv] = memory;
+        Ok([
+            Tensor::from_vec(dq, dims[0], device)?,
+            Tensor::from_vec(dk, dims[1], device)?,
+            Tensor::from_vec(dv, dims[2], device)?,
+        ])
+    }
 }
 
 /// Returns the shape and the strides of the view `[batch, heads, len, head_size]` of a tensor
@@ -460,47 +486,8 @@ impl CustomOp3 for FlashOp {
         out: &Tensor,
         dout: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let backward = Backward { op: self, tensors: [q, k, v, out, dout] };
-        let result = match q.dtype() {
-            DType::BF16 => backward.compute::<bf16>(),
-            DType::F16 => backward.compute::<f16>(),
-            _ => backward.compute::<f32>(),
-        };
-        let [dq, dk, dv] = result.map_err(into_candle)?;
+        let tensors = [q, k, v, out, dout];
+        let [dq, dk, dv] = by_type!(q, T => self.backward::<T>(tensors)).map_err(into_candle)?;
         Ok((Some(dq), Some(dk), Some(dv)))
-    }
-}
-
-/// The backward pass of a [`FlashOp`]. `tensors` are `q`, `k`, `v`, the output, and the gradient of the output, in this
-/// order.
-struct Backward<'a> {
-    op: &'a FlashOp,
-    tensors: [&'a Tensor; 5],
-}
-
-impl Backward<'_> {
-    fn compute<T: Stored>(self) -> crate::Result<[Tensor; 3]> {
-        let held = self.tensors.map(Tensor::storage_and_layout);
-        let mut views = Vec::with_capacity(5);
-        for (storage, layout) in &held {
-            views.push(view::<T>((cpu(storage)?, layout))?);
-        }
-        let [q, k, v, out, dout] = views[..] else { unreachable!("five tensors have five views") };
-        let lse = self.op.lse.get();
-        let lse = lse.ok_or_else(|| {
-            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
-        })?;
-        let dims = [0, 1, 2].map(|i| self.tensors[i].dims());
-        let mut memory = dims.map(|dims| vec![T::from_f32(0.0); dims.iter().product()]);
-        let [dq, dk, dv] = &mut memory;
-        let gradients = GradientsMut::new(view_mut(dq, dims[0])?, view_mut(dk, dims[1])?, view_mut(dv, dims[2])?);
-        self.op.call().backward_into(&PLANNER, &Inputs { q, k, v }, &Saved { out, lse, dout }, gradients)?;
-        let device = self.tensors[0].device();
-        let [dq, dk, dv] = memory;
-        Ok([
-            Tensor::from_vec(dq, dims[0], device)?,
-            Tensor::from_vec(dk, dims[1], device)?,
-            Tensor::from_vec(dv, dims[2], device)?,
-        ])
     }
 }

@@ -1,6 +1,4 @@
-//! Masked transformers on candle: attention with gradients, layers, models, generation and training.
-//!
-//! candle provides tensors, gradients, optimisers and files. This crate adds noren's attention and masks.
+//! Masked attention for candle: an operation with gradients, caches for decoding, and the functions of `candle-flash-attn`.
 //!
 //! ```
 //! use noren_candle::attend;
@@ -15,40 +13,34 @@
 //! # Where to go next
 //!
 //! * [`attend`](attend()), [`attention`](attention()): attention as an operation with a backward pass
+//! * [`KvCache`]: keys and values of earlier tokens, for decoding
 //! * [`flash`]: the functions of `candle-flash-attn` for CPU tensors, over batches and packed sequences
-//! * [`layers`]: PyTorch's attention layers with the same names of parameters; [`nn`]: layers whose rows have the same bits in every batch
-//! * [`model`]: BERT, RoBERTa, DistilBERT, ModernBERT, GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, gpt-oss and T5,
-//!   and classifiers, from Hugging Face folders; [`generate`]: generation
-//! * [`embed`]: one vector for each text; [`train`]: training with checkpoints
-//! * [`dynamic`]: masks that are made from the queries and keys of a call
-//! * [`prove`]: a test that private tokens change no released number; [`EntityRecognizer`]: names and places
-//! * `docs/models.md`: supported models, their exactness, and the files of this crate
+//! * [`to_keep`], [`array_from_keep`]: conversions between masks and tensors
+//! * the crate `noren-models`: layers, models, generation and training with this attention
+//!
+//! # Modules
+//!
+//! | modules | contents |
+//! |---|---|
+//! | `attention/op`, `attention/carry` | the operation; gradients of biases, soft weights and sinks |
+//! | `attention/options`, `attention/masks` | options as tensors; masks as tensors |
+//! | `attention/storage` | storages of candle as views of noren, without a copy |
+//! | `attend`, `cache`, `flash` | attention in one call, with a cache, and with the arguments of `candle-flash-attn` |
 
 mod attend;
 mod attention;
-pub mod dynamic;
-pub mod embed;
+mod cache;
 mod error;
 pub mod flash;
-pub mod generate;
-pub mod layers;
-pub mod model;
-pub mod nn;
-mod private;
-mod recognize;
-mod stack;
-pub mod train;
 
 pub use attend::attend;
 pub use attention::{
-    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_weights,
-    facts_from_keep, plan, to_additive, to_drop, to_keep,
+    Bias, Options, array_from_additive, array_from_drop, array_from_keep, attention, attention_scores,
+    attention_weights, facts_from_keep, plan, to_additive, to_drop, to_keep,
 };
+pub use cache::KvCache;
 pub use candle_core;
-pub use candle_nn;
 pub use error::{Error, Result};
-pub use private::{Proof, pool_released, prove, prove_texts};
-pub use recognize::EntityRecognizer;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -40,7 +40,7 @@
 //! ```
 //!
 //! The number of private tokens and their positions stay visible. `docs/text.md` lists the forms that are found. The crate
-//! `noren-candle` runs models with these masks and proves that private tokens change no released number.
+//! `noren-models` runs models with these masks and proves that private tokens change no released number.
 //!
 //! [`data`] prepares training data: documents packed into rows, and the objectives of masked and causal language models. A seed and a
 //! step determine every row, so a run that is continued reads the same data as one that was not interrupted.

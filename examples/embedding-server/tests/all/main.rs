@@ -4,9 +4,9 @@ mod client;
 mod model;
 
 use client::{Response, text};
-use noren_candle::embed::Embedder;
 use noren_embedding_server::http::{Answer, MOST_BYTES, MOST_TEXTS, listen, routes};
 use noren_embedding_server::queue::{Counts, Limits, Queue};
+use noren_models::embed::Embedder;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::task::{JoinHandle, JoinSet};

@@ -1,7 +1,7 @@
 //! A small encoder with a tokenizer of whole words, in a folder of its own.
 
 use candle_core::{Device, Tensor};
-use noren_candle::embed::Embedder;
+use noren_models::embed::Embedder;
 use noren_testing::drawn::testdata;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};

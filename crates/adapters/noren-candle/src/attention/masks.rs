@@ -111,7 +111,7 @@ pub fn facts_from_keep(tensor: &Tensor) -> Result<Facts> {
 
 /// Returns the rows of a padding tensor `[batch, length]` as flags: true for a value other than 0, which marks a
 /// non-padding token.
-pub(crate) fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
+fn keep_rows(tensor: &Tensor) -> Result<Vec<Vec<bool>>> {
     if tensor.rank() != 2 {
         return Err(Error::tensor("the padding mask", tensor, "give [batch, length]"));
     }

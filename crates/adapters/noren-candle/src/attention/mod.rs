@@ -6,19 +6,17 @@ mod op;
 mod options;
 pub(crate) mod storage;
 
-pub(crate) use masks::keep_rows;
 pub use masks::{
     array_from_additive, array_from_drop, array_from_keep, facts_from_keep, to_additive, to_drop, to_keep,
 };
-pub(crate) use options::Owned;
 pub use options::{Bias, Options};
 
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
-use noren::Plan;
+use noren::{Inputs, Plan};
 use op::AttentionOp;
 use std::sync::Arc;
-use storage::{Kind, with_views};
+use storage::{by_type, views};
 
 /// Computes masked attention: `softmax(scale * q k^T + ..., over the keys that plan allows) v`.
 ///
@@ -71,38 +69,27 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
 /// Returns the errors of [`attention`].
 pub fn attention_weights(q: &Tensor, k: &Tensor, plan: &Plan, options: &Options) -> Result<Tensor> {
     let (batch, heads, q_len, _) = q.dims4()?;
-    let owned = options.own()?;
-    let weights = with_views([q, k, k], WeightsOf { plan, options: &owned, shape: [batch, heads, q_len] })??;
+    let (owned, held) = (options.own()?, [q, k].map(Tensor::storage_and_layout));
+    let options = owned.borrow()?;
+    let mut weights = Vec::new();
+    by_type!(q, T => {
+        let [q, k] = views::<T, _, _>(&held)?;
+        for (b, head) in (0..batch).flat_map(|b| (0..heads).map(move |head| (b, head))) {
+            weights.extend(noren::attention_weights(&Inputs { q, k, v: k }, plan, &options, [b, head], 0..q_len)?);
+        }
+        Ok(())
+    })?;
     Ok(Tensor::from_vec(weights, (batch, heads, q_len, k.dim(2)?), q.device())?)
 }
 
-/// Computes [`noren::attention_weights`] for every batch row and head. The computation is generic over the number type
-/// of the tensors.
-struct WeightsOf<'a> {
-    plan: &'a Plan,
-    options: &'a options::Owned,
-    shape: [usize; 3],
-}
-
-impl Kind for WeightsOf<'_> {
-    type Result = Result<Vec<f32>>;
-
-    fn call<T: storage::Stored>(self, [q, k, v]: [noren::View<'_, T>; 3]) -> Self::Result {
-        let [batch, heads, q_len] = self.shape;
-        let (inputs, options) = (noren::Inputs { q, k, v }, self.options.borrow()?);
-        let mut all = Vec::new();
-        for b in 0..batch {
-            for head in 0..heads {
-                all.extend(noren::attention_weights(&inputs, self.plan, &options, [b, head], 0..q_len)?);
-            }
-        }
-        Ok(all)
-    }
-}
-
-/// Returns the scores of one batch row and head before the mask is applied, as `[query][key]`, for the first `len`
-/// queries and the first `len` keys.
-pub(crate) fn attention_scores(
+/// Returns the scores of one batch row and head, after scale, softcap and bias and before the mask, as `[query][key]`,
+/// for the first `len` queries and the first `len` keys. `q` and `k` are the tensors of [`attention`].
+///
+/// This function is for inspection: it computes in `f64` and has no gradients.
+///
+/// # Errors
+/// Returns the errors of [`attention`], and an error if there is no such batch row or head.
+pub fn attention_scores(
     [q, k]: [&Tensor; 2],
     plan: &Plan,
     options: &Options,
@@ -116,32 +103,17 @@ pub(crate) fn attention_scores(
             return Err(Error::Input { name: name.into(), given: given.to_string(), expected });
         }
     }
-    let owned = options.own()?;
-    with_views([q, k, k], ScoresOf { plan, options: &owned, place: [batch, head], len: [len.min(q_len), len] })?
-}
-
-/// Computes [`noren::reference::scores`] for the batch row and head in `place`: the first `len[0]` queries and the
-/// first `len[1]` keys. The computation is generic over the number type of the tensors.
-struct ScoresOf<'a> {
-    plan: &'a Plan,
-    options: &'a options::Owned,
-    place: [usize; 2],
-    len: [usize; 2],
-}
-
-impl Kind for ScoresOf<'_> {
-    type Result = Result<Vec<Vec<f64>>>;
-
-    fn call<T: storage::Stored>(self, [q, k, v]: [noren::View<'_, T>; 3]) -> Self::Result {
-        let (inputs, options) = (noren::Inputs { q, k, v }, self.options.borrow()?);
-        let ([batch, head], [queries, keys]) = (self.place, self.len);
+    let (owned, held) = (options.own()?, [q, k].map(Tensor::storage_and_layout));
+    let options = owned.borrow()?;
+    by_type!(q, T => {
+        let [q, k] = views::<T, _, _>(&held)?;
         let row = |i| {
-            let mut scores = noren::reference::scores(&inputs, self.plan, &options, [batch, head, i]);
-            scores.truncate(keys);
+            let mut scores = noren::reference::scores(&Inputs { q, k, v: k }, plan, &options, [batch, head, i]);
+            scores.truncate(len);
             scores
         };
-        Ok((0..queries).map(row).collect())
-    }
+        Ok((0..len.min(q_len)).map(row).collect())
+    })
 }
 
 /// Returns the plan of a mask for [`attention`]. Layers can share the plan.

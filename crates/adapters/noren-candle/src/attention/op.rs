@@ -2,7 +2,7 @@
 
 use super::carry::{Slot, carry};
 use super::options::{Options, Owned, OwnedBias, Values};
-use super::storage::{Kind, Stored, cpu, view, with_views};
+use super::storage::{Stored, by_token, by_type, view, views};
 use crate::error::{Error, Result, into_candle};
 use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Shape, Tensor};
 use noren::{GradientsMut, Inputs, Outputs, Plan, Saved, View, ViewMut, bf16, f16};
@@ -50,7 +50,8 @@ impl AttentionOp {
         Ok((v, AttentionOp { plan: plan.clone(), options: owned, tracked, lse: OnceLock::new(), bias, soft, sinks }))
     }
 
-    fn forward<T: Stored>(&self, [q, k, v]: [View<'_, T>; 3]) -> Result<(CpuStorage, Shape)> {
+    fn forward<T: Stored>(&self, [q, k, v]: [(&CpuStorage, &Layout); 3]) -> Result<(CpuStorage, Shape)> {
+        let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
         let ([batch, heads, q_len, _], v_dim) = (q.shape(), v.shape()[3]);
         let mut lse = vec![0.0; if self.tracked { batch * heads * q_len } else { 0 }];
         let mut out = vec![T::from_f32(0.0); batch * heads * q_len * v_dim];
@@ -63,13 +64,33 @@ impl AttentionOp {
         let _ = self.lse.set(lse);
         Ok((T::store(out), (batch, q_len, heads, v_dim).into()))
     }
-}
 
-/// Returns a view of `memory` with the shape `shape`, which is `[batch, heads, length, width]`. The numbers in `memory`
-/// have the order `[batch, length, heads, width]`.
-fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
-    let [_, heads, len, width] = shape.map(|n| n as isize);
-    Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)
+    /// Returns the gradients of `q`, `k` and `v`. `tensors` are `q`, `k`, `v`, the output and the gradient of the output.
+    fn backward<T: Stored>(&self, tensors: [&Tensor; 5]) -> Result<[Tensor; 3]> {
+        let (device, held) = (tensors[0].device(), tensors.map(Tensor::storage_and_layout));
+        let [q, k, v, out, dout] = views::<T, _, _>(&held)?;
+        let lse = self.lse.get().ok_or_else(|| {
+            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
+        })?;
+        let saved = Saved { out, lse, dout };
+        let of = |view: &View<'_, T>| vec![T::from_f32(0.0); view.shape().iter().product()];
+        let (mut dq, mut dk, mut dv) = (of(&q), of(&k), of(&v));
+        let mut extra = Extra::new(self);
+        noren::attention_backward_into(
+            &Inputs { q, k, v },
+            &saved,
+            &self.plan,
+            &self.options.borrow()?,
+            extra.gradients(GradientsMut::new(
+                ViewMut::new(&mut dq, q.shape())?,
+                ViewMut::new(&mut dk, k.shape())?,
+                ViewMut::new(&mut dv, v.shape())?,
+            ))?,
+        )?;
+        extra.leave(self, device)?;
+        let tensor = |values, view: View<'_, T>| Tensor::from_vec(values, view.shape().to_vec(), device);
+        Ok([tensor(dq, q)?, tensor(dk, k)?, tensor(dv, v)?])
+    }
 }
 
 impl CustomOp3 for AttentionOp {
@@ -86,15 +107,11 @@ impl CustomOp3 for AttentionOp {
         v: &CpuStorage,
         v_layout: &Layout,
     ) -> candle_core::Result<(CpuStorage, Shape)> {
-        fn forward<T: Stored>(op: &AttentionOp, parts: [(&CpuStorage, &Layout); 3]) -> Result<(CpuStorage, Shape)> {
-            let [q, k, v] = parts;
-            op.forward::<T>([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
-        }
         let parts = [(q, q_layout), (k, k_layout), (v, v_layout)];
         let result = match q {
-            CpuStorage::BF16(_) => forward::<bf16>(self, parts),
-            CpuStorage::F16(_) => forward::<f16>(self, parts),
-            _ => forward::<f32>(self, parts),
+            CpuStorage::BF16(_) => self.forward::<bf16>(parts),
+            CpuStorage::F16(_) => self.forward::<f16>(parts),
+            _ => self.forward::<f32>(parts),
         };
         result.map_err(into_candle)
     }
@@ -107,53 +124,10 @@ impl CustomOp3 for AttentionOp {
         out: &Tensor,
         dout: &Tensor,
     ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let backward = |(): ()| -> Result<[Tensor; 3]> {
-            let by_head = |tensor: &Tensor| tensor.transpose(1, 2);
-            let (out, dout) = (by_head(out)?, by_head(dout)?);
-            with_views([q, k, v], Backward { op: self, out: &out, dout: &dout, device: q.device() })?
-        };
-        let [dq, dk, dv] = backward(()).map_err(into_candle)?;
+        let by_head = |tensor: &Tensor| tensor.transpose(1, 2);
+        let tensors = [q, k, v, &by_head(out)?, &by_head(dout)?];
+        let [dq, dk, dv] = by_type!(q, T => self.backward::<T>(tensors)).map_err(into_candle)?;
         Ok((Some(dq), Some(dk), Some(dv)))
-    }
-}
-
-/// Computes the backward pass of `op`. The computation is generic over the number type of the tensors: `f32`, `bf16` or
-/// `f16`.
-struct Backward<'a> {
-    op: &'a AttentionOp,
-    out: &'a Tensor,
-    dout: &'a Tensor,
-    device: &'a Device,
-}
-
-impl Kind for Backward<'_> {
-    type Result = Result<[Tensor; 3]>;
-
-    fn call<T: Stored>(self, [q, k, v]: [View<'_, T>; 3]) -> Self::Result {
-        let Backward { op, out, dout, device } = self;
-        let ((out, out_layout), (dout, dout_layout)) = (out.storage_and_layout(), dout.storage_and_layout());
-        let lse = op.lse.get().ok_or_else(|| {
-            Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
-        })?;
-        let saved = Saved { out: view(cpu(&out)?, out_layout)?, lse, dout: view(cpu(&dout)?, dout_layout)? };
-
-        let of = |view: &View<'_, T>| vec![T::from_f32(0.0); view.shape().iter().product()];
-        let (mut dq, mut dk, mut dv) = (of(&q), of(&k), of(&v));
-        let mut extra = Extra::new(op);
-        noren::attention_backward_into(
-            &Inputs { q, k, v },
-            &saved,
-            &op.plan,
-            &op.options.borrow()?,
-            extra.gradients(GradientsMut::new(
-                ViewMut::new(&mut dq, q.shape())?,
-                ViewMut::new(&mut dk, k.shape())?,
-                ViewMut::new(&mut dv, v.shape())?,
-            ))?,
-        )?;
-        extra.leave(op, device)?;
-        let tensor = |values, view: View<'_, T>| Tensor::from_vec(values, view.shape().to_vec(), device);
-        Ok([tensor(dq, q)?, tensor(dk, k)?, tensor(dv, v)?])
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::error::{Error, Result};
 use candle_core::backend::BackendStorage;
-use candle_core::{CpuStorage, DType, Layout, Storage, Tensor};
-use noren::{Element, View, bf16, f16};
+use candle_core::{CpuStorage, Layout, Storage};
+use noren::{Element, View, ViewMut, bf16, f16};
+use std::ops::Deref;
 
 /// A number type that both noren and candle support: `f32`, `bf16` or `f16`.
 pub(crate) trait Stored: Element + candle_core::WithDType {
@@ -31,31 +32,28 @@ stored!(f32, F32);
 stored!(bf16, BF16);
 stored!(f16, F16);
 
-/// A function of three tensors with the same number type. The function is generic over this type, so that one
-/// definition serves `f32`, `bf16` and `f16`.
-pub(crate) trait Kind {
-    /// The type of the function's result.
-    type Result;
-    /// Calls the function with the three tensors.
-    fn call<T: Stored>(self, views: [View<'_, T>; 3]) -> Self::Result;
+/// Computes an expression for the number type of a tensor, which `$type` names: `f32`, `bf16` or `f16`. Returns an error
+/// for other types.
+macro_rules! by_type {
+    ($tensor:expr, $type:ident => $call:expr) => {
+        match $tensor.dtype() {
+            candle_core::DType::F32 => {
+                type $type = f32;
+                $call
+            }
+            candle_core::DType::BF16 => {
+                type $type = noren::bf16;
+                $call
+            }
+            candle_core::DType::F16 => {
+                type $type = noren::f16;
+                $call
+            }
+            _ => Err(Error::tensor("q", $tensor, "attention supports f32, bf16 and f16: convert with to_dtype")),
+        }
+    };
 }
-
-/// Calls the function `kind` with views of the three tensors. Returns an error if their number types differ, or if a
-/// tensor is not on the CPU.
-pub(crate) fn with_views<K: Kind>(tensors: [&Tensor; 3], kind: K) -> Result<K::Result> {
-    let held = tensors.map(Tensor::storage_and_layout);
-    let mut parts = Vec::with_capacity(3);
-    for (storage, layout) in &held {
-        parts.push((cpu(storage)?, *layout));
-    }
-    let parts = [parts[0], parts[1], parts[2]];
-    Ok(match tensors[0].dtype() {
-        DType::F32 => kind.call::<f32>(views(parts)?),
-        DType::BF16 => kind.call::<bf16>(views(parts)?),
-        DType::F16 => kind.call::<f16>(views(parts)?),
-        _ => return Err(Error::tensor("q", tensors[0], "attention supports f32, bf16 and f16: convert with to_dtype")),
-    })
-}
+pub(crate) use by_type;
 
 /// Returns the CPU storage of a tensor, or an error if the tensor is on an accelerator.
 pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
@@ -65,9 +63,13 @@ pub(crate) fn cpu(storage: &Storage) -> Result<&CpuStorage> {
     }
 }
 
-fn views<'a, T: Stored>(parts: [(&'a CpuStorage, &Layout); 3]) -> Result<[View<'a, T>; 3]> {
-    let [q, k, v] = parts;
-    Ok([view(q.0, q.1)?, view(k.0, k.1)?, view(v.0, v.1)?])
+/// Returns views of tensors of four dimensions, which are given by [`Tensor::storage_and_layout`]. Returns an error if
+/// their number types differ, or if a tensor is not on the CPU.
+pub(crate) fn views<'a, T: Stored, G: Deref<Target = Storage>, const N: usize>(
+    held: &'a [(G, &Layout); N],
+) -> Result<[View<'a, T>; N]> {
+    let all = held.iter().map(|(storage, layout)| view(cpu(storage)?, layout)).collect::<Result<Vec<_>>>()?;
+    Ok(std::array::from_fn(|i| all[i]))
 }
 
 /// Returns a view of a four-dimensional tensor, which is given by its storage and layout.
@@ -85,4 +87,11 @@ pub(crate) fn view<'a, T: Stored>(storage: &'a CpuStorage, layout: &Layout) -> R
         ));
     };
     Ok(View::strided(values, shape, strides.map(|s| s as isize), layout.start_offset())?)
+}
+
+/// Returns a view of `memory` with the shape `shape`, which is `[batch, heads, length, width]`. The numbers in `memory`
+/// have the order `[batch, length, heads, width]`.
+pub(crate) fn by_token<T: Stored>(memory: &mut [T], shape: [usize; 4]) -> Result<ViewMut<'_, T>> {
+    let [_, heads, len, width] = shape.map(|n| n as isize);
+    Ok(ViewMut::strided(memory, shape, [len * heads * width, width, heads * width, 1], 0)?)
 }

@@ -1,7 +1,7 @@
 //! The functions with the names of candle-flash-attn: against attention of candle in `f64`, gradients, and wrong input.
 
+use candle_nn::ops::softmax;
 use noren_candle::candle_core::{D, DType, Device, Result, Tensor, Var};
-use noren_candle::candle_nn::ops::softmax;
 use noren_candle::flash::*;
 
 /// The arguments of a call, and the function that has them.

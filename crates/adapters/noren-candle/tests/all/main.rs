@@ -2,14 +2,5 @@
 
 mod adapters;
 mod attention;
-mod embedded;
-mod families;
+mod cache;
 mod flash;
-mod influence;
-mod minilm;
-mod models;
-mod modules;
-mod private;
-mod private_classifiers;
-mod recognize;
-mod train;

@@ -10,9 +10,9 @@ use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_candle::candle_core::{DType, Device, Tensor};
-use noren_candle::generate::{GenerateOptions, generate};
-use noren_candle::model::{Batch, Call, Model, Output};
+use noren_models::candle_core::{DType, Device, Tensor};
+use noren_models::generate::{GenerateOptions, generate};
+use noren_models::model::{Batch, Call, Model, Output};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -90,9 +90,9 @@ fn forward(model: &Model, Tokens { batch, decoder }: &Tokens) -> Result<Vec<(&'s
     let mut given = Vec::new();
     for (name, tensor) in all {
         if let Some(tensor) = tensor {
-            let tensor = tensor.to_dtype(DType::F32).map_err(noren_candle::Error::from)?;
+            let tensor = tensor.to_dtype(DType::F32).map_err(noren_models::Error::from)?;
             let values = tensor.flatten_all().and_then(|values| values.to_vec1::<f32>());
-            check_finite(name, &values.map_err(noren_candle::Error::from)?)?;
+            check_finite(name, &values.map_err(noren_models::Error::from)?)?;
             given.push((name, tensor));
         }
     }
@@ -116,7 +116,7 @@ fn continued(model: &Model, Tokens { batch, decoder }: &Tokens, new_tokens: usiz
     let options = GenerateOptions { new_tokens, begins, ..GenerateOptions::default() };
     let rows = generate(model, &prompts, &options, &mut |_| true)?.tokens;
     let ids: Vec<i64> = rows.iter().flatten().map(|id| i64::from(*id)).collect();
-    Ok(Tensor::from_vec(ids, (rows.len(), new_tokens), &Device::Cpu).map_err(noren_candle::Error::from)?)
+    Ok(Tensor::from_vec(ids, (rows.len(), new_tokens), &Device::Cpu).map_err(noren_models::Error::from)?)
 }
 
 /// Writes tensors, given as (name, tensor), to the output file.

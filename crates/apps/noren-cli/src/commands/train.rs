@@ -5,7 +5,7 @@ use crate::output::{DIM, STRONG, Screen, paint};
 use crate::progress::Progress;
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_candle::train::{Progress as Step, TrainConfig, Trained, Trainer};
+use noren_models::train::{Progress as Step, TrainConfig, Trained, Trainer};
 use noren_text::data::Objective;
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &TrainArgs, screen: &mut Screen) -> Result<Verdict> {
     };
     let text = read_text(&args.data)?;
     let trainer = Trainer::new(&config, tokenizer.as_ref(), &text, objective).map_err(|error| match error {
-        error @ noren_candle::Error::Config { .. } => {
+        error @ noren_models::Error::Config { .. } => {
             let message = error.to_string();
             Failure::new(message.trim_start_matches("config.json: ")).of(args.config.display())
         }

@@ -4,7 +4,7 @@
 
 use crate::common::{Folder, noren, refused};
 use crate::words;
-use noren_candle::candle_core::{Device, safetensors as files};
+use noren_models::candle_core::{Device, safetensors as files};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -4,7 +4,7 @@
 
 use crate::common::{Folder, noren, refused};
 use crate::words;
-use noren_candle::candle_core::{DType, Device, Tensor, safetensors as files};
+use noren_models::candle_core::{DType, Device, Tensor, safetensors as files};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Output;

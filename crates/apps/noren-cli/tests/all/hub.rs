@@ -149,9 +149,9 @@ fn a_model_is_fetched_once_and_a_download_that_was_cut_off_goes_on() {
 #[test]
 fn a_cache_that_lacks_a_shard_is_filled() {
     let shard = "model-00001-of-00001.safetensors";
-    let names = noren_candle::candle_core::safetensors::load(
+    let names = noren_models::candle_core::safetensors::load(
         checkpoint().join("model.safetensors"),
-        &noren_candle::candle_core::Device::Cpu,
+        &noren_models::candle_core::Device::Cpu,
     );
     let map: serde_json::Map<_, _> = names.unwrap().into_keys().map(|name| (name, json!(shard))).collect();
     let index = json!({"metadata": {}, "weight_map": map}).to_string().into_bytes();

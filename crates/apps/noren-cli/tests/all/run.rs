@@ -3,7 +3,7 @@
 #![cfg(feature = "models")]
 
 use crate::common::{Folder, noren, refused};
-use noren_candle::candle_core::{DType, Device, Tensor, safetensors as files};
+use noren_models::candle_core::{DType, Device, Tensor, safetensors as files};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;

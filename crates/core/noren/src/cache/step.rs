@@ -263,6 +263,16 @@ impl<T: Element> KvCache<T> {
         self.compute(q, plan, options, outputs)
     }
 
+    /// Returns the shape of the output of [`attention`](Self::attention): `[sequences, heads, new, v_dim]`, or
+    /// `[1, heads, total, v_dim]` for a ragged plan.
+    pub fn out_shape(&self, plan: &StepPlan) -> [usize; 4] {
+        let (batch, rows) = match &plan.new {
+            Queries::Each(new) => (self.sequences.len(), *new),
+            Queries::Ragged(starts) => (1, starts.last().copied().unwrap_or(0)),
+        };
+        [batch, plan.plan.shape().head_count(), rows, self.shape.v_dim]
+    }
+
     /// Returns the shape of the output, or an error if the queries, the plan or the options do not fit the cache.
     fn check_step(&self, q: &View<'_, T>, step: &StepPlan, options: &Options<'_>) -> Result<[usize; 4], Error> {
         let shape = step.plan.shape();
@@ -292,14 +302,13 @@ impl<T: Element> KvCache<T> {
                 ));
             }
         }
-        let (heads, head_dim) = (shape.head_count(), self.shape.head_dim);
-        let (expected, what) = match &step.new {
-            Queries::Each(new) => ([self.sequences.len(), heads, *new, head_dim], "[sequences, heads, new, head_dim]"),
-            Queries::Ragged(starts) => {
-                ([1, heads, starts.last().copied().unwrap_or(0), head_dim], "[1, heads, total, head_dim]")
-            }
-        };
+        let out = self.out_shape(step);
+        let expected = [out[0], out[1], out[2], self.shape.head_dim];
         if q.shape() != expected {
+            let what = match &step.new {
+                Queries::Each(_) => "[sequences, heads, new, head_dim]",
+                Queries::Ragged(_) => "[1, heads, total, head_dim]",
+            };
             let expected = format!(
                 "the queries of this plan and cache have the shape {what} = {expected:?}: give queries of this shape"
             );
@@ -317,7 +326,7 @@ impl<T: Element> KvCache<T> {
             );
             return Err(Error::Isa { given: isa.to_string(), problem });
         }
-        Ok([expected[0], expected[1], expected[2], self.shape.v_dim])
+        Ok(out)
     }
 
     fn compute(

@@ -5,8 +5,8 @@ mod fastembed;
 mod mistral;
 mod tei;
 
+use candle_nn::ops::softmax;
 use noren_candle::candle_core::{D, DType, Device, Result, Tensor};
-use noren_candle::candle_nn::ops::softmax;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/adapters.md");
 

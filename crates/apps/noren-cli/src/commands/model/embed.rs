@@ -10,7 +10,7 @@ use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
 use noren::{Dtype, Isa};
-use noren_candle::embed::Embedder;
+use noren_models::embed::Embedder;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Seek};

@@ -5,9 +5,9 @@ use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_candle::embed::load_tokenizer;
-use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::Model;
+use noren_models::embed::load_tokenizer;
+use noren_models::generate::{GenerateOptions, Sampling, generate};
+use noren_models::model::Model;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]

@@ -4,8 +4,8 @@ use crate::failure::Result;
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::verdict::Verdict;
 use clap::Args;
-use noren_candle::model::{Config, Declared};
 use noren_mask::{Facts, Mask, Shape};
+use noren_models::model::{Config, Declared};
 use noren_picture::{Draw, TerminalOptions};
 use std::path::PathBuf;
 

@@ -10,15 +10,15 @@ mod vectors;
 
 use crate::failure::{Failure, Result};
 use noren::Dtype;
-use noren_candle::model::Model;
 use noren_mask::text::first_line;
+use noren_models::model::Model;
 use noren_text::{Role, Tokenizer};
 use std::path::Path;
 
-impl From<noren_candle::Error> for Failure {
-    fn from(error: noren_candle::Error) -> Self {
+impl From<noren_models::Error> for Failure {
+    fn from(error: noren_models::Error) -> Self {
         match error {
-            noren_candle::Error::Noren(error) => error.into(),
+            noren_models::Error::Attention(noren_models::noren_candle::Error::Noren(error)) => error.into(),
             // Errors of the tensor library can contain a backtrace; only the first line is shown.
             other => Failure::new(first_line(&other.to_string())),
         }
@@ -50,8 +50,8 @@ pub(crate) fn ends(model: &Model, tokenizer: &dyn Tokenizer) -> Vec<u32> {
 
 /// Returns the failure for an error in the folder of a model. If a file is missing, it has the hint `hint`, which names the
 /// expected files.
-pub(crate) fn failure_with_hint(error: noren_candle::Error, hint: &str) -> Failure {
-    let missing = matches!(&error, noren_candle::Error::File { path, .. } if !path.exists());
+pub(crate) fn failure_with_hint(error: noren_models::Error, hint: &str) -> Failure {
+    let missing = matches!(&error, noren_models::Error::File { path, .. } if !path.exists());
     let failure = Failure::from(error);
     if missing { failure.hint(hint) } else { failure }
 }

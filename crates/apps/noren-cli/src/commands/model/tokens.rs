@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Result};
 use half::{bf16, f16};
-use noren_candle::candle_core::{Device, Tensor};
-use noren_candle::model::Batch;
+use noren_models::candle_core::{Device, Tensor};
+use noren_models::model::Batch;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn rows(file: &SafeTensors<'_>, name: &str, mask: bool) -> Result<Option<Tensor>
         let problem = format!("{name} holds {other}: give 1 for non-padding tokens and 0 for padding");
         return Err(Failure::new(problem));
     }
-    Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_candle::Error::from)?))
+    Ok(Some(Tensor::from_vec(numbers, view.shape(), &Device::Cpu).map_err(noren_models::Error::from)?))
 }
 
 /// Returns the values of a tensor of whole numbers; `None` for another type. A value that is too large for `i64` is

@@ -6,15 +6,15 @@ use super::units::{Unit, allowed, gather, printable, units};
 use crate::commands::model::ends;
 use crate::failure::{Failure, Result};
 use crate::output::with_note;
-use noren_candle::candle_core::{DType, Tensor};
-use noren_candle::generate::{GenerateOptions, Sampling, generate};
-use noren_candle::model::{Batch, Call, Head, Model, Output, Record, Stack, Trace, softmax};
-use noren_candle::{Proof, prove};
 #[cfg(feature = "serve")]
 use noren_flow::{Certificate, Fill, Flow};
 #[cfg(feature = "serve")]
 use noren_mask::Mask;
 use noren_mask::{BoundMask, Facts, Shape, atoms};
+use noren_models::candle_core::{DType, Tensor};
+use noren_models::generate::{GenerateOptions, Sampling, generate};
+use noren_models::model::{Batch, Call, Head, Model, Output, Record, Stack, Trace, softmax};
+use noren_models::{Proof, prove};
 #[cfg(feature = "serve")]
 use noren_text::PRIVATE;
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
@@ -222,7 +222,7 @@ impl<'a> Job<'a> {
         Ok(Ran {
             attention: gather(&units, &weights),
             allowed: allowed(&units, &bound, self.head),
-            state: noren_candle::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
+            state: noren_models::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
             guesses: self.guesses(&given, &places, last),
             prediction: given.prediction,
             source: self.source,
@@ -356,7 +356,7 @@ fn given(
     ids: &[u32],
     (encoding, hidden, facts): Secret<'_>,
     trace: Option<&mut Trace>,
-) -> noren_candle::Result<Given> {
+) -> noren_models::Result<Given> {
     let unpooled = hidden.positions().into_iter().map(|at| (0, at));
     let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone()).unpooled(unpooled);
     let call = Call { trace, ..Call::default() };
@@ -431,10 +431,10 @@ pub(super) fn facts(kinds: &[Kind], private: &[&PrivateTokens], hidden: &[&Priva
 }
 
 /// Returns an error if one of `values`, outputs of a model with the name `name`, is NaN or infinite.
-pub(crate) fn check_finite(name: &str, values: &[f32]) -> noren_candle::Result<()> {
+pub(crate) fn check_finite(name: &str, values: &[f32]) -> noren_models::Result<()> {
     match values.iter().find(|x| !x.is_finite()) {
         None => Ok(()),
-        Some(x) => Err(noren_candle::Error::Input {
+        Some(x) => Err(noren_models::Error::Input {
             name: format!("a value of {name} of the model"),
             given: x.to_string(),
             expected: "a finite number is needed: the weights of the model are damaged, or too large for 32-bit floats"
@@ -457,6 +457,6 @@ fn matrix(tensor: &Tensor) -> Result<Vec<Vec<f32>>> {
     tensor.to_vec2().map_err(candle)
 }
 
-fn candle(error: noren_candle::candle_core::Error) -> Failure {
-    noren_candle::Error::from(error).into()
+fn candle(error: noren_models::candle_core::Error) -> Failure {
+    noren_models::Error::from(error).into()
 }

@@ -1,9 +1,9 @@
 //! [`Prediction`]: the classes that a classifier predicts for a text or for its tokens, by name.
 
 use super::units::printable;
-use noren_candle::Result;
-use noren_candle::candle_core::Tensor;
-use noren_candle::model::{Batch, Classes, Head, Model, Problem, softmax};
+use noren_models::Result;
+use noren_models::candle_core::Tensor;
+use noren_models::model::{Batch, Classes, Head, Model, Problem, softmax};
 use noren_text::{Encoding, PrivateTokens};
 use serde::Serialize;
 

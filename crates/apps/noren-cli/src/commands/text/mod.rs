@@ -26,7 +26,7 @@ pub(crate) use units::Unit;
 #[cfg(feature = "serve")]
 pub(crate) use view::View;
 
-use noren_candle::EntityRecognizer;
+use noren_models::EntityRecognizer;
 use noren_text::{BUILT_IN, Detector, Detectors};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,7 @@ pub(super) struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    pub(super) fn of(proof: &'a noren_candle::Proof) -> Self {
+    pub(super) fn of(proof: &'a noren_models::Proof) -> Self {
         Proof {
             holds: proof.holds(),
             trials: proof.trials,

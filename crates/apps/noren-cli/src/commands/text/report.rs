@@ -7,8 +7,8 @@ use crate::commands::attend::heat::Heat;
 use crate::failure::Result;
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
 use anstyle::{AnsiColor, Style};
-use noren_candle::Proof;
-use noren_candle::model::Problem;
+use noren_models::Proof;
+use noren_models::model::Problem;
 use noren_picture::{Draw, TerminalOptions};
 use std::path::Path;
 

@@ -10,8 +10,8 @@ use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, STRONG, Screen, cut, paint, with_note};
 use crate::verdict::Verdict;
 use noren::Side;
-use noren_candle::model::{Batch, Model, Output};
-use noren_candle::{Proof, prove_texts};
+use noren_models::model::{Batch, Model, Output};
+use noren_models::{Proof, prove_texts};
 use noren_text::{Detectors, Encoding, Policy, PrivateTokens};
 use serde::Serialize;
 
@@ -172,7 +172,7 @@ impl Several<'_> {
 
     /// Returns the padded batch of `texts` with the token ids `ids` instead of the ids of the texts. Padding is on the
     /// right.
-    fn batch(&self, ids: &[Vec<u32>], texts: &[Text<'_>]) -> noren_candle::Result<Batch> {
+    fn batch(&self, ids: &[Vec<u32>], texts: &[Text<'_>]) -> noren_models::Result<Batch> {
         let [private, hidden]: [Vec<&PrivateTokens>; 2] =
             [texts.iter().map(|text| &text.private).collect(), texts.iter().map(|text| &text.hidden).collect()];
         let unpooled = hidden
@@ -210,7 +210,7 @@ fn evidence(
     batch: &Batch,
     output: &Output,
     texts: &[Text<'_>],
-) -> noren_candle::Result<Vec<Vec<Vec<f32>>>> {
+) -> noren_models::Result<Vec<Vec<Vec<f32>>>> {
     let Output { last_hidden_state, logits, pooler_output } = output;
     let of = |(i, text): (usize, &Text<'_>)| {
         let mut rows: Vec<Vec<f32>> = last_hidden_state.get(i)?.to_vec2()?;
@@ -228,7 +228,7 @@ fn evidence(
         if let Some(pooled) = pooler_output {
             rows[0].extend(pooled.get(i)?.to_vec1::<f32>()?);
         }
-        Ok::<_, noren_candle::Error>(rows)
+        Ok::<_, noren_models::Error>(rows)
     };
     texts.iter().enumerate().map(of).collect()
 }

@@ -4,10 +4,10 @@ use crate::commands::model::{failure_with_hint, hub};
 use crate::failure::{Failure, Result};
 use crate::output::with_note;
 use noren::Dtype;
-use noren_candle::candle_core::{DType, Device};
-use noren_candle::candle_nn::VarBuilder;
-use noren_candle::embed::load_tokenizer;
-use noren_candle::model::{Config, Model};
+use noren_models::candle_core::{DType, Device};
+use noren_models::candle_nn::VarBuilder;
+use noren_models::embed::load_tokenizer;
+use noren_models::model::{Config, Model};
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 
 use super::{EXAMPLE, Job, Outline, Ran, Source, Unit, detectors, load};
 use crate::failure::{Failure, Result};
-use noren_candle::model::Model;
 use noren_explorer::{TextAnswer, TextRequest, Texts};
 use noren_input::Error;
+use noren_models::model::Model;
 use noren_text::BUILT_IN;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
