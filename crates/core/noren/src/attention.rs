@@ -1,8 +1,8 @@
 //! [`attention`] and [`attention_into`]: the public entry to the forward pass.
 
 use crate::inputs::options::{Cancel, MOST_DIM};
-use crate::kernel::rows::{Rows, SharedRows};
-use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, scores::Modifiers, tile::Context};
+use crate::kernel::arrays::rows::{Rows, SharedRows};
+use crate::kernel::{forward::Forward, forward::Jobs, forward::Keys, math::scores::Modifiers, tile::Context};
 use crate::{Element, Error, Isa, Options, View, ViewMut};
 use noren_mask::{Plan, Shape};
 

@@ -3,7 +3,7 @@
 use crate::attention::{Run, check, mismatch, thread_count};
 use crate::inputs::options::Cancel;
 use crate::kernel::backward::{Backward, Context, Gradient, Sums, Wanted};
-use crate::kernel::{rows::Rows, rows::SharedRows, scores::Modifiers};
+use crate::kernel::{arrays::rows::Rows, arrays::rows::SharedRows, math::scores::Modifiers};
 use crate::{Bias, Dtype, Element, Error, Inputs, Isa, Options, View, ViewMut};
 use noren_mask::Plan;
 

@@ -154,7 +154,8 @@
 //! | `cache/*` | keys and values of earlier tokens: contiguous, rotating and paged |
 //! | [`linear`] | products of rows with the packed weights of linear layers, in `f32` and `bf16` |
 //! | `weights`, `dropout` | probabilities as an array; the weights that dropout removes |
-//! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile.rs` explains the guarantees |
+//! | `kernel/tile`, `kernel/forward`, `kernel/backward/*` | the algorithm: a tile of queries against blocks of keys; `tile/mod.rs` explains the guarantees |
+//! | `kernel/{arrays, math, keys}` | rows of callers and memory; products, exponentials and score modifiers; packed and cached keys |
 //! | `isa`, `kernel/dispatch`, `kernel/simd/*` | processor paths, their detection and selection at run time, and their vector operations |
 //! | [`machine`] | measured limits of the processor |
 //!

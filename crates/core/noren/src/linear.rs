@@ -29,8 +29,8 @@
 //!   0. On other ISAs, `x` is not rounded: products with many rows take as long as in
 //!   `f32`, and products with one row take less time.
 
+use crate::kernel::arrays::lines::large_pages;
 use crate::kernel::linear::{GROUP, Panels, Rows, initialised};
-use crate::kernel::lines::large_pages;
 use crate::{Dtype, Error, Isa};
 use rayon::prelude::*;
 use std::cell::RefCell;

@@ -9,7 +9,7 @@ mod tests;
 pub use step::{Queries, StepPlan};
 
 use crate::inputs::options::MOST_DIM;
-use crate::kernel::store::{Packing, Ring, Store};
+use crate::kernel::keys::store::{Packing, Ring, Store};
 use crate::{Element, Error, Isa, View};
 use std::marker::PhantomData;
 

@@ -2,10 +2,10 @@
 
 use super::{Form, KvCache, refuse};
 use crate::inputs::options::Cancel;
+use crate::kernel::arrays::rows::{Rows, SharedRows};
 use crate::kernel::forward::{Forward, Jobs, Keys};
-use crate::kernel::rows::{Rows, SharedRows};
-use crate::kernel::store::{Ring, StoredHead};
-use crate::kernel::{scores::Modifiers, tile::Context};
+use crate::kernel::keys::store::{Ring, StoredHead};
+use crate::kernel::{math::scores::Modifiers, tile::Context};
 use crate::{Attention, Element, Error, Options, Outputs, View, ViewMut};
 use noren_mask::{Budget, Facts, Mask, Plan, PlanOptions, Reorder, Shape, Side, atoms};
 use std::borrow::Cow;

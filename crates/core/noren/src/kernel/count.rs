@@ -1,9 +1,9 @@
 //! The number of cells that a forward pass computes.
 
-use super::blocks::{Cells, KeyBlocks, fill_words};
 use super::dispatch::Task;
 use super::forward::Jobs;
-use super::micro::WIDE;
+use super::keys::blocks::{Cells, KeyBlocks, fill_words};
+use super::math::micro::WIDE;
 use super::simd::{Product, Simd, group};
 use super::tile::{Job, needed_keys};
 use crate::{Dtype, Isa};

@@ -10,13 +10,13 @@
 //! group and computes its jobs, while it prefetches what it needs next ([`Upcoming`]). At the end of the list, threads
 //! help with the groups that are not finished.
 
-use super::ahead::Upcoming;
+use super::arrays::ahead::Upcoming;
+use super::arrays::rows::Rows;
 use super::dispatch::Task;
-use super::pack::{Head, Packed, Refill, Source};
-use super::rows::Rows;
-use super::scores::Place;
+use super::keys::pack::{Head, Packed, Refill, Source};
+use super::keys::store::StoredHead;
+use super::math::scores::Place;
 use super::simd::{Product, Simd};
-use super::store::StoredHead;
 use super::threads::{on_threads, worth_threads};
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};

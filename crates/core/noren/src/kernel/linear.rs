@@ -4,9 +4,9 @@
 //! number, a `bf16` number, or a pair of `bf16` numbers) at a time, in the order of the inputs. The bits of a sum therefore do not depend
 //! on the size of the register tile or on the other rows.
 
+use super::arrays::lines::{Lines, large_pages};
 use super::dispatch::Task;
-use super::lines::{Lines, large_pages};
-use super::micro::by_rows;
+use super::math::micro::by_rows;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, Single, floats, floats_mut, pair_up, zeroed};
 use crate::processor::tiles::{Panel, SIDE};
 use crate::{Element, Isa};

@@ -2,7 +2,7 @@
 
 use super::stage::Stage;
 use crate::kernel::dispatch::Task;
-use crate::kernel::exp::exp2_minus_all;
+use crate::kernel::math::exp::exp2_minus_all;
 use crate::kernel::simd::{Kernel, Product, Simd, floats_mut, zeroed};
 use std::hint::black_box;
 

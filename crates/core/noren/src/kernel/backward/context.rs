@@ -2,8 +2,8 @@
 //! ranges.
 
 use crate::View;
-use crate::kernel::rows::Rows;
-use crate::kernel::scores::Modifiers;
+use crate::kernel::arrays::rows::Rows;
+use crate::kernel::math::scores::Modifiers;
 use crate::kernel::simd::{Product, Simd};
 use crate::processor::tiles::SIDE;
 use noren_mask::Plan;

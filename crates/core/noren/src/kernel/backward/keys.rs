@@ -4,8 +4,8 @@
 //! processor paths that multiply pairs.
 
 use super::context::{Context, Widths, lanes, of_pairs, step};
-use crate::kernel::micro::{BLOCK, WIDE};
-use crate::kernel::rows::Rows;
+use crate::kernel::arrays::rows::Rows;
+use crate::kernel::math::micro::{BLOCK, WIDE};
 use crate::kernel::simd::{Kernel, Product, Simd, all_finite, floats, floats_mut, pair_up, zeroed};
 use std::ops::Range;
 

@@ -5,7 +5,7 @@
 
 use super::cells::needed;
 use super::queries::PAIRS;
-use crate::kernel::micro::{BLOCK, WIDE, by_tile, keep_half, tile_vectors};
+use crate::kernel::math::micro::{BLOCK, WIDE, by_tile, keep_half, tile_vectors};
 use crate::kernel::simd::{Product, Simd, floats, floats_mut};
 use crate::processor::tiles::{Left, Right, SIDE, Sums};
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! The start and the end of a tile: queries are copied, and outputs are written.
 
 use super::TileKernel;
-use crate::kernel::exp::NOTHING;
-use crate::kernel::pack::prefetch;
-use crate::kernel::scores::Place;
+use crate::kernel::keys::pack::prefetch;
+use crate::kernel::math::exp::NOTHING;
+use crate::kernel::math::scores::Place;
 use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, pair_up};
 
 /// The number of query rows between the row that is being copied and the row that is prefetched meanwhile.

@@ -3,8 +3,8 @@
 //! Each step is done for all rows of a phase or of a register tile before the next step. While the processor waits for one
 //! row, for example for the largest lane of a vector, it computes the other rows.
 
-use crate::kernel::exp::{NOTHING, exp2_minus_each};
-use crate::kernel::micro::WIDE;
+use crate::kernel::math::exp::{NOTHING, exp2_minus_each};
+use crate::kernel::math::micro::WIDE;
 use crate::kernel::simd::{Kernel, Product, Simd, group};
 use std::marker::PhantomData;
 
@@ -175,7 +175,7 @@ impl<S: Simd, P: Product> Weigh<'_, S, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::exp::exp2_minus_all;
+    use crate::kernel::math::exp::exp2_minus_all;
     use crate::kernel::simd::{Pairs, Single, floats, floats_mut, zeroed};
 
     /// The state of some rows: scores, and then weights or pairs, running maxima, both sums, and weighted values.

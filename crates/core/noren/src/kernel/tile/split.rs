@@ -9,13 +9,13 @@
 //! give the same bits.
 
 use super::TileKernel;
-use crate::kernel::ahead::Ahead;
-use crate::kernel::blocks::KeyBlock;
-use crate::kernel::exp::{NOTHING, exp2_minus_all};
-use crate::kernel::micro::{self, BLOCK, WIDE};
-use crate::kernel::pack::BlockScratch;
+use crate::kernel::arrays::ahead::Ahead;
+use crate::kernel::keys::blocks::KeyBlock;
+use crate::kernel::keys::pack::BlockScratch;
+use crate::kernel::keys::store::Reads;
+use crate::kernel::math::exp::{NOTHING, exp2_minus_all};
+use crate::kernel::math::micro::{self, BLOCK, WIDE};
 use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
-use crate::kernel::store::Reads;
 use std::ops::Range;
 
 /// The maximum number of rows of a tile that several threads compute together. The number is small because all scores

@@ -1,6 +1,6 @@
 //! The memory of one thread for the stages of a tile ([`Stage`](crate::kernel::simd::stage::Stage)).
 
-use crate::kernel::pack::BlockScratch;
+use crate::kernel::keys::pack::BlockScratch;
 use crate::kernel::simd::stage::{KEYS, ROWS, WORDS};
 use crate::kernel::simd::{Simd, zeroed};
 use crate::processor::tiles::SIDE;

@@ -3,13 +3,13 @@
 
 use super::TileKernel;
 use super::stage_memory::{Memory, RUN};
-use crate::kernel::blocks::{Cells, KeyBlock};
-use crate::kernel::exp::{NOTHING, exp2_minus_all};
-use crate::kernel::micro::{self, BLOCK};
-use crate::kernel::pack::{Block, BlockScratch, largest, prefetch};
+use crate::kernel::keys::blocks::{Cells, KeyBlock};
+use crate::kernel::keys::pack::{Block, BlockScratch, largest, prefetch};
+use crate::kernel::keys::store::Reads;
+use crate::kernel::math::exp::{NOTHING, exp2_minus_all};
+use crate::kernel::math::micro::{self, BLOCK};
 use crate::kernel::simd::stage::{HEAD, KEYS, LARGE, OCTAVE, ROWS, Scores, Stage, Values, WORDS, Weights, offset};
 use crate::kernel::simd::{Product, Simd, floats, floats_mut, vectors};
-use crate::kernel::store::Reads;
 use crate::processor::tiles::SIDE;
 
 /// The number of blocks between the block whose weights are computed and the one that is prefetched meanwhile.

@@ -11,10 +11,10 @@
 //! to `f32` as it reads them. If several register tiles read a block, the block is converted once, into a buffer that
 //! stays in the first-level cache. In both cases, each byte is read once from main memory.
 
-use super::dispatch::Task;
-use super::lines::Lines;
-use super::micro::{BLOCK, Far, Stretch};
-use super::simd::{
+use crate::kernel::arrays::lines::Lines;
+use crate::kernel::dispatch::Task;
+use crate::kernel::math::micro::{BLOCK, Far, Stretch};
+use crate::kernel::simd::{
     Chunk, Kernel, Number, Pairs, Product, Simd, all_finite, floats, floats_mut, group, pair_up, vectors,
 };
 use crate::{Dtype, Element, Error, Isa, View, bf16, f16};

@@ -1,7 +1,7 @@
 //! Memory in whole cache lines that holds values of any element type.
 
-use super::simd::{Lanes, try_zeroed};
 use crate::Element;
+use crate::kernel::simd::{Lanes, try_zeroed};
 
 /// A unit of the memory: one number of 32 bits.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
 //! Dropout on a row of weights, many cells at a time.
 
 use super::scores::Place;
-use super::simd::Simd;
 use crate::Dropout;
+use crate::kernel::simd::Simd;
 use noren_mask::{Order, philox};
 
 /// The number of Philox counters that are computed together: enough to fill the integer vectors of every processor

@@ -5,8 +5,8 @@
 //! order. The bits of a result therefore do not depend on the size of the register tile or on the other rows in the
 //! tile. A [`Product`] defines what a word is: one `f32`, or a pair of `bf16`.
 
-use super::ahead::Ahead;
-use super::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut, group};
+use crate::kernel::arrays::ahead::Ahead;
+use crate::kernel::simd::{Chunk, Kernel, Number, Product, Simd, floats, floats_mut, group};
 use crate::processor::tiles::{Left, Right, Sums};
 use half::{bf16, f16};
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ pub(crate) const WIDE: usize = 2 * BLOCK;
 /// Returns the number of vectors in a row of the next register tile if `left` vectors are not computed yet. Three
 /// vectors are computed as two and one, because a tile of three vectors would not be faster.
 #[inline(always)]
-pub(super) fn tile_vectors<S: Simd>(left: usize) -> usize {
+pub(in crate::kernel) fn tile_vectors<S: Simd>(left: usize) -> usize {
     match S::VECTORS.min(left) {
         3 => 2,
         vectors => vectors,
@@ -57,7 +57,7 @@ macro_rules! by_tile {
     };
 }
 
-pub(super) use by_tile;
+pub(in crate::kernel) use by_tile;
 
 /// Computes the scores of `rows` queries and `groups * LANES` keys.
 ///
@@ -357,7 +357,7 @@ macro_rules! by_rows {
     };
 }
 
-pub(super) use by_rows;
+pub(in crate::kernel) use by_rows;
 
 /// Keys or values that one register tile reads directly from the memory of a key-value cache, in the number type of
 /// this memory: the numbers of a block, and the numbers after the block.

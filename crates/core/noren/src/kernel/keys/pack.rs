@@ -12,10 +12,10 @@
 //! If a plan reorders keys, packing copies the keys in the plan's order. The index of a key in this module is then its
 //! place in this order.
 
-use super::micro::{BLOCK, Far};
-use super::rows::Rows;
-use super::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use super::store::{Reads, StoredHead};
+use crate::kernel::arrays::rows::Rows;
+use crate::kernel::math::micro::{BLOCK, Far};
+use crate::kernel::simd::{Kernel, Lanes, Product, Simd, all_finite, floats, floats_mut, group, pair_up, zeroed};
 use noren_mask::Order;
 use std::marker::PhantomData;
 use std::ops::Range;

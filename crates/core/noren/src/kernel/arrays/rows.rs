@@ -4,9 +4,9 @@
 //! The element type is checked at run time, once for each row. Therefore a kernel is not compiled again for each type.
 
 use super::ahead::Ahead;
-use super::simd::{Chunk, Number, Product, Simd};
 use crate::inputs::dtype::{Values, ValuesMut};
 use crate::inputs::view::Layout;
+use crate::kernel::simd::{Chunk, Number, Product, Simd};
 use crate::{Dtype, Element, View, ViewMut};
 use half::{bf16, f16};
 use std::marker::PhantomData;

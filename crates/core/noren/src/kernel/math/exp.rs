@@ -1,6 +1,6 @@
 //! Powers of two and the hyperbolic tangent, on vectors.
 
-use super::simd::Simd;
+use crate::kernel::simd::Simd;
 
 /// The initial value of a row's running maximum of scores; like every running maximum, it is an integer. A score below
 /// this value gets the weight 0.
@@ -72,8 +72,8 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Simd, floats, floats_mut, zeroed};
     use super::*;
+    use crate::kernel::simd::{Simd, floats, floats_mut, zeroed};
 
     /// Returns `2^(x - m)` for each value of `x`, computed on a processor path. Values after the last whole vector are
     /// left out.
@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn powers_of_two_on_every_path() {
-        check(super::super::simd::portable::Portable);
+        check(crate::kernel::simd::portable::Portable);
         #[cfg(target_arch = "aarch64")]
-        super::super::simd::neon::Neon::detect().into_iter().for_each(check);
+        crate::kernel::simd::neon::Neon::detect().into_iter().for_each(check);
         #[cfg(target_arch = "x86_64")]
         {
-            use super::super::simd::{avx2::Avx2, avx512};
+            use crate::kernel::simd::{avx2::Avx2, avx512};
             Avx2::detect().into_iter().for_each(check);
             avx512::Avx512::detect().into_iter().for_each(check);
             avx512::Avx512Bf16::detect().into_iter().for_each(check);

@@ -4,8 +4,8 @@
 
 use super::exp::tanh;
 use super::micro::{BLOCK, WIDE};
-use super::simd::Simd;
 use crate::inputs::options::{LEAST_WEIGHT, score_shape};
+use crate::kernel::simd::Simd;
 use crate::{Bias, Dropout, Options, View};
 use noren_mask::{Order, Plan};
 use std::f32::consts::LOG2_E;

@@ -1,6 +1,6 @@
 //! The blocks of keys that a tile reads.
 
-use super::micro::BLOCK;
+use crate::kernel::math::micro::BLOCK;
 use noren_mask::{PatternPlan, SpanKind, TileSpan};
 use std::ops::Range;
 
