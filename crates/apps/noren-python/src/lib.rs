@@ -5,41 +5,26 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `mask`, `atoms`, `equivalence`, `values` | masks, functions for atoms, equality at every length, Python's values as sets and numbers |
-//! | `facts`, `masks`, `bound` | shapes, facts and arrays; masks in tensors; bound masks and plans |
-//! | `dlpack`, `attention` | arrays of any library without copies; forward, backward and weights |
-//! | `cache` | key-value caches: append, plan, attend |
-//! | `doctor`, `flow`, `export`, `distributed` | diagnosis, flow and certificates, plans for other formats, partitions |
-//! | `code` | masks as code of other libraries |
-//! | `fold`, `function` | sequences with shared prefixes; masks of Python functions |
-//! | `private` | private text: detectors, tokens and policies |
+//! | `masks/{mask, classes, atoms, equivalence, values}` | masks, functions for atoms, equality at every length, Python's values as sets and numbers |
+//! | `masks/{facts, batch, read, bound, function}` | shapes, facts and arrays; masks in tensors; bound masks and plans; masks of Python functions |
+//! | `dlpack` | arrays of any library without copies |
+//! | `compute/{attention, cache}` | forward, backward and weights; key-value caches: append, plan, attend |
+//! | `compute/{distributed, ranks}` | partitions; attention over a process group |
+//! | `tools/{doctor, flow, audit}` | diagnosis; flow, certificates and the catalogue of checks |
+//! | `tools/{export, code, fold}` | plans for other formats; masks as code of other libraries; sequences with shared prefixes |
+//! | `tools/private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
 
-mod atoms;
-mod attention;
-mod audit;
-mod batch;
-mod bound;
-mod cache;
-mod classes;
-mod code;
-mod distributed;
+mod compute;
 mod dlpack;
-mod doctor;
-mod equivalence;
 mod error;
-mod export;
-mod facts;
-mod flow;
-mod fold;
-mod function;
-mod mask;
 mod masks;
-mod private;
-mod ranks;
-mod values;
+mod tools;
 
+use compute::{attention, cache, distributed, ranks};
+use masks::{batch, bound, classes, equivalence, facts, function, mask, read};
 use pyo3::prelude::*;
+use tools::{audit, code, doctor, export, flow, fold};
 
 #[pymodule]
 fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -92,7 +77,7 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(audit::audit_changes, module)?,
         wrap_pyfunction!(audit::audit_not_tested, module)?,
         wrap_pyfunction!(audit::audit_rounding, module)?,
-        wrap_pyfunction!(masks::read_mask, module)?,
+        wrap_pyfunction!(read::read_mask, module)?,
         wrap_pyfunction!(batch::batch_reads, module)?,
         wrap_pyfunction!(batch::read_batch, module)?,
         wrap_pyfunction!(fold::fold_sequences, module)?,
@@ -102,6 +87,6 @@ fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
-    private::add(module)?;
-    atoms::add(module)
+    tools::private::add(module)?;
+    masks::atoms::add(module)
 }

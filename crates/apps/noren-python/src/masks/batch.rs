@@ -2,7 +2,7 @@
 
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::raise;
-use crate::facts::{PyFacts, facts_of};
+use crate::masks::facts::{PyFacts, facts_of};
 use noren::noren_mask::batch::{Entry, Options, meaning, read};
 use pyo3::prelude::*;
 

@@ -1,10 +1,10 @@
 //! Methods of the Python classes `Mask`, `Score` and `Spec`.
 
-use crate::bound::{Order, PyBound, PyPlan};
-use crate::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
-use crate::equivalence::PyEquivalence;
 use crate::error::{raise, repr};
-use crate::facts::{check_used, facts_of, shape_of};
+use crate::masks::bound::{Order, PyBound, PyPlan};
+use crate::masks::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
+use crate::masks::equivalence::PyEquivalence;
+use crate::masks::facts::{check_used, facts_of, shape_of};
 use noren::noren_mask::Error;
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
@@ -116,7 +116,7 @@ impl PyMask {
     /// shape.
     #[pyo3(signature = (shape, facts=None))]
     fn bind(&self, shape: &Bound<'_, PyAny>, facts: Option<&Bound<'_, PyAny>>) -> PyResult<PyBound> {
-        crate::bound::bind_to(&self.0, shape, facts)
+        crate::masks::bound::bind_to(&self.0, shape, facts)
     }
 
     /// Returns the block-sparse plan that attention and exports use; the arguments and errors are those of `bind`.

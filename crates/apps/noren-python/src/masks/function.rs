@@ -1,7 +1,7 @@
 //! Masks whose cells are computed in tiles by a Python function (`noren.maskmod`).
 
-use crate::classes::PyMask;
 use crate::error::{Error, remember};
+use crate::masks::classes::PyMask;
 use noren::noren_mask::atoms::{TileCells, TileFunction};
 use noren::{Cells, Mask};
 use pyo3::prelude::*;

@@ -1,8 +1,8 @@
 //! Attention over borrowed arrays: forward pass, backward pass, attention weights.
 
-use crate::bound::PyPlan;
 use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise, repr};
+use crate::masks::bound::PyPlan;
 use noren::{
     Bias, Dropout, Dtype, Element, GradientsMut, Inputs, Isa, Options, Outputs, Saved, ViewMut,
     attention_backward_into, attention_into, attention_weights, bf16, f16,

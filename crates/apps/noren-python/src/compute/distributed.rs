@@ -1,8 +1,8 @@
-//! Partitions: the division of a mask over ranks (processes). [`ranks`](crate::ranks) computes attention with a
+//! Partitions: the division of a mask over ranks (processes). [`ranks`](crate::compute::ranks) computes attention with a
 //! partition.
 
-use crate::bound::{PyBound, PyPlan};
 use crate::error::{Error, raise};
+use crate::masks::bound::{PyBound, PyPlan};
 use noren_dist::{Objective, Options, Partition, Travel, Wire};
 use pyo3::prelude::*;
 

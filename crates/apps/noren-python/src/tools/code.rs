@@ -1,8 +1,8 @@
 //! The function behind `nr.code`: the code of a mask for another library.
 
-use crate::bound::PyBound;
-use crate::classes::PyScore;
 use crate::error::{Error, ExportError, raise};
+use crate::masks::bound::PyBound;
+use crate::masks::classes::PyScore;
 use noren::Spec;
 use noren_code::Target;
 use pyo3::prelude::*;

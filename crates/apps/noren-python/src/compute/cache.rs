@@ -1,13 +1,13 @@
 //! `_KvCache` and `StepPlan`: a key-value cache that keeps keys and values between decoding steps, in one of three
 //! number types.
 
-use crate::attention::{Modifiers, compute, is_long};
-use crate::bound::{PyPlan, within_budget};
-use crate::classes::{PyMask, PySpec};
+use crate::compute::attention::{Modifiers, compute, is_long};
 use crate::dlpack::{Kind, Tensor, check_disjoint};
 use crate::error::{Error, raise};
-use crate::facts::{PyShape, check_used, facts_of};
-use crate::values::{counts, whole};
+use crate::masks::bound::{PyPlan, within_budget};
+use crate::masks::classes::{PyMask, PySpec};
+use crate::masks::facts::{PyShape, check_used, facts_of};
+use crate::masks::values::{counts, whole};
 use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, Rotating, StepPlan, View, bf16, f16};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

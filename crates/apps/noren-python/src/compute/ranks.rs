@@ -1,11 +1,11 @@
 //! Attention over a process group: runs the crate `noren-dist` and sends its messages through a process group in
 //! Python, such as that of `torch.distributed`.
 
-use crate::attention::{by_dtype, compute, threads_allowed};
-use crate::bound::PyPlan;
-use crate::distributed::{PyPartition, raise_dist, travel_of};
+use crate::compute::attention::{by_dtype, compute, threads_allowed};
+use crate::compute::distributed::{PyPartition, raise_dist, travel_of};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
+use crate::masks::bound::PyPlan;
 use noren::noren_mask::text::first_line;
 use noren::{Dtype, Element, bf16, f16};
 use noren_dist::ranks::{Arrivals, Attended, Job, Link, Local, Messages, Options, Shards, Sizes, Split};

@@ -1,6 +1,6 @@
 //! `Equivalence`: whether two masks allow the same cells at every length.
 
-use crate::facts::{PyFacts, PyShape};
+use crate::masks::facts::{PyFacts, PyShape};
 use noren::noren_mask::Equivalence;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

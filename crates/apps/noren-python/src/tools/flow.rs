@@ -1,8 +1,8 @@
 //! Python classes for the flow of information over layers, policies and certificates.
 
-use crate::classes::mask_of;
 use crate::error::{Error, raise, repr};
-use crate::facts::{PyShape, facts_of, shape_of};
+use crate::masks::classes::mask_of;
+use crate::masks::facts::{PyShape, facts_of, shape_of};
 use noren::noren_mask::interval::{Interval, IntervalSet};
 use noren::noren_mask::{Mask, Node};
 use noren_flow::{Certificate, Fill, Flow, Policy, Ruling};
@@ -58,7 +58,7 @@ impl PyFlow {
     fn tokens_of(&self, given: &Bound<'_, PyAny>, what: &str) -> PyResult<IntervalSet> {
         let n = self.0.tokens();
         let mut out = IntervalSet::new();
-        for span in crate::values::spans(given, what)? {
+        for span in crate::masks::values::spans(given, what)? {
             let end = span.end.unwrap_or(n as usize);
             if end > n as usize || span.start > end {
                 let words = repr(given);

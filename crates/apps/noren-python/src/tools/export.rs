@@ -1,8 +1,8 @@
 //! Converts plans to arrays in the formats of other systems. An array is a byte string of numbers in native byte order,
 //! which Python reads without a copy.
 
-use crate::bound::PyPlan;
 use crate::error::Error;
+use crate::masks::bound::PyPlan;
 use noren::noren_mask::{DevicePlan, Runs};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

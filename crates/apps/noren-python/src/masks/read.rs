@@ -3,7 +3,7 @@
 
 use crate::dlpack::{Kind, Plain, Tensor};
 use crate::error::{Error, raise};
-use crate::facts::PyArray;
+use crate::masks::facts::PyArray;
 use noren::noren_mask::HIDES;
 use noren::{Array, Dtype};
 use pyo3::exceptions::PyTypeError;

@@ -1,10 +1,10 @@
 //! The Python classes `BoundMask` and `Plan`: cells, pictures and statistics of masks with a shape and facts (their
 //! data).
 
-use crate::classes::{PyMask, no_attribute, plot, view};
 use crate::dlpack::{Kind, Tensor};
 use crate::error::{Error, raise};
-use crate::facts::{PyFacts, PyShape, check_used, facts_of, shape_of};
+use crate::masks::classes::{PyMask, no_attribute, plot, view};
+use crate::masks::facts::{PyFacts, PyShape, check_used, facts_of, shape_of};
 use noren::noren_mask::{Budget, CellIndex, Progress};
 use noren::{BoundMask, Mask, Plan, PlanOptions, Reorder, Spec};
 use noren_picture::{Draw, Picture, TerminalOptions};

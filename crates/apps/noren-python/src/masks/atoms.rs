@@ -1,8 +1,8 @@
 //! Python functions that make elementary masks (atoms). `noren_mask::atoms` documents each of them with a picture.
 
-use crate::classes::{PyMask, PyScore};
 use crate::error::{Error, raise};
-use crate::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
+use crate::masks::classes::{PyMask, PyScore};
+use crate::masks::values::{arms, count, counts, per_row, set, spans as spans_of, wholes};
 use noren::noren_mask::{Padding, Positions, Selector};
 use noren::{Mask, Score, Side, atoms};
 use pyo3::exceptions::PyTypeError;

@@ -195,7 +195,7 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Ok(shape) = object.cast::<PyShape>() {
         return Ok(shape.get().0.clone());
     }
-    let len = crate::values::count(object, "shape").map_err(|_| {
+    let len = crate::masks::values::count(object, "shape").map_err(|_| {
         let given = repr(object);
         PyTypeError::new_err(format!("{given} is not a shape: give a length, or Shape(q_len, kv_len, batch=, heads=)"))
     })?;
@@ -386,7 +386,7 @@ impl PyFacts {
 
     /// Returns only the facts that `mask`, a mask or its text, reads; with other facts, a mask cannot be bound.
     fn used_by(&self, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(PyFacts(self.0.used_by(&crate::classes::mask_of(mask)?)))
+        Ok(PyFacts(self.0.used_by(&crate::masks::classes::mask_of(mask)?)))
     }
 
     fn __eq__(&self, other: &Self) -> bool {

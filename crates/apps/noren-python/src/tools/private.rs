@@ -1,9 +1,9 @@
 //! Private text: detectors, the tokens that contain private text, and policies.
 
-use crate::classes::{PyMask, mask_of};
 use crate::error::Error;
-use crate::facts::{PyFacts, facts_of};
-use crate::values::spans;
+use crate::masks::classes::{PyMask, mask_of};
+use crate::masks::facts::{PyFacts, facts_of};
+use crate::masks::values::spans;
 use noren_text::{
     BUILT_IN, Detector, Detectors, Encoding, Error as TextError, Finding, Kind, Policy, PrivateTokens, Recognizer,
 };

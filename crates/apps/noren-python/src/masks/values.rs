@@ -1,8 +1,8 @@
 //! Converts Python values to the values of mask expressions: numbers, sets of positions, and selectors of heads, batch
 //! rows or layers.
 
-use crate::classes::mask_of;
 use crate::error::{Error, raise, repr};
+use crate::masks::classes::mask_of;
 use noren::Mask;
 use noren::noren_mask::atoms::Keys;
 use noren::noren_mask::{Arm, Node, Positions, Rows, Selector, Span};

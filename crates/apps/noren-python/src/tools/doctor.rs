@@ -1,11 +1,11 @@
 //! The doctor (`noren.check`) and `noren.recognise`: diagnosis of mask arrays from other programs.
 
-use crate::bound::PyBound;
-use crate::classes::{PyMask, PySpec, mask_of};
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::{Error, raise};
-use crate::facts::{PyShape, check_used, facts_of};
-use crate::masks::MOST_CELLS;
+use crate::masks::bound::PyBound;
+use crate::masks::classes::{PyMask, PySpec, mask_of};
+use crate::masks::facts::{PyShape, check_used, facts_of};
+use crate::masks::read::MOST_CELLS;
 use noren::Dtype;
 use noren::noren_mask::{HIDES, Keep, Spec};
 use noren_doctor::{Context, Dtype as Wide, Input, Numbers, Values};
