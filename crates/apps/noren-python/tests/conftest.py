@@ -43,7 +43,8 @@ def sampled(values: Iterable[Any], step: int, first: int = 0) -> list[Any]:
     return [pytest.param(*value, marks=[] if at % step == first else [late]) for at, value in enumerate(tuples)]
 
 
-TESTDATA = Path(__file__).parents[4] / "testdata"
+ROOT = Path(__file__).resolve().parents[4]
+TESTDATA = ROOT / "testdata"
 
 
 @dataclass

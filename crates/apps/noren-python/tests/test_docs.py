@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 
 import noren as nr
 
 PACKAGE = Path(nr.__file__).parent
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = ROOT / "docs"
 FLAGS = doctest.ELLIPSIS
 
 

@@ -1,24 +1,6 @@
 """The names of `noren`. `__init__.py` reads from this file in which module each name is, and imports the module when the name is first used."""
 
 from . import private as private
-from ._attention import attention as attention
-from ._cache import KvCache as KvCache
-from ._code import code as code
-from ._doctor import (
-    Finding as Finding,
-    Question as Question,
-    Recognised as Recognised,
-    Report as Report,
-    check as check,
-    recognise as recognise,
-)
-from ._flow import (
-    Cut as Cut,
-    Path as Path,
-    RuleVerdict as RuleVerdict,
-    Ruling as Ruling,
-    flow as flow,
-)
 from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
@@ -69,12 +51,10 @@ from ._noren import (
     tree as tree,
     window as window,
 )
-from ._plot import explore as explore
-from ._views import Difference as Difference, Explanation as Explanation, Stats as Stats
-from ._guard import MaskFault as MaskFault, guard as guard
-from ._hf_formats import from_transformers as from_transformers, to_transformers as to_transformers
 from .battery import audit as audit
-from ._batch import FactsFound as FactsFound, facts_from as facts_from
+from .battery.guard import MaskFault as MaskFault, guard as guard
+from .cpu._attention import attention as attention
+from .cpu._cache import KvCache as KvCache
 from .data import Fold as Fold, fold as fold
 from .formats.blocks import (
     BsrMask as BsrMask,
@@ -123,6 +103,11 @@ from .formats.intervals import (
     to_flashmask as to_flashmask,
     to_magi as to_magi,
 )
+from .formats.maskmod import (
+    ScoreMod as ScoreMod,
+    from_mask_mod as from_mask_mod,
+    from_score_mod as from_score_mod,
+)
 from .formats.queries import (
     FlashInferRanges as FlashInferRanges,
     SglangMask as SglangMask,
@@ -142,11 +127,26 @@ from .formats.varlen import (
     to_varlen as to_varlen,
     to_xformers as to_xformers,
 )
-from .maskmod import (
-    ScoreMod as ScoreMod,
-    from_mask_mod as from_mask_mod,
-    from_score_mod as from_score_mod,
+from .hf._formats import from_transformers as from_transformers, to_transformers as to_transformers
+from .masks._batch import FactsFound as FactsFound, facts_from as facts_from
+from .masks._code import code as code
+from .masks._doctor import (
+    Finding as Finding,
+    Question as Question,
+    Recognised as Recognised,
+    Report as Report,
+    check as check,
+    recognise as recognise,
 )
+from .masks._flow import (
+    Cut as Cut,
+    Path as Path,
+    RuleVerdict as RuleVerdict,
+    Ruling as Ruling,
+    flow as flow,
+)
+from .masks._plot import explore as explore
+from .masks._views import Difference as Difference, Explanation as Explanation, Stats as Stats
 from .probing import probe as probe
 
 __all__: list[str]

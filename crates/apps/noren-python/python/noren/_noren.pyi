@@ -6,8 +6,8 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._flow import Cut, Path, Ruling
-from ._views import Cell, Difference, Explanation, Stats
+from .masks._flow import Cut, Path, Ruling
+from .masks._views import Cell, Difference, Explanation, Stats
 
 __version__: str
 

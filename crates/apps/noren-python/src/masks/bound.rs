@@ -251,7 +251,7 @@ impl PyBound {
     }
 
     /// Draws the cells of one batch row and head with matplotlib, and returns the axes. The arguments are those of
-    /// `noren._plot.plot`.
+    /// `noren.masks._plot.plot`.
     #[pyo3(signature = (**arguments))]
     fn plot<'py>(slf: &Bound<'py, Self>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         plot(slf.py(), slf.clone().into_any(), arguments)

@@ -64,7 +64,7 @@ pub(crate) fn plot<'py>(
     mask: Bound<'py, PyAny>,
     arguments: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    py.import("noren._plot")?.getattr("plot")?.call((mask,), arguments)
+    py.import("noren.masks._plot")?.getattr("plot")?.call((mask,), arguments)
 }
 
 /// Calls the function called `name` in `python/noren/_views.py`, and returns its result.
@@ -73,5 +73,5 @@ pub(crate) fn view<'py>(
     name: &str,
     arguments: impl pyo3::call::PyCallArgs<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    py.import("noren._views")?.getattr(name)?.call1(arguments)
+    py.import("noren.masks._views")?.getattr(name)?.call1(arguments)
 }

@@ -231,7 +231,7 @@ impl PyArray {
     /// sparse matrix of booleans `[q_len, kv_len]` of PyTorch or SciPy.
     #[staticmethod]
     fn keep(array: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let sparse = array.py().import("noren._given")?;
+        let sparse = array.py().import("noren.arguments._given")?;
         if sparse.call_method1("is_sparse", (array,))?.is_truthy()? {
             return Ok(sparse.call_method1("sparse", ("array", array))?.extract()?);
         }
@@ -338,7 +338,7 @@ impl PyFacts {
     /// Reads facts (data of masks, by name) from a mapping. The values of the mapping may be arrays of any library.
     fn read(mapping: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (text, arrays): (String, BTreeMap<String, PyArray>) =
-            mapping.py().import("noren._facts")?.call_method1("read", (mapping,))?.extract()?;
+            mapping.py().import("noren.arguments._facts")?.call_method1("read", (mapping,))?.extract()?;
         Self::from_json(&text, Some(arrays))
     }
 }

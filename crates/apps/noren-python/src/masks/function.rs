@@ -1,4 +1,4 @@
-//! Masks whose cells are computed in tiles by a Python function (`noren.maskmod`).
+//! Masks whose cells are computed in tiles by a Python function (`noren.formats.maskmod`).
 
 use crate::error::{Error, remember};
 use crate::masks::classes::PyMask;
@@ -76,7 +76,7 @@ fn read(made: &Bound<'_, PyAny>, queries: Range<i64>, keys_end: i64) -> PyResult
 /// Returns the mask of the cells that the function `evaluate` computes.
 ///
 /// `evaluate` takes (batch row, head, first query position, position after the last query, position after the last key)
-/// and returns two byte strings, as described in `noren.maskmod._tiles`. The batch row is 0 unless `uses_batch` is
+/// and returns two byte strings, as described in `noren.formats.maskmod._tiles`. The batch row is 0 unless `uses_batch` is
 /// true, and the head is 0 unless `uses_head` is true.
 #[pyfunction]
 pub(crate) fn tile_function(name: String, uses_batch: bool, uses_head: bool, evaluate: Py<PyAny>) -> PyMask {

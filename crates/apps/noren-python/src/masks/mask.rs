@@ -185,7 +185,7 @@ impl PyMask {
     }
 
     /// Draws the cells of one batch row and head with matplotlib, and returns the axes. The other arguments are those of
-    /// `noren._plot.plot`.
+    /// `noren.masks._plot.plot`.
     #[pyo3(signature = (shape, facts=None, **arguments))]
     fn plot<'py>(
         &self,

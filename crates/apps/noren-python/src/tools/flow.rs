@@ -45,7 +45,7 @@ fn ranges<'py>(py: Python<'py>, sets: &[IntervalSet]) -> PyResult<Vec<Ranges<'py
 
 /// Calls the function called `name` in `python/noren/_flow.py`, which makes a result from JSON, and returns the result.
 fn made<'py>(py: Python<'py>, name: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Bound<'py, PyAny>> {
-    py.import("noren._flow")?.getattr(name)?.call1(arguments)
+    py.import("noren.masks._flow")?.getattr(name)?.call1(arguments)
 }
 
 fn json(value: &impl Serialize) -> PyResult<String> {

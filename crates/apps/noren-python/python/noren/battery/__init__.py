@@ -4,7 +4,7 @@
 """
 
 from .audit import audit as audit
-from .checks import BATTERY as BATTERY, Test as Test
+from .checks.pairs import BATTERY as BATTERY, Test as Test
 from .intent import Intent as Intent
 from .report import Check as Check, Report as Report
 from .rounding import Rounding as Rounding

@@ -14,18 +14,18 @@ from torch import nn
 
 from .._noren import Error, Mask, audit_not_tested
 from .catalogue import PADS, Skip
-from .checks import BATTERY
+from .checks.pairs import BATTERY
+from .checks.scan import in_every_row, repeated, turns
 from .intent import Intent, from_config
 from .lab import Lab, Maker, Unclear, poisoned, stacks
 from .layers import Column, against, columns
-from .precision import Selections, at_rest
+from .model.precision import Selections, at_rest
+from .model.subject import Call, Output, Subject, subject_of
+from .model.wrappers import compiled, inside
 from .report import Check, Report
 from .rounding import Rounding, layers_within, longest_sum
-from .scan import in_every_row, repeated, turns
-from .subject import Call, Output, Subject, subject_of
 from .trace import first_to_differ
 from .trial import LEAK, Measure, Outcome, Trial, Verdict, judge, measure
-from .wrappers import compiled, inside
 
 
 def audit(

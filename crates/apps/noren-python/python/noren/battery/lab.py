@@ -17,8 +17,8 @@ from .._noren import Error, causal, full
 from .catalogue import LENGTHS, PADS, Change, Skip, changes
 from .intent import Bits, Intent
 from .layers import Layer, find_layers
+from .model.subject import Call, Stream, Subject
 from .rounding import Rounding
-from .subject import Call, Stream, Subject
 
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "kv_proj", "to_kv"}
 """Usual names of the modules that compute the keys of attention, alone or together with values."""

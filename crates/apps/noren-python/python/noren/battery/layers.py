@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .intent import Bits, Intent
-from .subject import Call
+from .model.subject import Call
 from .rounding import Rounding
 from .trace import recorded
 from .trial import LEAK

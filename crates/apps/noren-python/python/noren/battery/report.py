@@ -12,7 +12,7 @@ from .._noren import __version__
 from .trial import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from .checks import Test
+    from .checks.pairs import Test
 
 COLUMNS = 72
 """The maximum width of a drawing of positions, in characters."""

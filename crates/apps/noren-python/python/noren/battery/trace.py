@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .subject import Call
+from .model.subject import Call
 from .trial import LEAK, Cells, Trial
 
 

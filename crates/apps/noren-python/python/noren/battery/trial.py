@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .catalogue import MOST
+from .model.subject import Call, Output, Stream
 from .rounding import Rounding
-from .subject import Call, Output, Stream
 
 LEAK = 1e-10
 """The largest difference between float64 passes that does not count as a leak, as a fraction of the largest output.

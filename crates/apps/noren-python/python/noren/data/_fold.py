@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _noren
-from .._arrays import Array
-from .._given import whole
 from .._noren import Error, Mask
+from ..arguments._arrays import Array
+from ..arguments._given import whole
 from ._input import TOKENS, Bools, Ints, as_tensors, column, counted, flags, ids, items
 from ._rows import Rows
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._given import check_strided, short
 from .._noren import Error
+from ..arguments._given import check_strided, short
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .._given import whole
 from .._noren import Error
+from ..arguments._given import whole
 from ._input import TOKENS, choice
 
 METHODS = ("in_order", "fill", "first_fit", "first_fit_decreasing")

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _noren
-from .._arrays import Array
-from .._given import whole
 from .._noren import Error, Mask
+from ..arguments._arrays import Array
+from ..arguments._given import whole
 from ._input import TOKENS, Bools, Ints, as_tensors, choice, column, counted, flags, ids, integers, is_torch, items
 from ._layout import Piece, places
 from ._rows import Rows

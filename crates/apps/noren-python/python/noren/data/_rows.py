@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._arrays import Array
-from .._given import check_strided, whole
 from .._noren import BoundMask, Error, Mask, Plan, Shape
+from ..arguments._arrays import Array
+from ..arguments._given import check_strided, whole
 from ._input import Ints
 
 

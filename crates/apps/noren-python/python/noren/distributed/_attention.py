@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Attended
-from .._tensors import lend
+from ..arguments._tensors import lend
 from ..torch._function import NO_SECOND, lower
 from ._split import Split
 

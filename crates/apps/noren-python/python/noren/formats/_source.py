@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _noren
-from .._arrays import Array
-from .._doctor import Recognised, recognise
-from .._masking import resolved
-from .._views import dense
-from .._given import short
 from .._noren import BoundMask, Error, ExportError, Facts, Mask, Plan, Score, Shape, Spec
+from ..arguments._arrays import Array
+from ..arguments._given import short
+from ..masks._doctor import Recognised, recognise
+from ..masks._forms import resolved
+from ..masks._views import dense
 
 Exported = Mask | Spec | BoundMask | Plan | Recognised | str
 """The types of masks that exporters accept: a mask, its text, or a mask with score modifiers (for these three, give a shape); a

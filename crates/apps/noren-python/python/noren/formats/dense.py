@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _noren
-from .._arrays import Array
-from .._doctor import _lent, recognise
 from .._noren import BoundMask, Error, ExportError, Facts, Score, Shape
+from ..arguments._arrays import Array
+from ..masks._doctor import _lent, recognise
 from ._source import Bools, Exported, Source, found, read
 from .scores import bias_of, refuse_positions, slopes_of, softcap_of
 

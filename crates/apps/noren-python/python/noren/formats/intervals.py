@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _noren
-from .._arrays import Array
 from .._noren import BoundMask, Error, ExportError
+from ..arguments._arrays import Array
 from ._source import Bools, Exported, Ints, Runs, Source, found, read
 from .dense import Known, Sizes
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arrays import Array, NumPy
-from .._attention import default_slopes
 from .._noren import Error, ExportError, Facts, Score, Shape, Spec, parse
+from ..arguments._arrays import Array, NumPy
+from ..cpu._attention import default_slopes
 from ._source import Source
 
 

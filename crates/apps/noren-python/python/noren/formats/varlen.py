@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._arrays import Array
 from .._noren import BoundMask, Error, ExportError
+from ..arguments._arrays import Array
 from ._source import Bools, Exported, Ints, Runs, Source, found, read
 from .dense import Known, Sizes
 from .scores import refuse_positions, slopes_of, softcap_of

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .. import _call
 from .._noren import Error
+from ..arguments import _call
 
 try:
     import triton as _triton  # noqa: F401

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._call import Call, Extras
 from .._noren import Error
+from ..arguments._call import Call, Extras
 from . import _decode_kernels, _kernels, _launch, _plan
 from ._launch import CHUNK, Config, config
 

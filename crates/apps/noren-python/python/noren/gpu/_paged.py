@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .._call import Call, Extras
 from .._noren import Error, Plan
-from .._tensors import check_dense, check_floats
+from ..arguments._call import Call, Extras
+from ..arguments._tensors import check_dense, check_floats
 from ._attention import MOST_DECODE_ROWS, MOST_DIM, check_numbers, decode
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._given import flag, integer, short
 from .._noren import Error
+from ..arguments._given import flag, integer, short
 from ._find import Detectors, Found, Kinds, Spans, check_text, check_texts, detectors_of, items
 from ._offsets import MOST_TOKENS, Offsets, array, offsets_of, text_tokens
 from ._tokens import Tokens, locate_row

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, overload
 
-from .._given import short
 from .._noren import _PRIVATE_KINDS, Error, _Detectors
+from ..arguments._given import short
 
 KINDS: tuple[str, ...] = tuple(_PRIVATE_KINDS)
 """The kinds of private text that built-in detectors find; `docs/text.md` describes them."""

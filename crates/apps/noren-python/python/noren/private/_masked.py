@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .. import hf
-from .._given import short
-from .._hf_calls import DEFAULTS, SETTING, Setting
 from .._noren import Error
+from ..arguments._given import short
+from ..hf import _attention as hf
+from ..hf._calls import DEFAULTS, SETTING, Setting
+from ..hf._paths import other_paths
 from ._encode import Encoded
-from .._paths import other_paths
 from ._policy import Hide, Policy, check_policy
 from ._roles import Roles
 from ._state import Made, State, converted

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._given import integer, short
 from .._noren import Error, Facts, Mask, _Policy
+from ..arguments._given import integer, short
 from ._find import items
 from ._tokens import Tokens, check_facts, tokens_of
 

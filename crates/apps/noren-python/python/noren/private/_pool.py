@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._given import check_strided
 from .._noren import Error
+from ..arguments._given import check_strided
 from ._policy import Hide, Policy, check_policy
 from ._tokens import Tokens, tokens_of
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._given import integer, short, whole
 from .._noren import Error
+from ..arguments._given import integer, short, whole
 from ._encode import Encoded
 from ._find import items
 from ._masked import computing, model_of

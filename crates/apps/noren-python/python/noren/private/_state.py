@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .. import hf
-from .._hf_calls import layer_of
 from .._noren import Error, Facts, Mask, Shape, batch, causal, full, heads as of_heads, keys, queries
-from ..hf import Masked
+from ..hf import _attention as hf
+from ..hf._attention import Masked
+from ..hf._calls import layer_of
 from ._policy import Policy
 from ._roles import Role, Roles
 from ._tokens import Tokens

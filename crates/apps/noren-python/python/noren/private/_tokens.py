@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._given import integer, short
 from .._noren import Error, Facts, _Policy, _PrivateTokens
+from ..arguments._given import integer, short
 from ._find import Found, items
 from ._offsets import MOST_TOKENS, Offsets, booleans, check_words, encodings_of
 

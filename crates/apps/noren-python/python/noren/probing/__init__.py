@@ -5,7 +5,7 @@ The probe runs as the Python function `nr.probe`, or as the command `python -m n
 """
 
 from ._call import Adapter as Adapter, Answer as Answer, Call as Call
-from ._known import TARGETS as TARGETS
 from ._probe import probe as probe
 from ._report import Entry as Entry, Report as Report, Verdict as Verdict, table as table
-from ._signature import Signature as Signature
+from .targets._known import TARGETS as TARGETS
+from .targets._signature import Signature as Signature

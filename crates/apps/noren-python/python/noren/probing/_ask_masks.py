@@ -9,11 +9,11 @@ import numpy as np
 
 from . import _readings as readings
 from ._call import Call, Failure
-from ._flex import BLOCK
 from ._lab import Lab, hidden_keys
 from ._masks import LENGTH, Case
 from ._reference import Bools, attend
 from ._report import Entry, Verdict
+from .targets._flex import BLOCK
 
 _ORDER = ("keep", "mask_mod", "block_mask", "mask_function", "drop", "additive", "attention_mask")
 _BRIEF = ("causal", "padding on the right", "different for each head")

@@ -11,11 +11,11 @@ import numpy as np
 from .._noren import Error
 from . import _ask_behaviour as behaviour, _ask_masks as masks_, _ask_scores as scores
 from ._call import Adapter, Unprepared
-from ._known import of_function, of_name
 from ._lab import Lab
 from ._masks import LENGTH, Case, cases
 from ._reference import TOLERANCES
 from ._report import Entry, Report, Verdict
+from .targets._known import of_function, of_name
 
 
 def probe(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .._noren import Error
-from ._known import COMPILED, TARGETS
 from ._probe import probe
 from ._report import Entry, Report, Verdict, table
+from .targets._known import COMPILED, TARGETS
 
 # The `feature` of the entry that is added to a report when the process of the probe crashes after some answers.
 CRASHED = "further questions"

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import _noren
-from .._attention import parsed
-from .._doctor import Recognised
-from .._given import check_names
-from .._masking import broadcast, refuse_array
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
-from .._tensors import compiling
+from ..arguments._given import check_names
+from ..arguments._tensors import compiling
+from ..cpu._attention import parsed
+from ..masks._doctor import Recognised
+from ..masks._forms import broadcast, refuse_array
 from ._mask_call import Inputs, MaskCall, Own, Part
 from ._masks import Kept, Plans
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import FLOATS, check_strided, compiling
+from ..arguments._tensors import FLOATS, check_strided, compiling
 
 
 def check_values(name: str, x: Any) -> None:

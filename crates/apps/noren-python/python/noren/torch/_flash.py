@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import check_strided
+from ..arguments._tensors import check_strided
 from ._varlen import flash_attn_varlen_func
 from ._varlen_core import Known, Masks, split
 

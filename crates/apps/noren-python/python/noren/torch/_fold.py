@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from .._tensors import check_strided
+from ..arguments._tensors import check_strided
 
 if TYPE_CHECKING:
     from ..data import Fold

@@ -16,13 +16,15 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from .. import _call, _double, _noren
-from .._attention import Masking, _sizes, _table, by_distance, check_shapes, parsed, plan_of, plan_with_arrays, scored
-from .._masking import four, given_arrays
-from .._call import Call, Extras
-from .._given import listed, number
+from .. import _noren
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
-from .._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
+from ..arguments import _call
+from ..arguments._call import Call, Extras
+from ..arguments._given import listed, number
+from ..arguments._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
+from ..cpu import _double
+from ..cpu._attention import Masking, _sizes, _table, by_distance, check_shapes, parsed, plan_of, plan_with_arrays, scored
+from ..masks._forms import four, given_arrays
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
 from ._masks import Given, ignored, Lowest, planned, sizes_of

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .. import _noren
-from .._masking import four
 from .._noren import Array, BoundMask, Error, Facts, Mask, Shape
-from .._tensors import check_dense, lend
+from ..arguments._tensors import check_dense, lend
+from ..masks._forms import four
 
 Part = Literal["self", "encoder", "decoder", "cross"]
 """The part of a model that calls attention: "self" in a model with one stack of layers; otherwise the encoder, the decoder, or the

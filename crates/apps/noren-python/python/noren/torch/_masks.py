@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import _noren
 from .._noren import HIDES, Array, Error, Facts, Mask, Plan, Shape
-from .._tensors import lend
+from ..arguments._tensors import lend
 
 Sizes = tuple[int, int, int, int, int]
 """The sizes of a call: (batch rows, query heads, key-value heads, queries, keys)."""

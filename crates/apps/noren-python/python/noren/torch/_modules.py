@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from .._attention import parsed
-from .._call import Call, Extras
-from .._double import products
-from .._given import flag
 from .._noren import Error, Facts, Mask, Plan, Spec, full
-from .._tensors import check_dropout, check_mask, compiling
+from ..arguments._call import Call, Extras
+from ..arguments._given import flag
+from ..arguments._tensors import check_dropout, check_mask, compiling
+from ..cpu._attention import parsed
+from ..cpu._double import products
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
 from ._function import cells_operator, empty, lower, new_seed, source_of, operator, run
 from ._mask_call import MaskCall, Own, Part

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from .. import _noren
-from .._call import Call, Extras
-from .._given import flag, number
 from .._noren import Error
-from .._tensors import check_dropout, check_floats, check_mask, compiling
+from ..arguments._call import Call, Extras
+from ..arguments._given import flag, number
+from ..arguments._tensors import check_dropout, check_floats, check_mask, compiling
 from ._function import lower, new_seed, operator, run, source_of, split_mask
 from ._masks import Given, planned, simple, sizes_of
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._given import short
 from .._noren import Error
-from .._tensors import check_dropout, check_strided, compiling
+from ..arguments._given import short
+from ..arguments._tensors import check_dropout, check_strided, compiling
 from ._function import lower
 from ._varlen_compile import source_of, operator
 from ._varlen_core import (

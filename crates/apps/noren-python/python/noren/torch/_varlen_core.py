@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from .. import _noren
-from .._attention import parsed
-from .._call import Call, Extras
-from .._given import short
 from .._noren import Error, Facts, Mask, Plan, Shape, Spec
-from .._tensors import check_dense, check_floats
+from ..arguments._call import Call, Extras
+from ..arguments._given import short
+from ..arguments._tensors import check_dense, check_floats
+from ..cpu._attention import parsed
 from ._function import NO_SECOND, SCORES, forward, gradients, new_seed
 from ._masks import MOST_BYTES, Kept, Plans
 
