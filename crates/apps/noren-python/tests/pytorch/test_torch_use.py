@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 import noren.torch as nt  # noqa: E402
 import noren.torch._modules as modules  # noqa: E402
 from noren import _noren  # noqa: E402
-from noren.cpu import _attention  # noqa: E402
+from noren.cpu import _scores  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -143,14 +143,14 @@ def threads_of(code: str, **variables: str) -> str:
 def test_the_threads_of_pytorch_are_those_of_noren(monkeypatch: Any) -> None:
     seen = []
     real = _noren.Modifiers
-    _attention._simple.cache_clear()  # other tests may have made these modifiers
+    _scores._simple.cache_clear()  # other tests may have made these modifiers
 
     def watched(**given: Any) -> Any:
         seen.append(given.get("threads"))
         return real(**given)
 
     monkeypatch.setattr("noren.torch._function.Modifiers", watched)
-    monkeypatch.setattr("noren.cpu._attention.Modifiers", watched)
+    monkeypatch.setattr("noren.cpu._scores.Modifiers", watched)
     q, before = torch.randn(1, 2, 6, 8), torch.get_num_threads()
     try:
         for threads in (1, 3):

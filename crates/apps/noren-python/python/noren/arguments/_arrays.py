@@ -162,3 +162,15 @@ def library(array: Array) -> NumPy | Torch | Others:
     if root == "torch" or (torch is not None and isinstance(array, torch.Tensor)):
         return _TORCH
     return _OTHERS
+
+
+def lend(**arrays: Array) -> tuple[NumPy | Torch | Others, list[Any]]:
+    """Returns (library of the first array, all arrays in a form that exports DLPack). Raises an error, with the name of the array, for
+    an array that attention cannot read."""
+    for name, array in arrays.items():
+        if not hasattr(array, "__dlpack__"):
+            raise TypeError(f"{name} is `{type(array).__name__}`, which is not an array: give a NumPy array, a PyTorch tensor on the CPU or another array with __dlpack__")
+    libraries = [library(array) for array in arrays.values()]
+    for lib, (name, array) in zip(libraries, arrays.items(), strict=True):
+        lib.check(name, array)
+    return libraries[0], [lib.lend(array) for lib, array in zip(libraries, arrays.values(), strict=True)]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._noren import Error, Facts, Mask, Spec, StepPlan, _KvCache, full
-from ..arguments._arrays import Array, library
+from ..arguments._arrays import Array, lend, library
 from ..arguments._given import check_strided, flag, indices, short, whole
-from ..masks._forms import given_arrays, refuse_array, with_arrays
-from ._attention import modifiers_of, parsed, scored
+from ..masks._forms import given_arrays, parsed, refuse_array, with_arrays
 from ._cache_tree import tree_mask
+from ._scores import modifiers_of, scored
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -376,8 +376,6 @@ def _dtype_name(dtype: Any) -> str:
 
 def _lend(name: str, array: Array) -> Any:
     """Returns an array in a form that exports DLPack, without a copy. Raises an error if a cache cannot read it."""
-    if not hasattr(array, "__dlpack__"):
-        raise TypeError(f"{name} is `{type(array).__name__}`: give a NumPy array, a PyTorch tensor on the CPU or another array with __dlpack__")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         if array.device.type not in ("cpu", "meta"):
@@ -385,11 +383,9 @@ def _lend(name: str, array: Array) -> Any:
         if array.requires_grad and torch.is_grad_enabled():
             raise Error(f"{name} requires a gradient, but a KvCache records no gradients: give {name}.detach(), or call in torch.no_grad()")
     check_strided(name, array)
-    if not 2 <= len(array.shape) <= 4:
+    if hasattr(array, "__dlpack__") and not 2 <= len(array.shape) <= 4:
         raise Error(f"{name} has shape {list(array.shape)}: give [sequences, heads, new, head_dim]; leading dimensions of 1 may be left out")
-    lib = library(array)
-    lib.check(name, array)
-    return lib.lend(array)
+    return lend(**{name: array})[1][0]
 
 
 def _starts(cu_seqlens: Any) -> list[int] | None:

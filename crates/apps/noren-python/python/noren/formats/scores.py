@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._noren import Error, ExportError, Facts, Score, Shape, Spec, parse
 from ..arguments._arrays import Array, NumPy
-from ..cpu._attention import default_slopes
+from ..cpu._scores import default_slopes
 from ._source import Source
 
 

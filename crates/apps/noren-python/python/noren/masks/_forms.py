@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .. import _noren
-from .._noren import HIDES, BoundMask, Error, Facts, Mask, Plan, Score, Shape, Spec
+from .._noren import HIDES, BoundMask, Error, Facts, Mask, ParseError, Plan, Score, Shape, Spec
 from ..arguments._arrays import library
 from ..arguments._given import check_names, check_strided, is_sparse, short, sparse
 from ._doctor import Recognised
@@ -17,6 +18,15 @@ Sizes = tuple[int, int, int, int, int]
 
 EXCHANGED = "if the arrays are [batch, length, heads, head_dim], give q.transpose(1, 2) (swapaxes(1, 2) of NumPy), and k and v in the same way"
 """The question to a caller whose arrays seem to have the dimensions of heads and length exchanged."""
+
+
+@lru_cache(maxsize=256)
+def parsed(text: str) -> Mask | Spec:
+    try:
+        found: Mask | Spec = _noren.parse(text)
+    except UnicodeEncodeError:
+        raise ParseError(f"the text of the mask is {text!a}, which contains characters that are not Unicode: give the text of a mask") from None
+    return found
 
 
 def given_arrays(**arrays: Any) -> dict[str, Any]:

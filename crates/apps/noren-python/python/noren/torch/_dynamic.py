@@ -17,9 +17,8 @@ from .. import _noren
 from .._noren import Array, BoundMask, Error, Facts, Mask, Plan, Shape, Spec
 from ..arguments._given import check_names
 from ..arguments._tensors import compiling
-from ..cpu._attention import parsed
 from ..masks._doctor import Recognised
-from ..masks._forms import broadcast, refuse_array
+from ..masks._forms import broadcast, parsed, refuse_array
 from ._mask_call import Inputs, MaskCall, Own, Part
 from ._masks import Kept, Plans
 

@@ -23,11 +23,13 @@ from ..arguments._call import Call, Extras
 from ..arguments._given import listed, number
 from ..arguments._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
 from ..cpu import _double
-from ..cpu._attention import Masking, _sizes, _table, by_distance, check_shapes, parsed, plan_of, plan_with_arrays, scored
-from ..masks._forms import four, given_arrays
+from ..cpu._attention import Masking
+from ..cpu._plans import plan_of, sizes_of
+from ..cpu._scores import by_distance, scored, table_of
+from ..masks._forms import Sizes, four, given_arrays, parsed
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
-from ._masks import Given, ignored, Lowest, planned, sizes_of
+from ._masks import Given, Lowest, ignored, planned
 
 torch.utils._pytree.register_constant(Mask)  # torch.compile then only compares masks for equality
 
@@ -70,7 +72,7 @@ def _modifiers(call: Call, extras: Extras) -> Modifiers:
         softcap=call.softcap,
         alibi=call.alibi,
         bias=[_floats(bias) for bias in extras.bias],
-        relative=_table(_floats(extras.relative)),
+        relative=table_of(_floats(extras.relative)),
         soft=_floats(extras.soft),
         sinks=None if sinks is None else sinks.contiguous(),
         partial=call.partial,
@@ -128,7 +130,7 @@ def gradients(
     ]
     *dbias, drelative, dsoft, dsinks = rest
     if extras.relative is not None:
-        dbias.append(_table(drelative))
+        dbias.append(table_of(drelative))
     if call.alibi is not None:
         dbias.append(None)
     out, lse, dout = saved
@@ -199,15 +201,15 @@ class Source:
     """Every query reads the last `extra` keys, even if the mask denies them."""
     lowest: Lowest = "refuse"
 
-    def call(self, q: Tensor, k: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
+    def call(self, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor]) -> tuple[Call, list[Tensor]]:
         """Returns (call, biases): the call with its plan, and the values that each float mask in `masks` adds to the scores of
         allowed cells."""
-        biases: list[Tensor] = []
+        sizes, biases = sizes_of(q, k, v), list[Tensor]()
         if isinstance(self.mask, Mask) and (masks or self.extra):
             given = [Given("attn_mask", mask) for mask in masks]
-            plan, biases = planned(self.mask, given, sizes_of(q, k), extra=self.extra, lowest=self.lowest)
+            plan, biases = planned(self.mask, given, sizes, extra=self.extra, lowest=self.lowest)
         else:
-            plan = plan_of(self.mask, q, k, None, self.query_offset)
+            plan, _ = plan_of(self.mask, sizes, None, self.query_offset)
         return Call(plan, self.scale, self.softcap, self.alibi, self.dropout), biases
 
 
@@ -254,7 +256,7 @@ def operator(
     q: Tensor, k: Tensor, v: Tensor, bias: list[Tensor], relative: Tensor | None, soft: Tensor | None, sinks: Tensor | None,
     seed: Tensor | None, masks: list[Tensor], source: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    call, added = _source(source).call(q, k, masks)
+    call, added = _source(source).call(q, k, v, masks)
     out, lse = forward(call, q, k, v, Extras([*bias, *added], relative, soft, sinks, seed), lse=True)
     assert lse is not None
     return out, lse
@@ -270,7 +272,7 @@ def _backward_operator(
     dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bias: list[Tensor], relative: Tensor | None,
     soft: Tensor | None, sinks: Tensor | None, seed: Tensor | None, masks: list[Tensor], source: str, wanted: list[int],
 ) -> list[Tensor]:  # fmt: skip
-    call, added = _source(source).call(q, k, masks)
+    call, added = _source(source).call(q, k, v, masks)
     extras = Extras([*bias, *added], relative, soft, sinks, seed)
     own = [bool(want) for want in wanted]
     wants = [*own[: len(bias)], *(False for _ in added), *own[len(bias) :]]
@@ -314,7 +316,7 @@ def _refuse(ctx: Any, *_: Any) -> Any:
 @torch.library.custom_op("noren::cells", mutates_args=())
 def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: str) -> Tensor:
     """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a text returned by `source_of`."""
-    return torch.from_numpy(_source(source).call(q, k, masks)[0].plan.bound.dense()).to(q.device)
+    return torch.from_numpy(_source(source).call(q, k, k, masks)[0].plan.bound.dense()).to(q.device)
 
 
 @cells_operator.register_fake
@@ -363,9 +365,9 @@ def empty(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
     return out, torch.full(q.shape[:-1], -torch.inf, dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
 
 
-def additive_bias(additive: Tensor, q: Tensor, k: Tensor) -> Tensor:
+def additive_bias(additive: Tensor, sizes: Sizes) -> Tensor:
     """Returns the numbers that the additive mask adds to the scores, 0 for hidden cells. Gradients pass through to `additive`."""
-    bias: Tensor = four("additive", additive, _sizes(q, k))
+    bias: Tensor = four("additive", additive, sizes)
     return bias.masked_fill(ignored(bias), 0.0)
 
 
@@ -413,9 +415,9 @@ def attention(
     given_bias = bias if bias is None or isinstance(bias, Tensor) else listed("bias", bias, of="tensors")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floats(name, tensor)
-    check_shapes(q, k, v)
+    sizes = sizes_of(q, k, v)
     traced = compiling()
-    base, scores = scored(None if traced else mask, (1, *q.shape)[-3], arrays, softcap=softcap, bias=given_bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
+    base, scores = scored(None if traced else mask, sizes[1], arrays, softcap=softcap, bias=given_bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
     biases, relative, soft, sinks, softcap = (scores[name] for name in ("bias", "relative", "soft", "sinks", "softcap"))
     others: list[tuple[str, Tensor | None]] = [("bias", t) for t in biases]
     for what, array in [*others, ("relative", relative), ("soft", soft), ("sinks", sinks)]:
@@ -441,13 +443,13 @@ def attention(
         out, lse = operator(q, k, v, biases, relative, soft, sinks, seed, [], source)
     else:
         base = base if function is None else _noren.full()
-        plan, added = plan_with_arrays(base, q, k, facts, query_offset, given, by_distance(scores) or function is not None)
+        plan, added = plan_of(base, sizes, facts, query_offset, by_distance(scores) or function is not None, given)
         if function is not None:
             own = Own(plan.mask, plan.bound.facts, plan.shape)
             one = MaskCall(layer=0, part="self", module=None, query=q, key=k, scale=scale, own=own, inputs=current_inputs())
             plan = plan_of_call(function, one)
         if additive is not None and (added or additive.requires_grad):
-            biases = [*biases, additive_bias(additive, q, k)]
+            biases = [*biases, additive_bias(additive, sizes)]
         call = Call(plan, scale, softcap, slopes, dropout)
         extras = Extras(biases, relative, soft, sinks, seed)
         out, lse = run(call, q, k, v, extras, return_lse)

@@ -22,9 +22,7 @@ from torch import Tensor
 from .. import _noren
 from .._noren import HIDES, Array, Error, Facts, Mask, Plan, Shape
 from ..arguments._tensors import lend
-
-Sizes = tuple[int, int, int, int, int]
-"""The sizes of a call: (batch rows, query heads, key-value heads, queries, keys)."""
+from ..masks._forms import Sizes
 
 Lowest = Literal["refuse", "padding", "zero"]
 """The treatment of a row of a float mask in which every cell is hidden, and a cell by a finite number. "refuse": `planned` raises

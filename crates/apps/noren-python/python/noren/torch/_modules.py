@@ -17,8 +17,8 @@ from .._noren import Error, Facts, Mask, Plan, Spec, full
 from ..arguments._call import Call, Extras
 from ..arguments._given import flag
 from ..arguments._tensors import check_dropout, check_mask, compiling
-from ..cpu._attention import parsed
 from ..cpu._double import products
+from ..masks._forms import parsed
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
 from ._function import cells_operator, empty, lower, new_seed, source_of, operator, run
 from ._mask_call import MaskCall, Own, Part

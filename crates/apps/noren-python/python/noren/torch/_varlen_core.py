@@ -21,7 +21,7 @@ from .._noren import Error, Facts, Mask, Plan, Shape, Spec
 from ..arguments._call import Call, Extras
 from ..arguments._given import short
 from ..arguments._tensors import check_dense, check_floats
-from ..cpu._attention import parsed
+from ..masks._forms import parsed
 from ._function import NO_SECOND, SCORES, forward, gradients, new_seed
 from ._masks import MOST_BYTES, Kept, Plans
 
