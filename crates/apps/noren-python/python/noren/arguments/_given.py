@@ -164,3 +164,11 @@ def sparse(name: str, array: Any) -> Array:
         rows, columns = held.indices()[:, held.values()]
     q_len, kv_len = array.shape
     return Array.cells(q_len, kv_len, list(zip(rows.tolist(), columns.tolist(), strict=True)))
+
+
+def ranges(row: Any, first: int = 0) -> list[range]:
+    """Returns the ranges of consecutive true entries in an array of booleans. `first` is added to every index."""
+    import numpy as np
+
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0])))) + first
+    return [range(start, end) for start, end in edges.reshape(-1, 2).tolist()]

@@ -88,7 +88,8 @@ def attention(
     Raises `noren.Error` (a ValueError) for wrong values and TypeError for wrong types. Arrays must not change during the call,
     because the call releases the interpreter's lock. Ctrl-C cancels a call.
     """
-    lib, lent = lend(q=q, k=k, v=v)
+    lib, (own_q, own_k, own_v) = lend(q=q, k=k, v=v)
+    lent = own_q, own_k, own_v
     sizes = sizes_of(q, k, v)
     mask, scores = scored(mask, sizes[1], arrays, softcap=softcap, bias=bias, relative=relative, alibi=alibi, soft=soft, sinks=sinks)
     given = given_arrays(keep=keep, drop=drop, additive=additive)
@@ -108,9 +109,9 @@ def attention(
     return results if len(results) > 1 else out
 
 
-def _computed(lib: NumPy | Torch | Others, q: Array, lent: Sequence[Any], plan: Plan, modifiers: Modifiers, wanted: Sequence[bool]) -> list[Array]:
+def _computed(lib: NumPy | Torch | Others, q: Array, lent: tuple[Any, Any, Any], plan: Plan, modifiers: Modifiers, wanted: list[bool]) -> list[Array]:
     """Returns [output, log-sum-exps, weights] of the kernels; None for one of the last two that is not `wanted`."""
-    k, v = lent[1:]
+    _, k, v = lent
     out = lib.empty((*q.shape[:-1], v.shape[-1]), q)
     lse = lib.zeros(q.shape[:-1]) if wanted[0] else None
     _noren.forward(*lent, plan, modifiers, lib.lend(out), lse)

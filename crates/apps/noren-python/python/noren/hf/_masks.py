@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from torch.nn.attention.flex_attention import BlockMask
 from torch.overrides import TorchFunctionMode
 
 from .._noren import Array, Error, Facts, Mask, Plan, Shape, causal, chunk, dense, full, keys, none, padding, queries, spans, window
-from ..torch._mask_call import Own, by_row, runs
+from ..arguments._given import ranges
+from ..torch._mask_call import Own, by_row
 from ._calls import Frame, current_frame, traced
 from ._inputs import POSITIONS, restarts, warn_of_packing
 
@@ -75,24 +78,22 @@ class Masked(BlockMask):
         """Returns the plan of this mask for a layer with `heads` query heads and `kv_heads` key-value heads."""
         plan = self._plans.get((heads, kv_heads))
         if plan is None:
-            shape = Shape(
-                self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
-            )
-            plan = self._plans[(heads, kv_heads)] = self.mask.plan(shape, self.facts.used_by(self.mask))
+            plan = self._plans[(heads, kv_heads)] = self.mask.plan(self.sized(heads, kv_heads), self.facts.used_by(self.mask))
         return plan
+
+    def sized(self, heads: int, kv_heads: int) -> Shape:
+        """Returns the shape of this mask in a layer with `heads` query heads and `kv_heads` key-value heads."""
+        return Shape(self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads)
 
     def own(self, heads: int, kv_heads: int) -> Own:
         """Returns this mask, with the sizes of a layer, in the form that is combined with a mask from the user."""
-        shape = Shape(
-            self.q_len, self.kv_len, query_offset=self.query_offset, batch=self.batch, heads=heads, kv_heads=kv_heads
-        )
-        return Own(self.mask, self.facts, shape, lambda: (self._fixed(), self.facts), self.first_key)
+        return Own(self.mask, self.facts, self.sized(heads, kv_heads), lambda: (self._fixed(), self.facts), self.first_key)
 
     def _fixed(self) -> Mask:
         """Returns a mask that hides padding and the cache slots to which no key was written."""
         written = self.query_offset + self.q_len
         parts = [keys(range(max(0, written)))] if written < self.kv_len else []
-        return _fold(full(), [*parts, *([] if self.real is None or self.real.all() else [padding()])], lambda a, b: a & b)
+        return _fold(full(), [*parts, *([] if self.real is None or self.real.all() else [padding()])], and_)
 
     def look_for_packing(self, position_ids: Tensor | None, plan: Plan) -> None:
         """Warns once if the positions of non-padding tokens begin again inside a row, as in packed sequences, and a sequence
@@ -148,7 +149,7 @@ def make_mask(
         real = given if real is None else real & given
     if real is not None and not real.all():
         mask = mask & padding()
-        facts["real_keys"] = [runs(row) for row in real]
+        facts["real_keys"] = [ranges(row) for row in real]
     if reader.arrays:
         facts["arrays"] = reader.arrays
     offset = reader.q_offset - reader.kv_offset
@@ -207,7 +208,7 @@ class Reader:
                 return self._all(inside["mask_functions"], top)
             case "or_masks.<locals>.or_mask":
                 parts = [self.read(part, top=False) for part in inside["mask_functions"]]
-                return _fold(none(), parts, lambda a, b: a | b)
+                return _fold(none(), parts, or_)
             case "sliding_window_overlay.<locals>.inner_mask":
                 return window(left=int(inside["sliding_window"]) - 1)
             case "sliding_window_bidirectional_overlay.<locals>.inner_mask":
@@ -237,7 +238,7 @@ class Reader:
         parts, before = list(functions), self._separated
         self._separated = before or any(_name(part) == PACKED for part in parts)
         try:
-            return _fold(full(), [self.read(part, top) for part in parts], lambda a, b: a & b)
+            return _fold(full(), [self.read(part, top) for part in parts], and_)
         finally:
             self._separated = before
 
@@ -366,12 +367,7 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _fold(empty: Mask, parts: list[Mask], combine: Callable[[Mask, Mask], Mask]) -> Mask:
     parts = [part for part in parts if part != empty]
-    if not parts:
-        return empty
-    mask = parts[0]
-    for part in parts[1:]:
-        mask = combine(mask, part)
-    return mask
+    return reduce(combine, parts) if parts else empty
 
 
 def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mask:
@@ -388,4 +384,4 @@ def _row_groups(row: NDArray[np.int64], wanted: NDArray[np.bool_] | None) -> Mas
     single = [found[0] for found in runs.values() if len(found) == 1]
     parts = [spans(single)] if single else []
     parts += [queries(found) & keys(found) for found in runs.values() if len(found) > 1]
-    return _fold(none(), parts, lambda a, b: a | b)
+    return _fold(none(), parts, or_)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._noren import Error, Facts, Mask, batch_reads, causal, documents, full, padding, prefix, read_batch
 from .._noren import batch as by_batch_row
 from .._noren import spans as spans_of
-from ..arguments._given import short
+from ..arguments._given import ranges, short
 
 TokenTypes = Literal["sentences", "images", "suffix"]
 
@@ -139,8 +139,8 @@ def _token_types(given: NDArray[Any], types: TokenTypes | None, facts: dict[str,
     real = _real_of(facts, given.shape)
     marked = (given != 0) & real
     if types == "images":
-        runs = [[(int(a), int(z)) for a, z in np.flatnonzero(np.diff(np.concatenate(([0], row, [0])))).reshape(-1, 2)] for row in marked]
-        arms: dict[Any, Any] = {row: spans_of([range(*run) for run in found]) for row, found in enumerate(runs) if found}
+        runs = [ranges(row) for row in marked]
+        arms: dict[Any, Any] = {row: spans_of(found) for row, found in enumerate(runs) if found}
         sentence = f"consecutive tokens with 1 are an image ({sum(map(len, runs))} images in all), whose tokens read each other"
         return by_batch_row(arms | {"else": "none"}) if arms else None, {"images": [np.flatnonzero(row).tolist() for row in marked]}, sentence
     first = [int(np.flatnonzero(row)[0]) if row.any() else given.shape[1] for row in marked]

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .. import hf
 from .._noren import Error
 from ..arguments._given import short
-from ..hf import _attention as hf
 from ..hf._calls import DEFAULTS, SETTING, Setting
 from ..hf._paths import other_paths
 from ._encode import Encoded

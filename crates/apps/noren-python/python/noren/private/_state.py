@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .._noren import Error, Facts, Mask, Shape, batch, causal, full, heads as of_heads, keys, queries
-from ..hf import _attention as hf
-from ..hf._attention import Masked
+from .._noren import Error, Facts, Mask, batch, causal, full, heads as of_heads, keys, queries
+from ..arguments._given import ranges
+from ..hf import Masked
+from ..hf._attention import check_floats
 from ..hf._calls import layer_of
 from ._policy import Policy
 from ._roles import Role, Roles
@@ -111,8 +112,8 @@ class State:
             raise Error(f"{self._name(module)} reads states of an encoder that was computed without the policy: compute the encoder inside the `with` statement, with attention that noren supports")
         self.calls += 1
         if isinstance(base, Masked):
-            found: Masked | Tensor = self._hidden(module, role, base)
             changed = self._hidden(module, role, base)
+            found: Masked | Tensor = changed
         else:
             length = key.shape[2] - query.shape[2] if role == "text" else 0
             changed = self._hidden(module, role, Made(full(), query.shape[0], query.shape[2], key.shape[2], length, Facts()))
@@ -212,12 +213,12 @@ class State:
             return Record(name, "a prepared mask", pairs, int((cells & denied).sum()))
         allowed = 0
         if pairs:
-            rows = [(row, _ranges(at[public[row]]), _ranges(np.flatnonzero(secret[row]))) for row in range(changed.batch)]
+            rows = [(row, ranges(public[row], changed.query_offset), ranges(secret[row])) for row in range(changed.batch)]
             denied_cells: Mask = batch([*(([row], queries(q) & keys(k)) for row, q, k in rows if q and k), ("else", "none")])
             if len(denied_heads) < heads:
                 denied_cells = of_heads([(denied_heads, denied_cells), ("else", "none")])
             both = found.mask & denied_cells
-            allowed = both.stats(_shape(changed, heads, kv_heads), found.facts.used_by(both)).allowed
+            allowed = both.stats(changed.sized(heads, kv_heads), found.facts.used_by(both)).allowed
         return Record(name, str(found.mask), pairs, allowed)
 
     # --- hooks of the model ---------------------------------------------------------------------------------------
@@ -256,14 +257,6 @@ class State:
                 return
 
 
-def _ranges(positions: Any) -> list[range]:
-    """Returns the ranges of consecutive numbers in `positions`, which are in ascending order."""
-    if not len(positions):
-        return []
-    edges = np.flatnonzero(np.diff(positions) != 1) + 1
-    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(positions, edges)]
-
-
 def own_mask(module: nn.Module, query: Tensor, key: Tensor, is_causal: bool | None, role: Role) -> Made:
     """Returns the mask of a layer that got no mask from its model: causal or full, as the layer computes without a mask."""
     size, q_len, kv_len = query.shape[0], query.shape[2], key.shape[2]
@@ -275,20 +268,16 @@ def own_mask(module: nn.Module, query: Tensor, key: Tensor, is_causal: bool | No
     return Made(causal() if causal_layer else full(), size, q_len, kv_len, kv_len - q_len if role == "text" else 0, Facts())
 
 
-def _shape(masked: Masked, heads: int, kv_heads: int) -> Shape:
-    return Shape(masked.q_len, masked.kv_len, query_offset=masked.query_offset, batch=masked.batch, heads=heads, kv_heads=kv_heads)
-
-
 def _combined(given: Tensor, changed: Masked, heads: int, kv_heads: int) -> Tensor:
     """Returns the mask tensor `given` without the cells that the policy denies, which are not in the mask `changed`."""
-    keep = torch.from_numpy(changed.mask.dense(_shape(changed, heads, kv_heads), changed.facts.used_by(changed.mask))).to(given.device)
+    keep = torch.from_numpy(changed.mask.dense(changed.sized(heads, kv_heads), changed.facts.used_by(changed.mask))).to(given.device)
     if given.dim() != 4 or any(size not in (1, own) for size, own in zip(given.shape, keep.shape, strict=True)):
         raise Error(f"the attention mask has shape {list(given.shape)}, which does not broadcast to {list(keep.shape)}: give [batch, 1 or heads, q_len, kv_len]")
     if given.dtype == torch.bool:
         return given & keep
     if not given.is_floating_point():
         raise Error(f"the attention mask with 4 dimensions holds {given.dtype}: give booleans (true = attend) or floats that are added to the scores (0 and -inf)")
-    hf.check_floats(given)
+    check_floats(given)
     return given.expand_as(keep).masked_fill(~keep, -torch.inf)
 
 

@@ -68,12 +68,7 @@ def _equality(lab: Lab, feature: str, first: Floats, second: Floats, wrong: str)
 def batch_mates(lab: Lab) -> Iterator[Entry]:
     """Yields the verdict about a batch row that is computed alone, and again together with another row."""
     call = lab.content(LENGTH, LENGTH)
-    together, alone = lab.ask(call), lab.ask(call.row(1))
-    for answer in (together, alone):
-        if isinstance(answer, Failure):
-            yield lab.failed("batch invariance", "", answer, 2)
-            return
-    assert isinstance(together, Answer) and isinstance(alone, Answer)
+    together, alone = lab.answers("batch invariance", "", call, call.row(1))
     yield replace(_equality(lab, "batch invariance", together.out[1:], alone.out, "the output of a batch row changes if the batch has other rows"), calls=2)
 
 
@@ -83,10 +78,7 @@ def hidden(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     if call is None:
         yield lab.entry("hidden NaN", "", Verdict.NOT_ESTABLISHED, "the function is not known to apply a mask or the causal flag, so hidden keys could not be tested")
         return
-    clean = lab.ask(call)
-    if isinstance(clean, Failure):
-        yield lab.failed("hidden NaN", "", clean)
-        return
+    [clean] = lab.answers("hidden NaN", "", call)
     keep = kept(call)
     replaced, rows = hidden_keys(keep, call.k.shape[1])
     at = replaced[..., None]
@@ -172,15 +164,10 @@ def _content(lab: Lab, out: Floats, call: Call, everything: Floats, rows: Bools)
 
 def backward(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     """Yields the verdicts about gradients: whether they are right, and whether NaN in hidden keys and values reaches them."""
-    if "gradients" not in lab.adapter.takes:
-        yield lab.entry("gradients", "", Verdict.ABSENT)
-        return
+    lab.needs("gradients", "gradients")
     call = applied.masked(lab, padding) or lab.content(LENGTH, LENGTH)
     cotangent = lab.noise(call.q, 50)
-    answer = lab.ask(call, cotangent)
-    if isinstance(answer, Failure):
-        yield lab.failed("gradients", "", answer)
-        return
+    [answer] = lab.answers("gradients", "", call, cotangent=cotangent)
     missing = [name for name, grad in zip(("queries", "keys", "values"), answer.grads, strict=False) if grad is None]
     if missing or not answer.grads:
         yield lab.entry("gradients", "", Verdict.IGNORED, f"the function has no gradient with respect to {', '.join(missing) or 'any input'}", calls=1)
@@ -191,11 +178,8 @@ def backward(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     if not replaced.any() or applied.masked(lab, padding) is None:
         return
     at, used = replaced[..., None], cotangent * rows[..., None]
-    clean = lab.ask(call, used)
-    other = lab.ask(replace(call, k=np.where(at, np.nan, call.k), v=np.where(at, np.nan, call.v)), used)
-    if isinstance(clean, Failure) or isinstance(other, Failure):
-        yield lab.failed("hidden NaN", "in gradients", clean if isinstance(clean, Failure) else other, 2)  # type: ignore[arg-type]
-        return
+    odd = replace(call, k=np.where(at, np.nan, call.k), v=np.where(at, np.nan, call.v))
+    _, other = lab.answers("hidden NaN", "in gradients", call, odd, cotangent=used)
     bad = [n for n, g in zip(("queries", "keys", "values"), other.grads, strict=True) if g is None or np.isnan(_seen(g, n, rows, replaced)).any()]
     verdict = Verdict.READ if bad else Verdict.APPLIED
     text = f"NaN of hidden keys and values reaches the gradients of {', '.join(bad)}" if bad else "no NaN of hidden keys and values reaches the other gradients"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import _readings as readings
-from ._call import Call, Failure
+from ._call import Call
 from ._lab import Lab, hidden_keys
 from ._masks import LENGTH, Case
 from ._reference import Bools, attend
@@ -90,9 +90,7 @@ def given_masks(lab: Lab, cases: list[Case], brief: bool, applied: Applied) -> I
 
 def causal_flag(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     """Yields the verdicts about the causal flag: alone, with fewer queries than keys, and together with the mask `padding`."""
-    if "causal" not in lab.adapter.takes:
-        yield lab.entry("causal flag", "", Verdict.ABSENT)
-        return
+    lab.needs("causal", "causal flag")
     call = replace(lab.content(LENGTH, LENGTH), causal=True)
     alignment = lab.adapter.alignment
     second = changed(lab, call, readings.triangle(call.shape, 0))
@@ -109,9 +107,7 @@ def causal_flag(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
 def window(lab: Lab) -> Iterator[Entry]:
     """Yields the verdicts about windows: whether the function applies them, and whether the first and the last key are
     included."""
-    if "window" not in lab.adapter.takes:
-        yield lab.entry("window", "", Verdict.ABSENT)
-        return
+    lab.needs("window", "window")
     call = lab.content(LENGTH, LENGTH)
     asked = [("5 keys before the query, causal", replace(call, window=(5, 0), causal="causal" in lab.adapter.takes))]
     if not lab.adapter.causal_window:
@@ -123,9 +119,7 @@ def window(lab: Lab) -> Iterator[Entry]:
 def block_lists(lab: Lab) -> Iterator[Entry]:
     """Yields the verdicts about block lists of FlexAttention: only blocks in the lists may be read, although the mask function
     given with the lists allows every cell."""
-    if "blocks" not in lab.adapter.takes:
-        yield lab.entry("block lists", "", Verdict.ABSENT)
-        return
+    lab.needs("blocks", "block lists")
     count = 4
     blocks = np.stack([np.eye(count, dtype=bool), np.eye(count, k=-1, dtype=bool) | np.eye(count, k=3, dtype=bool)])[None]
     blocks[..., 0] |= np.arange(count) % 2 == 0
@@ -160,15 +154,10 @@ def moved(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
         return
     order = np.random.default_rng([lab.seed, 9]).permutation(call.k.shape[2])
     second = replace(call, k=call.k[:, :, order], v=call.v[:, :, order], cells=padding[..., order])
-    before = lab.calls
-    answers = [lab.ask(one) for one in (call, second)]
-    for answer in answers:
-        if isinstance(answer, Failure):
-            yield lab.failed("order of keys", "", answer, lab.calls - before)
-            return
+    answers = lab.answers("order of keys", "", call, second)
     expected = attend(call.q, call.k, call.v, lab.basis.parts(call, padding))
-    judged = [lab.judge(answer, call, expected, coded=False) for answer in answers]  # type: ignore[arg-type]
-    same = np.array_equal(answers[0].out, answers[1].out)  # type: ignore[union-attr]
+    judged = [lab.judge(answer, call, expected, coded=False) for answer in answers]
+    same = np.array_equal(answers[0].out, answers[1].out)
     verdict = Verdict.APPLIED if all(one.matches for one in judged) else Verdict.MISREAD
     if verdict is Verdict.APPLIED:
         detail = "equal bits" if same else "equal within rounding"

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _readings as readings
 from ._ask_masks import Applied, kept
-from ._call import Call, Failure
+from ._call import Call
 from ._lab import Lab
 from ._masks import LENGTH
 from ._reference import TOLERANCES, Bools, Floats, attend, rounded
@@ -38,23 +38,16 @@ def modifiers(lab: Lab) -> Iterator[Entry]:
 def grouped(lab: Lab) -> Iterator[Entry]:
     """Yields the verdict about grouped heads: which key-value head each query head reads if there are fewer key-value heads
     than query heads."""
+    lab.needs("gqa", "grouped heads")
     call = lab.content(LENGTH, LENGTH, heads=4, kv_heads=2)
-    if "gqa" not in lab.adapter.takes:
-        yield lab.entry("grouped heads", "", Verdict.ABSENT)
-        return
     yield lab.verdict("grouped heads", "4 query heads, 2 key-value heads", [(call, readings.groups(call, lab.basis))])[0]
 
 
 def log_sum_exp(lab: Lab, applied: Applied, padding: Bools) -> Iterator[Entry]:
     """Yields the verdict about the log-sum-exp: its base and its sign, and whether hidden keys are excluded from the sum."""
-    if "lse" not in lab.adapter.takes:
-        yield lab.entry("log-sum-exp", "", Verdict.ABSENT)
-        return
+    lab.needs("lse", "log-sum-exp")
     call = applied.masked(lab, padding) or lab.content(LENGTH, LENGTH)
-    answer = lab.ask(replace(call, lse=True))
-    if isinstance(answer, Failure):
-        yield lab.failed("log-sum-exp", "", answer)
-        return
+    [answer] = lab.answers("log-sum-exp", "", replace(call, lse=True))
     keep = kept(call)
     expected = attend(call.q, call.k, call.v, lab.basis.parts(call, keep))
     if not lab.judge(answer, call, expected).matches:

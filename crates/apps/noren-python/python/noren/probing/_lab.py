@@ -28,6 +28,14 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160].rstrip(": ")
 
 
+class Ended(Exception):
+    """Ends a question of the probe early; `entry` is its last entry."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__()
+        self.entry = entry
+
+
 class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -118,6 +126,20 @@ class Lab:
             except Exception as error:
                 result = Failure(first_line(error), refused=True)
         return replace(result, warnings=tuple(dict.fromkeys(texts)))
+
+    def needs(self, parameter: str, feature: str) -> None:
+        """Ends the question about `feature` if the function does not have `parameter`, one of `Adapter.takes`."""
+        if parameter not in self.adapter.takes:
+            raise Ended(self.entry(feature, "", Verdict.ABSENT))
+
+    def answers(self, feature: str, case: str, *calls: Call, cotangent: Floats | None = None) -> list[Answer]:
+        """Returns the results of all calls. Ends the question if a call has no usable result."""
+        asked = [self.ask(call, cotangent) for call in calls]
+        found = [answer for answer in asked if isinstance(answer, Answer)]
+        for answer in asked:
+            if isinstance(answer, Failure):
+                raise Ended(self.failed(feature, case, answer, len(calls)))
+        return found
 
     def judge(self, answer: Answer, call: Call, expected: Attended, coded: bool = True) -> Judgement:
         """Compares an output with the expected output, in all rows whose query may read at least one key.

@@ -11,7 +11,7 @@ import numpy as np
 from .._noren import Error
 from . import _ask_behaviour as behaviour, _ask_masks as masks_, _ask_scores as scores
 from ._call import Adapter, Unprepared
-from ._lab import Lab
+from ._lab import Ended, Lab
 from ._masks import LENGTH, Case, cases
 from ._reference import TOLERANCES
 from ._report import Entry, Report, Verdict
@@ -103,19 +103,30 @@ def questions(lab: Lab, tested: list[Case], default: bool) -> Iterator[Entry]:
     yield from entries
     if not established:
         if len(entries) > 1 and entries[1].verdict is not Verdict.MISREAD:
-            yield from behaviour.batch_mates(lab)
+            yield from _asked(behaviour.batch_mates(lab))
         return
     padding = (np.arange(LENGTH) < np.array([11, 13])[:, None, None, None]).astype(bool)
     applied = masks_.Applied()
-    yield from behaviour.batch_mates(lab)
-    yield from scores.grouped(lab)
-    yield from masks_.given_masks(lab, tested, default, applied)
-    yield from masks_.causal_flag(lab, applied, padding)
-    yield from masks_.window(lab)
-    yield from masks_.block_lists(lab)
-    yield from masks_.moved(lab, applied, padding)
-    yield from scores.modifiers(lab)
-    yield from scores.log_sum_exp(lab, applied, padding)
-    yield from behaviour.hidden(lab, applied, padding)
-    yield from behaviour.empty_rows(lab, applied)
-    yield from behaviour.backward(lab, applied, padding)
+    yield from _asked(
+        behaviour.batch_mates(lab),
+        scores.grouped(lab),
+        masks_.given_masks(lab, tested, default, applied),
+        masks_.causal_flag(lab, applied, padding),
+        masks_.window(lab),
+        masks_.block_lists(lab),
+        masks_.moved(lab, applied, padding),
+        scores.modifiers(lab),
+        scores.log_sum_exp(lab, applied, padding),
+        behaviour.hidden(lab, applied, padding),
+        behaviour.empty_rows(lab, applied),
+        behaviour.backward(lab, applied, padding),
+    )
+
+
+def _asked(*asked: Iterator[Entry]) -> Iterator[Entry]:
+    """Yields the entries of all questions; a question that ends early has the entry of its end as the last one."""
+    for question in asked:
+        try:
+            yield from question
+        except Ended as ended:
+            yield ended.entry

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .. import _noren
 from .._noren import Array, BoundMask, Error, Facts, Mask, Shape
+from ..arguments._given import ranges
 from ..arguments._tensors import check_dense, lend
 from ..masks._forms import four
 
@@ -155,7 +156,7 @@ class MaskCall:
         if self._placed:
             return self.keep(rows[:, None, None, :])
         first = self._own.first_key
-        return by_row([_noren.keys(runs(row, first)) for row in rows.cpu().numpy()])
+        return by_row([_noren.keys(ranges(row, first)) for row in rows.cpu().numpy()])
 
     def queries(self, allowed: Tensor | NDArray[np.bool_]) -> Mask:
         """Returns the mask in which the queries for which `allowed`, `[batch, q_len]` or `[q_len]`, is true may read every key."""
@@ -165,7 +166,7 @@ class MaskCall:
         first = self.positions[:, 0].tolist() if self.q_len else [0] * self.batch
         if min(first, default=0) < 0:
             return self.keep(rows[:, None, :, None])
-        return by_row([_noren.queries(runs(row, start)) for row, start in zip(rows.cpu().numpy(), first, strict=True)])
+        return by_row([_noren.queries(ranges(row, start)) for row, start in zip(rows.cpu().numpy(), first, strict=True)])
 
     def blocks(self, keep: Tensor | NDArray[np.bool_], block: tuple[int, int] = (1, 64)) -> Mask:
         """Returns the mask that allows all cells of each block for which `keep` is true.
@@ -305,13 +306,6 @@ class MaskCall:
             cells = torch.empty(self.batch if by_batch else 1, self.heads if by_head else 1, stop - start, self.kv_len, dtype=torch.bool)
             self._own.bound.select([(start, stop)], [(0, self.kv_len)]).fill(lend(cells))
             yield range(start, stop), cells.to(self.query.device)
-
-
-def runs(row: NDArray[np.bool_], first: int = 0) -> list[str]:
-    """Returns the ranges of consecutive true entries of `row` as texts such as "0..3" (end exclusive), as masks and facts write ranges.
-    `first` is added to every index."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0])))) + first
-    return [f"{start}..{end}" for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def by_row(masks: Iterable[Mask]) -> Mask:
