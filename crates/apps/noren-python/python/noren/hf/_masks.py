@@ -284,8 +284,7 @@ class Reader:
         """Returns the mask that allows the cells whose query and key have the same number in `groups`. If `wanted` is given,
         only cells whose query and key are at positions with a true element in `wanted` are allowed.
         """
-        rows = [_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups)]
-        return by_row(rows)
+        return by_row(_row_groups(row, None if wanted is None else wanted[b]) for b, row in enumerate(groups))
 
     def _evaluated(self, function: Callable[..., Any]) -> Mask:
         """Evaluates a function that noren does not recognise, `TILE` query rows at a time. Some cells are evaluated again in

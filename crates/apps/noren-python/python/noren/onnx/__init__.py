@@ -5,8 +5,6 @@
 """
 
 from ._backend import (
-    OPSETS as OPSETS,
-    OUTPUTS as OUTPUTS,
     Attention as Attention,
     NorenBackend as NorenBackend,
     Prepared as Prepared,

@@ -32,7 +32,6 @@ class Ended(Exception):
     """Ends a question of the probe early; `entry` is its last entry."""
 
     def __init__(self, entry: Entry) -> None:
-        super().__init__()
         self.entry = entry
 
 
