@@ -23,6 +23,10 @@ else:
 if not os.environ.get("NOREN_GPU"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Two processes of tests with the threads of all cores each are slower than with one thread: the tensors of the tests are small.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Tests send themselves interrupts, which a process in the background of a shell ignores.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -202,7 +202,7 @@ KINDS: dict[str, Callable[[], list[Case]]] = {
 }
 
 
-EVERY = {} if NIGHTLY else {"flex": 24, "jax": 24, "keras": 24, "onnx": 4, "numpy": 2, "sdpa": 2, "mha": 2, "encoder": 2, "hf": 2}
+EVERY = {} if NIGHTLY else {"flex": 40, "jax": 40, "keras": 40, "onnx": 5, "numpy": 3, "sdpa": 5, "mha": 5, "encoder": 7, "hf": 5, "python": 3}
 """By default only every so-manieth mask is executed; `.ci/nightly` executes all."""
 
 

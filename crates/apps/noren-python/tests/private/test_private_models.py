@@ -106,7 +106,7 @@ def test_compiled_models_compute_with_the_policy(name: str) -> None:
     """A compiled model computes the policy's masks, also after calls without a policy."""
     torch._dynamo.reset()
     noren.hf.register()
-    model, given = copy.deepcopy(made(name, "noren")), encoded()
+    model, given = copy.deepcopy(made(name, "noren", num_hidden_layers=1)), encoded()
     run = torch.compile(model, backend="eager")
     more = {} if name == "BERT" else {"use_cache": False}
     with torch.no_grad():
