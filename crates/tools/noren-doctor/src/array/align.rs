@@ -1,7 +1,7 @@
 //! Finds which dimensions of a stored array are batch rows, heads, queries and keys.
 
 use crate::intent::known::{
-    Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Sizes, declared,
+    Companions, ENCODER_IDS, ENCODER_PADDING, KV_POSITIONS, LENGTHS, POSITIONS, Q_POSITIONS, Sizes, declared,
 };
 use crate::read::context::Context;
 use crate::read::input::Input;
@@ -72,7 +72,12 @@ pub(crate) fn align(mask: &Values, companions: &Companions<'_>, context: &Contex
             ([1, 1, 1, k], !query && context.q_len != Some(1))
         }
         [b, k] if key_role => ([b, 1, 1, k], true),
-        [a, b] => two(a, b, batch, tokens, context, &mut other),
+        [a, b] => {
+            // Positions of the new tokens state that the rows are queries.
+            let new =
+                |names| companions.get(names).and_then(|v| v.shape().last().copied()).filter(|n| *n == a && a != b);
+            two(a, b, batch, new(Q_POSITIONS).or_else(|| new(POSITIONS)).or(tokens), context, &mut other)
+        }
         [b, 1, k] if key_role => ([b, 1, 1, k], true),
         [n, q, k] => (three(n, q, k, batch, context, &mut other, &mut flat), false),
         [b, h, q, k] => ([b, h, q, k], q == 1 && context.q_len.unwrap_or(2) != 1 && key_role),

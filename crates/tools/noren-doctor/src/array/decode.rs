@@ -219,7 +219,11 @@ pub(crate) fn decode(values: &Values, dims: [usize; 4], context: &Context) -> De
         None => Convention::Keep,
     };
     let cells = Reading { values, dims };
+    let logical_declared = context.convention.is_some_and(|said| said != Convention::Additive) && !slot_adds;
     match convention {
+        Convention::Additive if logical_declared && !seen.nan && !seen.many && (seen.minus || seen.low() <= HIDES) => {
+            Decoded { question: Some(which_numbers(&seen)), ..additive(&cells, &seen, context) }
+        }
         Convention::Additive => additive(&cells, &seen, context),
         convention => logical(&cells, &seen, convention == Convention::Drop),
     }
@@ -335,6 +339,20 @@ fn what_it_means(seen: &Seen) -> Open {
         format!(
             "what does {} mean in this array of integers? It does not number documents: these would be consecutive, each in one run. Give an array of 0 and 1, and declare the documents as segment_ids or the intended mask as an expression, such as `(window(left=2, right=2) | global([0])) & padding`",
             above.join(", ")
+        ),
+    )
+}
+
+/// Returns the question about an array with numbers that are added to scores, for which a convention of truth values is declared.
+fn which_numbers(seen: &Seen) -> Open {
+    let low = if seen.minus { f64::NEG_INFINITY } else { seen.low() };
+    Open::new(
+        &[
+            "the function adds the numbers to the scores: declare convention=additive",
+            "the function reads truth values, as declared: 0 is then the opposite of the 0 in this array, and the mask should hold 0 and 1, such as `mask == 0`",
+        ],
+        format!(
+            "the array holds {low:e} and 0, as a mask that is added to scores does, but a convention of truth values (keep or ignore) is declared: which one does the function use?"
         ),
     )
 }

@@ -1,10 +1,11 @@
 //! Compares the padding of a mask with the correct padding.
 
 use crate::candidates::scope::exchanged;
-use crate::candidates::target::{Mistake, Target};
+use crate::candidates::target::{Mistake, Rows, Target};
 use crate::intent::edits::other_side;
 use crate::intent::{Intent, number, row};
 use crate::read::words::counted;
+use crate::report::wrong::keys_of_rows;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends, ones, row_of};
 use std::ops::Range;
@@ -70,25 +71,17 @@ impl Plane {
             return Some((("pad_equals_eos_holes", text), 0.9));
         }
         if batch > 1 && !target.part {
-            let first = row(valid, 0);
-            let same_lengths = (1..batch).all(|b| row(valid, b) == first);
-            if !same_lengths && count(first) < kv_len as u64 && self.is(&vec![first.to_vec(); batch]) {
-                return say("batch_row_wrong", "every batch row has the padding of batch row 0", 1.0);
-            }
-            let only_first: Vec<Vec<u64>> =
-                (0..batch).map(|b| if b == 0 { first.to_vec() } else { all.clone() }).collect();
-            if count(first) < kv_len as u64 && self.is(&only_first) {
-                return say("batch_row_wrong", "padding is hidden only in batch row 0", 1.0);
-            }
-            let nothing = vec![0u64; all.len()];
-            let only_first: Vec<Vec<u64>> =
-                (0..batch).map(|b| if b == 0 { first.to_vec() } else { nothing.clone() }).collect();
-            if self.is(&only_first) {
-                return say(
-                    "batch_row_wrong",
-                    "only batch row 0 has a mask: queries of the other batch rows read no key",
-                    1.0,
-                );
+            let (first, nothing) = (row(valid, 0), row_of(kv_len, 0, 0));
+            let padded = count(first) < kv_len as u64;
+            for (others, hides, text) in [
+                (first, padded, "every batch row has the padding of batch row 0"),
+                (&all, padded, "padding is hidden only in batch row 0"),
+                (&nothing, true, "only batch row 0 has a mask: queries of the other batch rows read no key"),
+            ] {
+                let rows: Vec<Vec<u64>> = (0..batch).map(|b| if b == 0 { first } else { others }.to_vec()).collect();
+                if hides && self.is(&rows) {
+                    return say("batch_row_wrong", text, 1.0);
+                }
             }
         }
         if missing == 0 && self.hidden.iter().all(|h| h.iter().all(|w| *w == 0)) {
@@ -122,7 +115,7 @@ impl Plane {
         let ids = target.ids?;
         let mut seen_id: Option<i64> = None;
         for b in 0..self.hidden.len() {
-            let real: Vec<u64> = self.hidden[b].iter().zip(row(valid, b)).map(|(h, v)| h & v).collect();
+            let real = both(&self.hidden[b], row(valid, b));
             for k in ones(&real) {
                 let id = *row(ids, b).get(k)?;
                 let special = Some(id) == target.eos || Some(id) == target.pad;
@@ -135,12 +128,14 @@ impl Plane {
         let id = seen_id?;
         // If a token with this id is visible, the id is not the reason.
         let visible = |b: usize| {
-            let real: Vec<u64> = self.seen[b].iter().zip(row(valid, b)).map(|(s, v)| s & v).collect();
+            let real = both(&self.seen[b], row(valid, b));
             ones(&real).any(|k| row(ids, b).get(k) == Some(&id))
         };
+        let rows: Vec<Vec<u64>> = (0..self.hidden.len()).map(|b| both(&self.hidden[b], row(valid, b))).collect();
+        let keys = keys_of_rows(&rows)?;
         (!(0..self.seen.len()).any(visible)).then(|| {
             format!(
-                "all non-padding tokens with id {id}, which ends texts, are hidden like padding; use lengths instead of ids"
+                "all non-padding tokens with id {id}, which ends texts, are hidden like padding ({keys}); use lengths instead of ids"
             )
         })
     }
@@ -171,8 +166,24 @@ impl Plane {
             bit(real, 0) && !hides(0..first) || bit(real, right.kv_len - 1) && !hides(last + 1..right.kv_len)
         };
         let runs = (0..right.batch).all(|b| is_run(&self.seen[b]) && at_end(b));
-        let (shown, lost) = (counted(extra, "padding key"), counted(missing, "non-padding key"));
-        let text = |what: &str| format!("{what}: {shown} visible, {lost} hidden");
+        let part = |n: u64, name: &str, state: &str, cells: &dyn Fn(usize) -> Vec<u64>| {
+            let keys = keys_of_rows(&(0..right.batch).map(cells).collect::<Vec<_>>());
+            format!("{} {state}{}", counted(n, name), keys.map(|keys| format!(" ({keys})")).unwrap_or_default())
+        };
+        let padding = |b: usize| row(valid, b).iter().map(|word| !word).collect::<Vec<u64>>();
+        let shown = part(extra, "padding key", "visible", &|b| both(&self.seen[b], &padding(b)));
+        let lost = part(missing, "non-padding key", "hidden", &|b| both(&self.hidden[b], row(valid, b)));
+        let longer = |b: usize| {
+            (count(row(valid, b)) < right.kv_len as u64)
+                .then(|| count(&self.seen[b]) as i64 - count(row(valid, b)) as i64)
+        };
+        let by: Vec<i64> = (0..right.batch).filter_map(longer).collect();
+        let all = match by.first().filter(|first| **first != 0 && by.len() > 1 && by.iter().all(|by| by == *first)) {
+            Some(by) if *by > 0 => format!("; each padded text is {} too long", counted(*by, "key")),
+            Some(by) => format!("; each padded text is {} too short", counted(-by, "key")),
+            None => String::new(),
+        };
+        let text = |what: &str| format!("{what}: {shown}, {lost}{all}");
         match () {
             () if runs => Some((("stale_or_bucketed_mask", text("the mask has other lengths than the texts")), 1.2)),
             () if extra > 0 && missing == 0 => {
@@ -192,24 +203,27 @@ impl Target<'_> {
         if let Some(plane) = self.plane {
             return Some(Plane::stored(plane, right.batch));
         }
-        let mut open = wrong.clone();
-        open.valid = None;
-        let mut words = vec![0; open.words()];
-        let kv_len = open.kv_len;
-        let none = vec![0u64; open.words()];
-        let mut seen = vec![none.clone(); open.batch];
-        let mut hidden = vec![none; open.batch];
+        let open = Intent { valid: None, ..wrong.clone() };
+        self.plane_of(right, &|b, _, i, words| open.fill(b, i, words))
+    }
+
+    /// Returns the padding that the given mask shows if `open(batch row, head, query, row)` writes the rows of the mask without padding.
+    pub(crate) fn plane_of(&self, right: &Intent, open: Rows<'_>) -> Option<Plane> {
+        let kv_len = right.kv_len;
+        let mut words = vec![0; right.words()];
+        let mut seen = vec![words.clone(); right.batch];
+        let mut hidden = seen.clone();
         for &(b, i) in self.order.iter().filter(|&&(b, i)| right.cares(b, i)) {
-            open.fill(b, i, &mut words);
             for &h in &self.heads[b] {
+                open(b, h, i, &mut words);
                 // A query that the given mask treats as padding may still read its own key.
-                let own = usize::try_from(open.slot(b, i)).unwrap_or(usize::MAX);
+                let own = usize::try_from(right.slot(b, i)).unwrap_or(usize::MAX);
                 for (w, given) in self.given.row(b, h, i).iter().enumerate() {
                     let others = if own / 64 == w { !(1 << (own % 64)) } else { u64::MAX };
                     if given & !words[w] & others != 0 {
                         return None;
                     }
-                    let others = if kv_len == 1 || open.q_len == 1 { u64::MAX } else { others };
+                    let others = if kv_len == 1 || right.q_len == 1 { u64::MAX } else { others };
                     seen[b][w] |= given & others;
                     // If the own key of a query is hidden, it counts like any other hidden key.
                     hidden[b][w] |= words[w] & !given;
@@ -219,13 +233,17 @@ impl Target<'_> {
                 return None;
             }
         }
-        let rows = (0..open.batch).filter(|&b| !self.heads[b].is_empty()).collect();
+        let rows = (0..right.batch).filter(|&b| !self.heads[b].is_empty()).collect();
         Some(Plane { seen, hidden, rows })
     }
 }
 
+fn both(a: &[u64], b: &[u64]) -> Vec<u64> {
+    a.iter().zip(b).map(|(a, b)| a & b).collect()
+}
+
 fn overlap(a: &[u64], b: &[u64]) -> u64 {
-    a.iter().zip(b).map(|(a, b)| u64::from((a & b).count_ones())).sum()
+    count(&both(a, b))
 }
 
 fn is_run(row: &[u64]) -> bool {

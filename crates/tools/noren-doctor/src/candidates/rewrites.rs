@@ -151,13 +151,8 @@ pub(crate) fn real_queries(meant: &BoundMask) -> Option<Vec<IntervalSet>> {
     Some((0..meant.shape().batch_len()).map(of).collect())
 }
 
-/// Returns the declared mask `meant` without its padding term; `None` if `meant` has no padding term.
-pub(crate) fn without_padding(meant: &BoundMask) -> Option<BoundMask> {
-    rewritten(Edit::DropPadding, meant)
-}
-
 /// Returns the declared mask `meant` after the mistake `edit`; `None` if the mistake does not apply to `meant`.
-fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
+pub(crate) fn rewritten(edit: Edit, meant: &BoundMask) -> Option<BoundMask> {
     let (shape, facts) = (meant.shape(), meant.facts());
     if let Some(shape) = placed(edit, shape, facts) {
         return meant.mask().bind(&shape, facts).ok();

@@ -24,17 +24,21 @@ impl Target<'_> {
         if wrong.is_empty() || wrong.len() == all {
             return;
         }
-        let mut part = self.clone();
-        for (b, heads) in part.heads.iter_mut().enumerate() {
-            heads.retain(|&h| wrong.contains(&(b, h)));
-        }
-        part.order.retain(|&(b, _)| !part.heads[b].is_empty());
-        part.part = true;
         let place = self.place(&wrong);
-        part.singles(right, declared, &mut |mistakes, cost| {
+        self.part(&wrong).singles(right, declared, &mut |mistakes, cost| {
             let named = mistakes.into_iter().map(|(class, says)| (class, format!("{place} only: {says}")));
             found(named.collect(), cost + PART);
         });
+    }
+
+    /// Returns this target with only the given batch rows and heads.
+    pub(crate) fn part(&self, slices: &BTreeSet<(usize, usize)>) -> Self {
+        let mut part = Target { part: true, ..self.clone() };
+        for (b, heads) in part.heads.iter_mut().enumerate() {
+            heads.retain(|&h| slices.contains(&(b, h)));
+        }
+        part.order.retain(|&(b, _)| !part.heads[b].is_empty());
+        part
     }
 
     /// Returns the pairs (batch row, head) in which at least one row of a non-padding query differs from the intended mask `right`.

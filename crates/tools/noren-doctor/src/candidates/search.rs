@@ -6,12 +6,20 @@ use crate::intent::edits::{Edit, Post};
 use crate::intent::families::families;
 use crate::intent::{Intent, PerRow, row};
 use crate::read::words::counted;
+use crate::report::wrong::Wrong;
+use crate::report::{Certainty, Finding};
 use noren_mask::bits::{ends, row_of};
 use std::rc::Rc;
 
 /// The maximum `doubt` (excluded) of a hypothesis for which pairs of mistakes are searched. A hypothesis is a possible
 /// intended mask; its `doubt` is the cost of the assumption that this mask was intended.
 const MOST_DOUBT_OF_PAIRS: f64 = 0.25;
+
+/// The maximum difference (excluded) of cost at which the report names a second explanation beside the best one.
+const CLOSE: f64 = 0.25;
+
+/// The cost above which two frequent mistakes may be more likely than one mistake.
+const RARE: f64 = 2.0;
 
 /// The cost of the explanation that batch row 0 is correct and all other batch rows have the same mistake. The report
 /// names the explanation with the lowest cost. For comparison, a frequent mistake in all batch rows costs about 1.
@@ -27,6 +35,33 @@ pub(crate) struct Explanation {
     /// The cost of the mistakes plus the field `doubt` of the hypothesis. The explanation with the lowest cost is
     /// preferred.
     pub(crate) cost: f64,
+}
+
+impl Explanation {
+    /// Returns the mistakes of the best explanation, the first of `found`, with notes on at most two others of similar cost. They are
+    /// certain if `certain` is true and every explanation has the same class. `refine` returns the class to report for a class.
+    pub(crate) fn findings(
+        found: &[Explanation],
+        certain: bool,
+        wrong: &Wrong,
+        refine: &dyn Fn(&'static str) -> &'static str,
+    ) -> Vec<Finding> {
+        let Some(best) = found.first() else { return Vec::new() };
+        let near = |e: &&Explanation| e.cost < best.cost + CLOSE && e.mistakes.len() == best.mistakes.len();
+        let mut classes = vec![refine(best.mistakes[0].0)];
+        for class in found.iter().filter(near).map(|e| refine(e.mistakes[0].0)) {
+            if !classes.contains(&class) {
+                classes.push(class);
+            }
+        }
+        let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
+        let certainty = if certain && one_class { Certainty::Certain } else { Certainty::Likely };
+        let mistakes = best.mistakes.iter();
+        let named = mistakes.map(|(class, says)| wrong.marked(Finding::of(refine(class), certainty, says.clone())));
+        let same = "this class of mistake would produce the same array, so it may be the cause too";
+        let notes = classes[1..].iter().take(2).map(|class| Finding::of(class, Certainty::Possible, same).note());
+        named.chain(notes).collect()
+    }
 }
 
 impl Target<'_> {
@@ -46,7 +81,7 @@ impl Target<'_> {
                 self.in_part(&hypothesis.intent, declared, &mut |mistakes, cost| found.push(one(mistakes, cost)));
             }
         }
-        if found.is_empty() {
+        if found.iter().all(|explanation| explanation.cost > RARE) {
             for (index, hypothesis) in hypotheses.iter().enumerate().filter(|(_, h)| h.doubt < MOST_DOUBT_OF_PAIRS) {
                 let one = |mistakes, cost| Explanation { hypothesis: index, mistakes, cost: cost + hypothesis.doubt };
                 self.pairs(&hypothesis.intent, &mut |mistakes, cost| found.push(one(mistakes, cost)));
@@ -71,7 +106,10 @@ impl Target<'_> {
         for &edit in &edits {
             let Some(wrong) = edit.apply(right) else { continue };
             if self.same(right, &wrong, Post::None) {
-                found(vec![self.mistake(edit, right)], edit.cost() - self.bonus(right, &wrong, Post::None));
+                let bonus = self.bonus(right, &wrong, Post::None);
+                // A wrong operator changes the rows of padding queries too.
+                let partly = matches!(edit, Edit::Either { .. }) && right.q_valid.is_some() && bonus == 0.0;
+                found(vec![self.mistake(edit, right)], edit.cost() - bonus + if partly { 1.0 } else { 0.0 });
             }
         }
         if let Some(says) = self.other_tree(right) {
@@ -304,7 +342,14 @@ impl Target<'_> {
             for &second in &edits[n + 1..] {
                 let Some(twice) = second.apply(&once) else { continue };
                 if self.same(right, &twice, Post::None) {
-                    found(vec![self.mistake(first, right), self.mistake(second, right)], first.cost() + second.cost());
+                    // A mistake that alone changes no cell is no mistake, such as a missing window that is wider than the cache.
+                    let changes = |edit: &Edit| edit.apply(right).is_none_or(|wrong| !right.same_cells(&wrong));
+                    let named = [first, second].into_iter().filter(changes);
+                    let mistakes: Vec<_> = named.map(|edit| self.mistake(edit, right)).collect();
+                    let bonus = self.bonus(right, &twice, Post::None);
+                    if !mistakes.is_empty() {
+                        found(mistakes, first.cost() + second.cost() - bonus);
+                    }
                 }
             }
         }

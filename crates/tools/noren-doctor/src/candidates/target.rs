@@ -38,6 +38,9 @@ pub(crate) fn is_full(keep: &Keep) -> bool {
     keep.count() == keep.dims().iter().map(|n| *n as u64).product::<u64>()
 }
 
+/// Writes the row of (batch row, head, query) of a mask, one bit for each key.
+pub(crate) type Rows<'a> = &'a dyn Fn(usize, usize, usize, &mut [u64]);
+
 /// A mistake as (class in the catalogue, description).
 pub(crate) type Mistake = (&'static str, String);
 
@@ -95,14 +98,26 @@ impl<'a> Target<'a> {
         if post == Post::Transpose {
             return self.same_transposed(right, wrong);
         }
-        let mut words = vec![0; wrong.words()];
-        let tail = tail_mask(wrong.kv_len);
-        self.order.iter().filter(|&&(b, i)| looks(b, i)).all(|&(b, i)| {
+        self.same_as(right, &|b, _, i, words| wrong.fill(b, i, words), post, looks)
+    }
+
+    /// Returns whether the given array equals the array of the mask with the rows `wrong` after the mistake `post`, which is no
+    /// transposition. Only rows for which `looks(batch row, query)` is true are compared.
+    pub(crate) fn same_as(
+        &self,
+        right: &Intent,
+        wrong: Rows<'_>,
+        post: Post,
+        looks: impl Fn(usize, usize) -> bool,
+    ) -> bool {
+        let mut words = vec![0; right.words()];
+        let tail = tail_mask(right.kv_len);
+        let mut is = |b: usize, h: usize, i: usize| {
             match post {
                 // If query `i` of row 0 is padding, its cells do not matter, so the given row is copied.
                 Post::RowZero if b > 0 && !right.cares(0, i) => words.copy_from_slice(self.given.row(0, 0, i)),
-                Post::RowZero => wrong.fill(0, i, &mut words),
-                _ => wrong.fill(b, i, &mut words),
+                Post::RowZero => wrong(0, h, i, &mut words),
+                _ => wrong(b, h, i, &mut words),
             }
             match post {
                 Post::Complement => {
@@ -111,11 +126,12 @@ impl<'a> Target<'a> {
                         *last &= tail;
                     }
                 }
-                Post::Roll(n) => words = rolled(&words, wrong.kv_len, n),
+                Post::Roll(n) => words = rolled(&words, right.kv_len, n),
                 _ => {}
             }
-            self.heads[b].iter().all(|&h| self.given.row(b, h, i) == words)
-        })
+            self.given.row(b, h, i) == words
+        };
+        self.order.iter().filter(|&&(b, i)| looks(b, i)).all(|&(b, i)| self.heads[b].iter().all(|&h| is(b, h, i)))
     }
 
     /// Returns whether the given cells are those of `wrong` with queries and keys exchanged. Columns that were rows of padding queries
@@ -199,7 +215,7 @@ fn tail_mask(len: usize) -> u64 {
 }
 
 /// Returns `row` (one bit for each of `len` keys) rotated by `by` keys: key `k` moves to key `(k + by) % len`.
-pub(crate) fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
+fn rolled(row: &[u64], len: usize, by: usize) -> Vec<u64> {
     let mut out = vec![0; row.len()];
     (0..len).filter(|&k| bit(row, k)).for_each(|k| set_bit(&mut out, (k + by) % len));
     out

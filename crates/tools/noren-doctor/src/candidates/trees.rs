@@ -2,14 +2,16 @@
 
 use crate::candidates::target::Target;
 use crate::intent::Intent;
-use noren_mask::bits::{bit, count, ones, set_bit};
+use crate::intent::known::bits;
+use noren_mask::bits::{bit, ones, set_bit};
 use noren_mask::{Facts, Keep, Shape, atoms};
 
 impl Target<'_> {
     /// Returns the description of one mistake that explains all differences from the draft tree of the intended mask
     /// `right`. `None` if `right` has no tree, or if none of the known mistakes explains the differences.
     pub(crate) fn other_tree(&self, right: &Intent) -> Option<&'static str> {
-        let tree = &paths(right.tree.as_deref()?);
+        let parents = right.tree.as_deref()?;
+        let tree = &paths(parents);
         let [batch, _, q_len, kv_len] = self.given.dims();
         let nodes = tree.len();
         let (first_query, start) = (q_len - nodes, kv_len - nodes);
@@ -43,7 +45,7 @@ impl Target<'_> {
             rows
         };
         match () {
-            () if given == parents_only(tree) => {
+            () if given == parents_only(parents) => {
                 Some("each draft reads itself and its parent only: the ancestors before the parent are hidden")
             }
             () if siblings_only(tree, &given) => {
@@ -80,17 +82,8 @@ fn siblings_only(tree: &[Vec<u64>], given: &[Vec<u64>]) -> bool {
     })
 }
 
-/// Returns one row of bits for each node of a tree: a bit is 1 for the node itself and for its parent. The rows of
-/// `tree` have the bits of the node and of all its ancestors; of these ancestors, the parent is the one with the most
-/// ancestors.
-fn parents_only(tree: &[Vec<u64>]) -> Vec<Vec<u64>> {
-    let row = |(node, ancestors): (usize, &Vec<u64>)| {
-        let mut out = vec![0; ancestors.len()];
-        set_bit(&mut out, node);
-        if let Some(parent) = ones(ancestors).filter(|&a| a != node).max_by_key(|&a| count(&tree[a])) {
-            set_bit(&mut out, parent);
-        }
-        out
-    };
-    tree.iter().enumerate().map(row).collect()
+/// Returns one row of bits for each node of a tree: a bit is 1 for the node itself and for its parent.
+fn parents_only(parents: &[i64]) -> Vec<Vec<u64>> {
+    let row = |(node, parent): (usize, &i64)| bits(parents.len(), |at| at == node || at as i64 == *parent);
+    parents.iter().enumerate().map(row).collect()
 }

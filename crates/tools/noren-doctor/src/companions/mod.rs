@@ -2,9 +2,11 @@
 
 pub(crate) mod borders;
 pub(crate) mod packed;
+pub(crate) mod positions;
 pub(crate) mod tensors;
 
-use crate::companions::packed::{LONGEST, packed_lengths};
+use crate::companions::packed::{LONGEST, packed_lengths, restarts};
+use crate::companions::positions::positions;
 use crate::intent::held::Held;
 use crate::intent::known::{self, Companions, ENDS, IDS, Known, POSITIONS, Sizes};
 use crate::intent::{Intent, row};
@@ -13,7 +15,7 @@ use crate::read::input::Input;
 use crate::read::kinds::{Convention, Role};
 use crate::read::values::Values;
 use crate::read::words::counted;
-use crate::report::{Certainty, Finding, Report, Severity};
+use crate::report::{Certainty, Finding, Report, SHOWN, Severity};
 use noren_mask::Error;
 use noren_mask::bits::bit;
 
@@ -49,7 +51,10 @@ pub(crate) fn look(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(padding_side(beside, context, intent));
-    findings.extend(positions(beside, context, intent));
+    match restarts(beside) {
+        Some(finding) => findings.push(finding),
+        None => findings.extend(positions(beside, context, intent)),
+    }
     let mut others = beside.0.clone();
     others.retain(|name, _| !ENDS.contains(&name.as_str()));
     let others = tokens(&Companions(&others), context);
@@ -75,9 +80,13 @@ pub(crate) fn look(
 /// arrays do not give the number of batch rows and tokens.
 pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Intent> {
     let (batch, len) = known::declared(beside, context);
-    let len = len.or_else(|| tensors::tokens(beside))?;
-    let known = Known::new(beside, context, Sizes { batch: batch?, q_len: len, kv_len: len });
-    let all = Intent::new(known.batch, len, len, vec![0]);
+    let width = |names| beside.get(names).filter(|v| v.shape().len() == 2).and_then(|v| v.shape().last().copied());
+    let batch = batch.or(len.map(|_| 1));
+    let kv_len = len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside))?;
+    // Positions and ids may be given for the new tokens only.
+    let q_len = width(POSITIONS).filter(|width| *width < kv_len && *width > 0).unwrap_or(kv_len);
+    let known = Known::new(beside, context, Sizes { batch: batch?, q_len, kv_len });
+    let all = Intent::new(known.batch, q_len, kv_len, known.past.clone());
     Some(Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all })
 }
 
@@ -91,6 +100,11 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
     let mut arrays = input.companions.clone();
     arrays.retain(|name, _| [IDS, known::LENGTHS, known::PADDING].concat().contains(&name.as_str()));
     let given = known::PADDING.iter().find_map(|name| arrays.remove_entry(*name));
+    // Ids of the new tokens do not give the padding of cached keys.
+    let width = |values: &Values| values.shape().last().copied();
+    arrays.retain(|name, ids| {
+        !IDS.contains(&name.as_str()) || given.as_ref().is_none_or(|(_, mask)| width(mask) == width(ids))
+    });
     let counted = !own.lengths.is_empty() || known::LENGTHS.iter().any(|name| arrays.contains_key(*name));
     let by_ids = own.pad_id.is_some() && IDS.iter().any(|name| arrays.contains_key(*name));
     let (name, mask, context) = match given {
@@ -106,7 +120,7 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
     };
     let role = (own.role != Role::Cross && !own.kind.is_some_and(|kind| kind.cross)).then_some(Role::KeyPadding)?;
     let alone = Input::new(mask).context(Context { role, role_declared: true, ..context });
-    Some((name, arrays.into_iter().fold(alone, |input, (name, values)| input.companion(name, values))))
+    Some((name, Input { companions: arrays, ..alone }))
 }
 
 /// Returns the findings of the report on the padding that the array `name` gives.
@@ -134,128 +148,6 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
         () => return None,
     };
     Some(Finding::of("padding_side", Certainty::Likely, text))
-}
-
-/// Checks the given positions: the position of each non-padding token must be the number of non-padding tokens before
-/// this token in its document. If the model has a relative position encoding, a constant shift of all positions is only
-/// a note. Returns `None` if no position is wrong.
-fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
-    let intent = intent?;
-    let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    if intent.k_positions.is_some() || intent.tree.is_some() || given.len() > intent.batch {
-        return None;
-    }
-    let width = given[0].len();
-    let slot0 = match width {
-        w if w == intent.kv_len => 0,
-        w if w == intent.q_len => crate::intent::number(&intent.past, 0).max(0) as usize,
-        _ => return None,
-    };
-    let (mut shifted, mut wrong) = (None, None);
-    // For each text: the shift of its positions, and the slot of its first token.
-    let mut starts = Vec::new();
-    for (b, row_given) in given.iter().enumerate() {
-        let real = |k: usize| intent.valid.as_ref().is_none_or(|v| bit(row(v, b), k));
-        let segment = |k: usize| intent.segments.as_ref().and_then(|g| row(g, b).get(k)).copied().unwrap_or(1);
-        let (mut next, mut last, mut shift) = (0i64, None, None);
-        for k in 0..(slot0 + width).min(intent.kv_len) {
-            if !real(k) || segment(k) == 0 {
-                continue;
-            }
-            if last != Some(segment(k)) {
-                (next, last, shift) = (0, Some(segment(k)), None);
-            }
-            if k >= slot0 {
-                let by = row_given[k - slot0] - next;
-                if shift.is_none() {
-                    starts.push((by, k as i64 - next));
-                }
-                if *shift.get_or_insert(by) != by {
-                    wrong.get_or_insert((b, k, row_given[k - slot0], next));
-                } else if by != 0 {
-                    shifted.get_or_insert((b, k, row_given[k - slot0], next));
-                }
-            }
-            next += 1;
-        }
-    }
-    let (b, k, is, should) = wrong.or(shifted)?;
-    let numbered = Numbered { intent, b, from: slot0, given: &given[b] };
-    let moved = numbered.moved();
-    let at = match &moved {
-        Some((end, _)) => {
-            format!("the position ids of batch row {b} are padded on the {end}, its tokens on the other side")
-        }
-        None => format!("token {k} of batch row {b} has position {is}, expected {should}"),
-    };
-    let ids = moved.map_or_else(|| numbered.expected(), |(_, ids)| ids);
-    let relative = context.position_encoding.as_deref().is_some_and(crate::read::words::counts_distances);
-    // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
-    // number does not depend on the slot of the first token.
-    let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
-    let mut finding = match wrong {
-        Some(_) => {
-            let text = format!("the position ids do not number the non-padding tokens in order: {at}");
-            Finding::of("position_ids", Certainty::Certain, text)
-        }
-        None => {
-            let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            Finding::of("position_ids", Certainty::Likely, format!("the position ids are shifted: {at}"))
-                .severity(severity)
-        }
-    };
-    let shown: Vec<String> = ids.iter().take(32).map(i64::to_string).collect();
-    let more = if ids.len() > 32 { ", ..." } else { "" };
-    finding.repair = Some(format!("position_ids of batch row {b}: [{}{more}]", shown.join(", ")));
-    Some(match numbered.cause() {
-        Some(cause) => finding.because(cause),
-        None => finding,
-    })
-}
-
-/// The given positions of one batch row.
-struct Numbered<'a> {
-    intent: &'a Intent,
-    b: usize,
-    /// The slot of the first given position.
-    from: usize,
-    given: &'a [i64],
-}
-
-impl Numbered<'_> {
-    fn real(&self, at: usize) -> bool {
-        self.intent.valid.as_ref().is_none_or(|v| bit(row(v, self.b), self.from + at))
-    }
-
-    fn moved(&self) -> Option<(&'static str, Vec<i64>)> {
-        known::moved_padding(self.given, &|at| self.real(at))
-    }
-
-    /// Returns the number of non-padding tokens before each token in its document; padding repeats the last number.
-    fn expected(&self) -> Vec<i64> {
-        let real = |k: usize| self.intent.valid.as_ref().is_none_or(|v| bit(row(v, self.b), k));
-        let segment = |k: usize| self.intent.segments.as_ref().and_then(|g| row(g, self.b).get(k)).copied();
-        let (mut document, mut last) = (None, -1);
-        let mut of = |k: usize| {
-            if real(k) && segment(k) != Some(0) {
-                last = if document.is_some_and(|own| own != segment(k)) { 0 } else { last + 1 };
-                document = Some(segment(k));
-            }
-            last.max(0)
-        };
-        (0..self.from + self.given.len()).map(&mut of).skip(self.from).collect()
-    }
-
-    /// Returns the index of the cause in the catalogue; `None` if no known cause gives these positions.
-    fn cause(&self) -> Option<usize> {
-        let arange = self.given.iter().enumerate().all(|(at, given)| *given == (self.from + at) as i64);
-        match () {
-            () if self.moved().is_some() => Some(1),
-            () if arange && !self.real(0) => Some(0),
-            () if arange && self.intent.segments.is_some() => Some(2),
-            () => None,
-        }
-    }
 }
 
 /// Returns a finding if `is_causal` is true, but the declared mask is not causal; otherwise `None`.
@@ -337,12 +229,13 @@ impl<'a> Scene<'a> {
             || self.context.slot.masked_lm()
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(labels);
         let shift = if masked_lm { None } else { self.shift(labels, ids) };
-        // A shifted label belongs to the token from which it was copied.
-        let of_padding = |b: usize, k: usize| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
-            Ok(from) if from < ids[b].len() => !self.real(b, from),
+        // A shifted label belongs to the token from which it was copied. The label of the last token may be a token after the text.
+        let of_padding = |b: usize, k: usize, label: i64| match usize::try_from(k as i64 + shift.unwrap_or(0)) {
+            Ok(from) if from < ids[b].len() => !self.real(b, from) && (label == ids[b][from] || !self.real(b, k)),
             _ => false,
         };
-        let on_padding = self.cells(labels).filter(|&(b, k, label)| label != self.ignore && of_padding(b, k)).count();
+        let is_padding = |&(b, k, label): &(usize, usize, i64)| label != self.ignore && of_padding(b, k, label);
+        let on_padding = self.cells(labels).filter(is_padding).count();
         if on_padding > 0 {
             let class = if masked_lm { "MLM_masks_padding_or_special" } else { "loss_mask_missing" };
             let text = format!("labels of {}: the loss counts padding", counted(on_padding as u64, "padding token"));
@@ -357,6 +250,7 @@ impl<'a> Scene<'a> {
         findings.extend(self.boundary_labels(labels, ids, shift));
         findings.extend(self.wrong_shift(shift, !findings.is_empty()));
         findings.extend(self.prompts(labels, ids));
+        findings.extend(self.first_answers(labels, ids, shift));
         findings.extend(self.ends(labels, ids));
         findings
     }
@@ -422,47 +316,34 @@ impl<'a> Scene<'a> {
         (all >= 2 && hits * 10 >= all * 7).then_some(best)
     }
 
+    /// Checks that the first token of each document, except the first document, has no training label: otherwise the last token of the
+    /// previous document learns to predict this token.
     fn boundary_labels(&self, labels: &[Vec<i64>], ids: &[Vec<i64>], shift: Option<i64>) -> Option<Finding> {
-        if shift == Some(0) && self.context.shifts_labels != Some(false) {
-            return self.first_labels(labels);
-        }
-        if shift != Some(1) {
-            return None;
-        }
+        let shifts = self.context.shifts_labels;
+        let by = usize::try_from(shift?).ok().filter(|by| *by == 1 || *by == 0 && shifts != Some(false))?;
+        let begins = |b: usize, k: usize| {
+            let at = |k: usize| self.segment(b, k);
+            k > 0 && k < ids[b].len() && at(k) != at(k - 1) && at(k) != 0 && at(k - 1) != 0
+        };
         let crosses = |&(b, k, label): &(usize, usize, i64)| {
-            let next =
-                k + 1 < ids[b].len() && self.segment(b, k) != self.segment(b, k + 1) && self.segment(b, k + 1) != 0;
-            next && self.segment(b, k) != 0 && label != self.ignore && label == ids[b][k + 1]
+            label != self.ignore && begins(b, k + by) && (by == 0 || label == ids[b][k + by])
         };
         let crossing: Vec<_> = self.cells(labels).filter(crosses).collect();
         let &(b, k, label) = crossing.first()?;
+        if by == 0 {
+            let text = format!(
+                "token {k} of batch row {b} begins a document and has label {label}: the model shifts labels, so the last token of the previous document learns to predict this token; set the label to {}",
+                self.ignore
+            );
+            let severity = if shifts == Some(true) { Severity::Warning } else { Severity::Note };
+            return Some(Finding::of("boundary_label", Certainty::Likely, text).severity(severity));
+        }
         let text = format!(
             "the last label of {} is from the next document, the first at token {k} of batch row {b} (label {label}): set each of these labels to {}",
             counted(crossing.len() as u64, "document"),
             self.ignore
         );
         Some(Finding::of("boundary_label", Certainty::Certain, text))
-    }
-
-    /// Checks that the first token of each document, except the first document, has no training label. If the model
-    /// shifts labels, the last token of the previous document would learn to predict this token. Returns a finding for
-    /// the first wrong label, or `None`.
-    fn first_labels(&self, labels: &[Vec<i64>]) -> Option<Finding> {
-        let first = |&(b, k, label): &(usize, usize, i64)| {
-            let segment = self.segment(b, k);
-            k > 0
-                && segment != 0
-                && self.segment(b, k - 1) != 0
-                && self.segment(b, k - 1) != segment
-                && label != self.ignore
-        };
-        let (b, k, label) = self.cells(labels).find(first)?;
-        let text = format!(
-            "token {k} of batch row {b} begins a document and has label {label}: the model shifts labels, so the last token of the previous document learns to predict this token; set the label to {}",
-            self.ignore
-        );
-        let severity = if self.context.shifts_labels == Some(true) { Severity::Warning } else { Severity::Note };
-        Some(Finding::of("boundary_label", Certainty::Likely, text).severity(severity))
     }
 
     fn wrong_shift(&self, shift: Option<i64>, explained: bool) -> Option<Finding> {
@@ -493,9 +374,7 @@ impl<'a> Scene<'a> {
             return None;
         }
         let in_prompt = |&(b, k, label): &(usize, usize, i64)| {
-            let start = (0..ids[b].len()).find(|&k| self.real(b, k)).unwrap_or(0);
-            let end = start + crate::intent::number(&self.context.prompt, b).max(0) as usize;
-            k + 1 < end && label != self.ignore && self.real(b, k)
+            k + 1 < self.answer(b, &ids[b]) && label != self.ignore && self.real(b, k)
         };
         let count = self.cells(labels).filter(in_prompt).count();
         let text = format!(
@@ -503,6 +382,34 @@ impl<'a> Scene<'a> {
             counted(count as u64, "token")
         );
         (count > 0).then(|| Finding::of("loss_mask_missing", Certainty::Certain, text))
+    }
+
+    /// Returns the index of the first token of batch row `b` after the prompt.
+    fn answer(&self, b: usize, ids: &[i64]) -> usize {
+        let start = (0..ids.len()).find(|&k| self.real(b, k)).unwrap_or(0);
+        start + crate::intent::number(&self.context.prompt, b).max(0) as usize
+    }
+
+    /// Returns a finding if only the first token of the answers has no label: the ignored prompt is then one label too long.
+    fn first_answers(&self, labels: &[Vec<i64>], ids: &[Vec<i64>], shift: Option<i64>) -> Option<Finding> {
+        let declared = self.context.shifts_labels.map(|shifts| i64::from(!shifts));
+        let by = usize::try_from(shift.or(declared)?).ok().filter(|by| *by < 2 && !self.context.prompt.is_empty())?;
+        let has = |b: usize, k: usize| labels[b].get(k).is_some_and(|label| *label != self.ignore);
+        // The index of the label of the first token of the answer, and this token.
+        let first = |b: usize| Some((self.answer(b, &ids[b]).checked_sub(by)?, *ids[b].get(self.answer(b, &ids[b]))?));
+        let lost = |b: usize| first(b).filter(|(k, _)| !has(b, *k) && has(b, k + 1) && self.real(b, k + by));
+        let lost: Vec<(usize, usize, i64)> = (0..ids.len()).filter_map(|b| lost(b).map(|(k, id)| (b, k, id))).collect();
+        let &(b, k, id) = lost.first()?;
+        let text = format!(
+            "the first token of the answer has no label in {} of {}, the first is label {k} of batch row {b}, which should be {id}: the ignored prompt \
+             is one label too long{}",
+            lost.len(),
+            counted(ids.len() as u64, "batch row"),
+            if by == 1 { " (in shifted labels, the prompt has prompt_len - 1 labels)" } else { "" }
+        );
+        let repair = lost.iter().take(SHOWN).map(|(b, k, id)| format!("labels[{b}, {k}] = {id}")).collect::<Vec<_>>();
+        let finding = Finding::of("loss_mask_missing", Certainty::Likely, text);
+        Some(Finding { repair: Some(repair.join(", ")), ..finding })
     }
 
     /// Returns a finding if texts contain the end-of-text token (eos), but no label is eos; otherwise `None`.

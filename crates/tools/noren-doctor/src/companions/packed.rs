@@ -59,6 +59,29 @@ pub(crate) fn packed_lengths(
     Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
 }
 
+/// Returns a finding if `position_ids` begin again at 0 inside of a document of `cu_seqlens`: one of the two arrays is wrong.
+pub(super) fn restarts(beside: &Companions<'_>) -> Option<Finding> {
+    let ends = beside.list(ENDS)?;
+    let positions = beside.get(known::POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
+    let [row] = &positions[..] else { return None };
+    if row.len() as i64 != *ends.last()? || row.iter().all(|at| *at == 0) {
+        return None;
+    }
+    // Padding at the end may hold a 0 in each token.
+    let padding = row.iter().rev().take_while(|at| **at == 0).count();
+    let begins: Vec<i64> =
+        (0..row.len().min(row.len() + 1 - padding)).filter(|k| row[*k] == 0).map(|k| k as i64).collect();
+    let missing: Vec<i64> = begins.iter().copied().filter(|k| !ends.contains(k)).collect();
+    (!missing.is_empty()).then(|| {
+        let right: Vec<i64> = begins.iter().chain(ends.last()).copied().collect();
+        let text = format!(
+            "position_ids begin a document at the tokens {missing:?}, where cu_seqlens has no border: if position_ids are right, documents read each \
+             other, and cu_seqlens should be {right:?}; if cu_seqlens is right, position_ids do not number its documents"
+        );
+        Finding::of("cross_document", Certainty::Likely, text)
+    })
+}
+
 /// Compares the document borders `ends`, read from the array `cu_seqlens`, with the segment numbers. Returns a finding
 /// if `ends` and the segment numbers give different first tokens of documents; otherwise `None`.
 fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {

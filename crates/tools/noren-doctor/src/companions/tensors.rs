@@ -5,9 +5,11 @@ use crate::intent::known::Companions;
 use crate::read::context::Context;
 use crate::read::values::Values;
 use crate::read::words::Pooling;
+use crate::report::wrong::listed;
 use crate::report::{Certainty, Finding, Severity};
 use noren_mask::Keep;
 use noren_mask::bits::bit;
+use std::collections::BTreeSet;
 
 /// Names of arrays that hold attention probabilities.
 const PROBABILITIES: &[&str] =
@@ -32,6 +34,7 @@ pub(crate) fn tokens(beside: &Companions<'_>) -> Option<usize> {
 type Formula = (&'static str, &'static str, Option<usize>);
 
 const MEAN: &str = "mean of non-padding tokens";
+const TEXT: &str = "mean of non-padding tokens after the prompt";
 const FIRST: &str = "first non-padding token";
 const LAST: &str = "last non-padding token";
 const MAX: &str = "maximum of non-padding tokens";
@@ -49,6 +52,7 @@ const FORMULAS: &[Formula] = &[
     ("mean of the tokens that are non-padding in batch row 0", MEAN, Some(4)),
     ("mean of the tokens that are non-padding in the next batch row", MEAN, Some(4)),
     ("mean of the tokens that are non-padding in the batch row before", MEAN, Some(4)),
+    ("mean of non-padding tokens from index prompt_len on, although padding is before the prompt", TEXT, None),
     (MEAN, MEAN, None),
     (FIRST, FIRST, None),
     (LAST, LAST, None),
@@ -80,7 +84,8 @@ pub(crate) fn pooling(
     let real = |b: usize| -> Vec<usize> { (0..len).filter(|&k| is_real(b, k)).collect() };
     let fits_row = |name: &str, b: usize| {
         let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-        let (tokens, over) = pooled_tokens(name, b, batch, len, &real);
+        let prompt = crate::intent::number(&context.prompt, b).max(0) as usize;
+        let (tokens, over) = pooled_tokens(name, b, [batch, len, prompt], &real);
         let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
         let of = |d: usize| match over {
             Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
@@ -94,6 +99,8 @@ pub(crate) fn pooling(
         Some(Pooling::First) => &[FIRST],
         Some(Pooling::Last) => &[LAST],
         Some(Pooling::Max) => &[MAX],
+        // A prompt may belong to the mean or not.
+        Some(Pooling::Mean) if !context.prompt.is_empty() => &[TEXT, MEAN],
         Some(Pooling::Mean) => &[MEAN],
         Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX],
     };
@@ -103,7 +110,13 @@ pub(crate) fn pooling(
     Some(match FORMULAS.iter().find(|(name, ..)| fits(name)) {
         Some((name, meant, cause)) => {
             let meant = if let [declared] = right { declared } else { meant };
-            let text = format!("the pooled state is the {name}; the pooled state should be the {meant}");
+            let wrong: BTreeSet<usize> = (0..batch).filter(|&b| !fits_row(meant, b)).collect();
+            let place = if wrong.len() < batch {
+                format!(" (wrong in {})", listed("batch row", &wrong))
+            } else {
+                String::new()
+            };
+            let text = format!("the pooled state is the {name}{place}; the pooled state should be the {meant}");
             let finding = Finding::of("pooling_includes_padding", Certainty::Certain, text);
             // The code of a cause is wrong only on one side of the padding.
             let padded = |at: usize| (0..batch).any(|b| !is_real(b, at));
@@ -143,12 +156,12 @@ fn other_rows(right: &[&str], batch: usize, fits: &dyn Fn(&str, usize) -> bool) 
 }
 
 /// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;
-/// `None` for the maximum. `real` returns the non-padding tokens of a batch row, and `len` is the number of all tokens.
+/// `None` for the maximum. `real` returns the non-padding tokens of a batch row, `len` is the number of all tokens, and `prompt` that of
+/// the prompt.
 fn pooled_tokens(
     name: &str,
     b: usize,
-    batch: usize,
-    len: usize,
+    [batch, len, prompt]: [usize; 3],
     real: &dyn Fn(usize) -> Vec<usize>,
 ) -> (Vec<usize>, Option<usize>) {
     let own = real(b);
@@ -172,6 +185,10 @@ fn pooled_tokens(
         "mean of the tokens that are non-padding in batch row 0" => mean(real(0)),
         "mean of the tokens that are non-padding in the next batch row" => mean(real((b + 1) % batch)),
         "mean of the tokens that are non-padding in the batch row before" => mean(real((b + batch - 1) % batch)),
+        "mean of non-padding tokens from index prompt_len on, although padding is before the prompt" => {
+            mean(own.into_iter().filter(|k| *k >= prompt).collect())
+        }
+        TEXT => mean(own.into_iter().skip(prompt).collect()),
         MEAN => mean(own),
         FIRST => one(own.first().copied().unwrap_or(0)),
         LAST => one(last),
@@ -198,6 +215,7 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     let keep: Keep = verdict.keep.clone();
     let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
         (0u64, 0u64, 0u64, 0u64, 0u64, false);
+    let mut place = [BTreeSet::new(), BTreeSet::new()];
     for b in 0..shape[0] {
         for h in 0..shape[1] {
             for i in 0..q_len {
@@ -213,7 +231,11 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
                 }
                 rows += 1;
                 several |= hidden.len() > 1;
-                leaking += u64::from(hidden.iter().any(|x| *x > 1e-6));
+                if hidden.iter().any(|x| *x > 1e-6) {
+                    leaking += 1;
+                    place[0].insert(b);
+                    place[1].insert(i);
+                }
                 uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
                 short += u64::from(sum < 0.998);
                 full_rows += u64::from((sum - 1.0).abs() < 2e-3);
@@ -233,7 +255,11 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
         () if leaking > 0 => Some(Finding::of(
             "mask_ignored_by_backend",
             Certainty::Certain,
-            format!("{leaking} of {rows} rows give probability to hidden cells: this backend ignored the mask"),
+            format!(
+                "{leaking} of {rows} rows give probability to hidden cells ({}, {}): this backend ignored the mask",
+                listed("batch row", &place[0]),
+                listed("query", &place[1])
+            ),
         )),
         () if short > 0 && !sinks => Some(Finding::of(
             "mask_after_softmax",

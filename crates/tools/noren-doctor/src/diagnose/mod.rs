@@ -46,10 +46,14 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         check_pairs(&input.context, [1, 1], 0)?;
         let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
         report.description = "no mask was given: only the other arrays were checked".into();
-        let tokens = companions::tokens(&beside, &input.context).filter(|tokens| tokens.valid.is_some());
+        // A faulty array does not give the padding of the others.
+        let mut others = input.companions.clone();
+        others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report)| name != faulty || !report.faulty()));
+        let tokens = companions::tokens(&Companions(&others), &input.context);
+        let tokens = tokens.filter(|tokens| tokens.valid.is_some() || tokens.segments.is_some());
         report.findings = companions::look(&beside, &input.context, tokens.as_ref(), None);
         report.findings.extend(padding.iter().flat_map(|(name, report)| companions::of_padding(name, report)));
-        if tokens.is_none() {
+        if tokens.is_none_or(|tokens| tokens.valid.is_none()) {
             report.unknown.push("the padding: give lengths, attention_mask, or input_ids with pad_token_id".into());
         }
         name_causes(&mut report, None);
@@ -87,6 +91,8 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
         found.retain(|f| !["mask_ignored_by_backend", "multiplied_before_softmax"].contains(&f.class));
     }
     report.findings.extend(found);
+    let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
+    report.findings.extend(padding.iter().flat_map(|(name, report)| companions::of_padding(name, report)));
     if let Some(intent) = &held.intent {
         report.findings.extend(crate::array::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
     }
@@ -191,7 +197,7 @@ impl<'a> Case<'a> {
 
     fn judge(&self, report: &mut Report, outcome: &mut Outcome) -> Held {
         let decoded = &self.decoded;
-        let open = decoded.question.clone().filter(|_| self.known.segments.is_none());
+        let open = decoded.question.clone().filter(|_| self.known.segments.is_none() || self.mask.is_real());
         report.findings.extend(decoded.findings.iter().cloned());
         let meaning = self.meaning();
         if let Some(open) = open.or_else(|| meaning.clone().filter(|_| self.meaning_first())) {
@@ -231,7 +237,8 @@ impl<'a> Case<'a> {
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
         }
-        if let Some(open) = self.which_side(&given, &hypotheses) {
+        let ways = [Self::which_side, Self::which_chunks];
+        if let Some(open) = ways.iter().find_map(|way| way(self, &given, &hypotheses)) {
             return self.asked(open, report, outcome);
         }
         if let Some((reading, finding, intent)) = self.undeclared_family(&readings, &hypotheses) {
@@ -394,8 +401,8 @@ impl<'a> Case<'a> {
         let cached = |class: &str| ["stale_decode_mask", "unwritten_cache_visible"].contains(&class);
         let grown = self.known.past_declared || !self.open_kind();
         found.retain(|e| grown || !e.mistakes.iter().any(|(class, _)| cached(class)));
-        // Two mistakes that leave no visible cell may be any two.
-        found.retain(|e| e.mistakes.len() == 1 || given.count() > 0);
+        // Two mistakes that leave no visible cell, or in a kind that nothing declares, may be any two.
+        found.retain(|e| e.mistakes.len() == 1 || given.count() > 0 && !self.open_kind());
         let Some(best) = found.first() else {
             return match self.meaning().filter(|_| !packed) {
                 Some(open) => self.asked(open, report, outcome),
@@ -411,6 +418,7 @@ impl<'a> Case<'a> {
         let built = right.build();
         // Undeclared padding is not part of a repair.
         let assumed = right.valid.is_some() && self.known.valid.is_none();
+        outcome.open.extend(all[best.hypothesis].open.iter().filter(|open| declared && !open.between).cloned());
         if assumed {
             outcome.open.push(Rc::new(self.is_it_padding(&right, Some(&best.mistakes[0].1))));
         }
@@ -429,14 +437,6 @@ impl<'a> Case<'a> {
         report: &mut Report,
     ) {
         let wrong = target.wrong(right);
-        let near = |e: &&Explanation| e.cost < best.cost + 0.25 && e.mistakes.len() == best.mistakes.len();
-        let named = self.refine(best.mistakes[0].0);
-        let mut others: Vec<&str> = Vec::new();
-        for class in found[1..].iter().filter(near).map(|e| self.refine(e.mistakes[0].0)) {
-            if class != named && !others.contains(&class) {
-                others.push(class);
-            }
-        }
         let off_by_one = best.mistakes.iter().any(|(class, _)| *class == "sliding_window_off_by_one");
         let width_unclear = off_by_one && self.context.window_means.is_none();
         if width_unclear {
@@ -444,19 +444,9 @@ impl<'a> Case<'a> {
                 "the meaning of `window`: a window of W keys is assumed to include the query itself; if W counts only earlier keys, declare window_means as \"keys before the query\"".into(),
             );
         }
-        let one_class = found.iter().all(|e| e.mistakes.len() == 1 && e.mistakes[0].0 == best.mistakes[0].0);
         let declared = self.context.kind.is_some() || self.is_compared_padding();
-        let certainty = match declared && !width_unclear && one_class && answered {
-            true => Certainty::Certain,
-            false => Certainty::Likely,
-        };
-        for (class, says) in &best.mistakes {
-            report.findings.push(wrong.marked(Finding::of(self.refine(class), certainty, says.clone())));
-        }
-        for class in others.into_iter().take(2) {
-            let text = "this class of mistake would produce the same array, so it may be the cause too".to_string();
-            report.findings.push(Finding::of(class, Certainty::Possible, text).severity(Severity::Note));
-        }
+        let certain = declared && !width_unclear && answered;
+        report.findings.extend(Explanation::findings(found, certain, &wrong, &|class| self.refine(class)));
         let leaks = Leaks::count(target.given, right);
         let mut also = |class: &'static str, text: String| {
             report.findings.push(Finding::of(class, Certainty::Certain, text).severity(Severity::Warning));

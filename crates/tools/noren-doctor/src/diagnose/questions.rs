@@ -6,7 +6,7 @@ use crate::candidates::resemble::{self, padding_in_words, rows_of};
 use crate::candidates::target::Target;
 use crate::diagnose::Case;
 use crate::intent::edits::other_side;
-use crate::intent::{Intent, PerRow};
+use crate::intent::{Intent, PerRow, number};
 use crate::read::kinds::Role;
 use crate::read::values::Numbers;
 use crate::read::words::counted;
@@ -67,7 +67,9 @@ impl Case<'_> {
     /// or queries.
     fn rows_are_known(&self) -> bool {
         let context = self.context;
-        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some();
+        // One list of key positions belongs to all rows.
+        let placed = self.known.k_positions.as_ref().is_some_and(|rows| rows.len() == 1);
+        let said = context.role_declared || context.role != Role::Attention || context.q_len.is_some() || placed;
         said || self.alignment.batch_known
     }
 
@@ -196,6 +198,27 @@ impl Case<'_> {
         let question =
             "on which side is the padding? lengths do not state it: declare padding_side=left or padding_side=right";
         Some(Open::new(&[&left, right], question))
+    }
+
+    /// Returns the question whether tokens also read earlier chunks, if the mask is right only then.
+    pub(crate) fn which_chunks(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
+        let (size, _) = hypotheses.first()?.intent.chunk.clone()?;
+        let streaming = |h: &Hypothesis| {
+            let (size, origins) = h.intent.chunk.as_ref()?;
+            let chunk =
+                |b: usize| (0..h.intent.kv_len as i64).map(|k| (k - number(origins, b)).max(0) / size).collect();
+            let blocks = Some(Rc::new((0..h.intent.batch).map(chunk).collect()));
+            Some(Hypothesis {
+                intent: Intent { causal: Some(0), chunk: None, blocks, ..h.intent.clone() },
+                ..h.clone()
+            })
+        };
+        self.accept(given, &hypotheses.iter().filter_map(streaming).collect::<Vec<_>>())?;
+        let earlier = format!(
+            "a token reads its whole chunk and all earlier chunks: the mask is `causal | chunk({size})`, and it is right"
+        );
+        let question = "does a token also read earlier chunks? the kind `chunked` hides them; for streaming, give the intended mask";
+        Some(Open::new(&[&earlier, "a token reads no other chunk: the mask is wrong"], question))
     }
 
     /// Returns the question whether the hidden keys of rows of keys are padding, if one is between visible keys and nothing is declared.

@@ -407,7 +407,7 @@ impl Edit {
             Edit::DropBlocks => "the mask is causal inside blocks, but all tokens of a block should read each other".into(),
             Edit::MergeBlocks => "tokens of different blocks read each other: the mask compares whether both tokens belong to a block, and not to which".into(),
             Edit::TreeAsChain => "the mask of the draft tokens is a triangle although some drafts have the same parent: drafts with the same parent read each other".into(),
-            Edit::SlotOrder { .. } => "the mask compares the cache slots of keys instead of the positions of keys, although the ring buffer of the cache has wrapped".into(),
+            Edit::SlotOrder { .. } => "the mask compares the cache slots of keys instead of the positions of keys, although the cache holds the keys in another order (a ring buffer has wrapped, or keys were removed)".into(),
             Edit::Unwritten => "unwritten slots of the cache are visible".into(),
             Edit::Stale => "the keys of the new tokens are hidden: the mask was not extended when the cache grew".into(),
             Edit::DropRedactions => "keys that are declared redacted are visible".into(),

@@ -25,9 +25,9 @@ pub(crate) const NAMES: &[&[&str]] = &[
     ENCODER_IDS,
     ENCODER_LENGTHS,
     ENCODER_PADDING,
-    ENCODER_DROPPED,
     DECODER_IDS,
     DECODER_LENGTHS,
+    DECODER_PADDING,
     BLOCKS,
     FLAGGED_BLOCKS,
     &["scores", "attention_scores", "logits_before_mask"],
@@ -61,17 +61,18 @@ pub(crate) const SEGMENTS: &[&str] =
 pub(crate) const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
 pub(crate) const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
-pub(crate) const PADDING: &[&str] = &["attention_mask", "padding_mask", "key_padding", "valid", "real"];
+pub(crate) const PADDING: &[&str] =
+    &["attention_mask", "key_padding_mask", "src_key_padding_mask", "padding_mask", "key_padding", "valid", "real"];
 pub(crate) const KV_POSITIONS: &[&str] =
     &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
-const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
+pub(crate) const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
 pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
 const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
-pub(crate) const ENCODER_PADDING: &[&str] = &["encoder_attention_mask", "encoder_mask", "encoder_valid"];
-/// The name that PyTorch gives to the padding mask of the encoder. In this array, true marks padding.
-const ENCODER_DROPPED: &[&str] = &["memory_key_padding_mask"];
+pub(crate) const ENCODER_PADDING: &[&str] =
+    &["encoder_attention_mask", "encoder_mask", "encoder_valid", "memory_key_padding_mask"];
 const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
 const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
+const DECODER_PADDING: &[&str] = &["decoder_attention_mask", "tgt_key_padding_mask", "decoder_mask", "decoder_valid"];
 
 const PARENTS: &[&str] = &["parents", "tree_parents", "parent_ids", "parent"];
 const WRITTEN: &[&str] = &["kv_written", "written", "cache_written"];
@@ -82,6 +83,7 @@ const FLAGGED_BLOCKS: &[&str] =
 
 /// Sizes, padding, documents, positions and trees that follow from the declarations and from the other given arrays.
 /// Nothing is read from the cells of the mask.
+#[derive(Default)]
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -134,15 +136,15 @@ pub(crate) fn declared(companions: &Companions<'_>, context: &Context) -> (Optio
     let tokens = of(IDS)
         .or_else(|| of(ENCODER_IDS))
         .or_else(|| of(SEGMENTS))
-        .or_else(|| of(POSITIONS))
-        .or_else(|| of(BLOCKS))
         .or_else(|| of(PADDING))
-        .or_else(|| of(ENCODER_PADDING));
+        .or_else(|| of(ENCODER_PADDING))
+        .or_else(|| of(POSITIONS))
+        .or_else(|| of(BLOCKS));
     let one =
         |names: &[&str]| companions.get(names).map(Values::shape).filter(|s| s.len() == 1 && s[0] > 0).map(|s| s[0]);
     let lengths =
         one(LENGTHS).or_else(|| one(ENCODER_LENGTHS)).or((context.lengths.len() > 1).then_some(context.lengths.len()));
-    let alone = one(IDS).or_else(|| one(SEGMENTS));
+    let alone = one(IDS).or_else(|| one(SEGMENTS)).or_else(|| one(POSITIONS));
     (context.batch.or(tokens.map(|t| t.0)).or(lengths), tokens.map(|t| t.1).or(alone).filter(|_| !ring))
 }
 
@@ -164,20 +166,10 @@ impl Known {
             kv_len,
             past,
             past_declared: !context.past.is_empty() || cross,
-            valid: None,
-            valid_too: None,
-            q_valid: None,
-            segments: None,
-            segments_from_positions: false,
-            positions: None,
-            q_positions: None,
-            k_positions: None,
             parents,
-            blocks: None,
             side: context.side,
-            side_assumed: false,
-            decoder_valid: None,
             ids,
+            ..Known::default()
         };
         known.read_positions(companions, context);
         known.read_padding(companions, context);
@@ -242,11 +234,7 @@ impl Known {
         // In cross-attention, `attention_mask` belongs to the encoder if no array with an encoder's name is given, as
         // in the call of an encoder-decoder model.
         let of_encoder = || companions.rows(ENCODER_PADDING).filter(|_| cross).and_then(flags);
-        let dropped = || {
-            let rows = companions.rows(ENCODER_DROPPED).filter(|_| cross)?;
-            flags(rows.iter().map(|r| r.iter().map(|x| i64::from(*x == 0)).collect()).collect())
-        };
-        let declared = of_encoder().or_else(dropped).or_else(|| companions.rows(PADDING).and_then(flags));
+        let declared = of_encoder().or_else(|| companions.rows(PADDING).and_then(flags));
         let written = match companions.rows(WRITTEN) {
             Some(rows) if rows[0].len() == self.kv_len => flags(rows),
             numbers => {
@@ -261,6 +249,9 @@ impl Known {
             (None, None, Some(rows), Some(pad)) => {
                 let shared = context.eos_id == Some(pad) || context.bos_id == Some(pad);
                 if shared {
+                    // Rows may be padded at both ends. A single such token may begin a text.
+                    let starts = |r: &Vec<i64>| (2..r.len()).contains(&r.iter().take_while(|id| **id == pad).count());
+                    let left = left || rows.iter().any(starts);
                     let all: Vec<Vec<u64>> = rows.iter().map(|r| real_run(r, pad, left, true)).collect();
                     self.valid_too = Some(Rc::new(rows.iter().map(|r| real_run(r, pad, left, false)).collect()));
                     Some(Rc::new(all))
@@ -415,7 +406,7 @@ impl Known {
 
     /// Returns an error if a given array fits neither the keys nor the queries.
     pub(crate) fn check(&self, companions: &Companions<'_>) -> Result<(), Error> {
-        let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, ENCODER_DROPPED, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
+        let rows = [IDS, SEGMENTS, PADDING, ENCODER_PADDING, BLOCKS, FLAGGED_BLOCKS, KV_POSITIONS];
         let is_row = |shape: &[usize]| {
             let width = shape.last().copied().unwrap_or(0);
             let count = shape[..shape.len() - 1].iter().product::<usize>();
@@ -444,11 +435,13 @@ impl Known {
         if context.role == Role::Cross {
             let ids = companions.rows(DECODER_IDS).filter(|r| r[0].len() == self.q_len && self.one_each(r));
             let lengths = companions.list(DECODER_LENGTHS).filter(|lengths| self.one_each(lengths));
+            let flags = companions.rows(DECODER_PADDING).filter(|r| r[0].len() == self.q_len && self.one_each(r));
             let left = self.side == Some(Side::Left);
+            let is_not =
+                |rows: Vec<Vec<i64>>, pad: i64| rows.iter().map(|r| r.iter().map(|x| *x != pad).collect()).collect();
             let rows: Option<Vec<Vec<bool>>> = match (ids, lengths, context.pad_id) {
-                (Some(rows), _, Some(pad)) => {
-                    Some(rows.iter().map(|r| r.iter().map(|id| *id != pad).collect()).collect())
-                }
+                _ if flags.is_some() => flags.map(|rows| is_not(rows, 0)),
+                (Some(rows), _, Some(pad)) => Some(is_not(rows, pad)),
                 (_, Some(lengths), _) => Some(
                     lengths
                         .iter()
@@ -556,17 +549,13 @@ pub(crate) fn bits(len: usize, test: impl Fn(usize) -> bool) -> Vec<u64> {
 }
 
 /// Returns one bit for each token of a batch row, 1 for a non-padding token, if the id `pad` marks both padding and the
-/// end of a text. The consecutive tokens with this id at one end of the row are padding: at the left end if `left` is
-/// true, otherwise at the right end. If `left` is false and `end_is_real` is true, the first of these tokens ends the
-/// text and counts as non-padding.
+/// end of a text. The consecutive tokens with this id at the right end of the row are padding, and if `left` is true those at the left
+/// end; a single one at the right end of a row that may be padded on the left ends the text. If `end_is_real` is true, the first of the
+/// tokens at the right end ends the text and counts as non-padding.
 fn real_run(ids: &[i64], pad: i64, left: bool, end_is_real: bool) -> Vec<u64> {
     let n = ids.len();
-    let padding = match left {
-        true => ids.iter().take_while(|id| **id == pad).count(),
-        false => ids.iter().rev().take_while(|id| **id == pad).count(),
-    };
-    match left {
-        true => row_of(n, padding, n),
-        false => row_of(n, 0, (n - padding + usize::from(end_is_real && padding > 0)).min(n)),
-    }
+    let first = if left { ids.iter().take_while(|id| **id == pad).count() } else { 0 };
+    let padding = ids.iter().rev().take_while(|id| **id == pad).count();
+    let padding = if left && padding == 1 { 0 } else { padding };
+    row_of(n, first, (n - padding + usize::from(end_is_real && padding > 0)).clamp(first, n))
 }

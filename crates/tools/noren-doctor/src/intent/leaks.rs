@@ -3,12 +3,10 @@
 
 use crate::intent::Intent;
 use noren_mask::Keep;
-use noren_mask::bits::count;
 use std::rc::Rc;
 
 /// Numbers of cells in which the given mask differs from the intended mask. Only the rows of non-padding queries are
 /// counted.
-#[derive(Default)]
 pub(crate) struct Leaks {
     /// Number of cells that are visible in the given mask but hidden in the intended mask.
     pub(crate) visible: u64,
@@ -29,44 +27,30 @@ pub(crate) struct Leaks {
 impl Leaks {
     /// Counts the cells in which `given` differs from the intended mask `right`, over all heads and all non-padding queries.
     pub(crate) fn count(given: &Keep, right: &Intent) -> Self {
-        let mut leaks = Leaks::default();
-        let variants = [
-            Intent { valid: None, ..right.clone() },
-            Intent { segments: None, ..right.clone() },
-            Intent { causal: None, ..right.clone() },
-            Intent { redactions: Rc::new(Vec::new()), ..right.clone() },
-            Intent { left: None, ..right.clone() },
-        ];
-        let mut words = vec![0; right.words()];
-        let mut wrong = words.clone();
+        let own = right.build();
         let [batch, heads, q_len, _] = given.dims();
-        for b in 0..batch {
-            for i in (0..q_len).filter(|&i| right.cares(b, i)) {
-                right.fill(b, i, &mut words);
-                for h in 0..heads {
-                    let row = given.row(b, h, i);
-                    leaks.hidden += row.iter().zip(&words).map(|(g, w)| u64::from((w & !g).count_ones())).sum::<u64>();
-                    wrong.iter_mut().zip(row).zip(&words).for_each(|((x, g), w)| *x = g & !w);
-                    let visible = count(&wrong);
-                    if visible == 0 {
-                        continue;
-                    }
-                    leaks.visible += visible;
-                    let mut without = vec![0; words.len()];
-                    let counts = [
-                        &mut leaks.padding,
-                        &mut leaks.documents,
-                        &mut leaks.future,
-                        &mut leaks.redacted,
-                        &mut leaks.before,
-                    ];
-                    for (variant, total) in variants.iter().zip(counts) {
-                        variant.fill(b, i, &mut without);
-                        *total += without.iter().zip(&wrong).map(|(o, x)| u64::from((o & x).count_ones())).sum::<u64>();
-                    }
-                }
-            }
+        // The number of cells for which `of` gives 1 for the given mask, the intended mask and `other`.
+        let sum = |other: &Keep, of: fn(u64, u64, u64) -> u64| -> u64 {
+            let rows = (0..batch).flat_map(|b| (0..q_len).map(move |i| (b, i))).filter(|&(b, i)| right.cares(b, i));
+            let of_row = |(b, h, i): (usize, usize, usize)| -> u64 {
+                let words = given.row(b, h, i).iter().zip(own.row(b, 0, i)).zip(other.row(b, 0, i));
+                words.map(|((given, own), other)| u64::from(of(*given, *own, *other).count_ones())).sum()
+            };
+            rows.flat_map(|(b, i)| (0..heads).map(move |h| (b, h, i))).map(of_row).sum()
+        };
+        let (visible, hidden) = (sum(&own, |given, own, _| given & !own), sum(&own, |given, own, _| own & !given));
+        let without = |variant: Intent| match visible {
+            0 => 0,
+            _ => sum(&variant.build(), |given, own, other| given & !own & other),
+        };
+        Leaks {
+            visible,
+            hidden,
+            future: without(Intent { causal: None, ..right.clone() }),
+            padding: without(Intent { valid: None, ..right.clone() }),
+            documents: without(Intent { segments: None, ..right.clone() }),
+            redacted: without(Intent { redactions: Rc::new(Vec::new()), ..right.clone() }),
+            before: without(Intent { left: None, ..right.clone() }),
         }
-        leaks
     }
 }

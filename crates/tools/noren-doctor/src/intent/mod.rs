@@ -57,7 +57,7 @@ impl Clone for Bound {
 /// The terms of an intended mask. A cell is allowed if two conditions hold. First, the prefix or a block allows the
 /// cell, or the base (causality, window, chunk, tree, first keys) and the documents both allow it. Second, the key of
 /// the cell is neither padding nor redacted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Intent {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -120,34 +120,7 @@ pub(crate) struct Intent {
 
 impl Intent {
     pub(crate) fn new(batch: usize, q_len: usize, kv_len: usize, past: Vec<i64>) -> Self {
-        Intent {
-            batch,
-            q_len,
-            kv_len,
-            past: Rc::new(past),
-            q_positions: None,
-            k_positions: None,
-            causal: None,
-            left: None,
-            right: None,
-            chunk: None,
-            sinks: 0,
-            segments: None,
-            prefix: None,
-            blocks: None,
-            valid: None,
-            q_valid: None,
-            tree: None,
-            redactions: Rc::new(Vec::new()),
-            padding_first: false,
-            prefix_within: false,
-            window_last: false,
-            padding_on_queries: false,
-            future: None,
-            tail: None,
-            either: (false, false),
-            bound: Bound::default(),
-        }
+        Intent { batch, q_len, kv_len, past: Rc::new(past), ..Intent::default() }
     }
 
     /// Returns the number of 64-bit words that hold one mask row, with one bit for each key.
@@ -195,6 +168,17 @@ impl Intent {
             }
         }
         out
+    }
+
+    /// Returns true if `other` has the same cells in the rows of non-padding queries.
+    pub(crate) fn same_cells(&self, other: &Intent) -> bool {
+        let (mut own, mut others) = (vec![0; self.words()], vec![0; self.words()]);
+        let rows = (0..self.batch).flat_map(|b| (0..self.q_len).map(move |i| (b, i)));
+        rows.filter(|&(b, i)| self.cares(b, i)).all(|(b, i)| {
+            self.fill(b, i, &mut own);
+            other.fill(b, i, &mut others);
+            own == others
+        })
     }
 
     /// Returns true if query `i` of batch row `b` is a non-padding token. Rows of padding queries are not compared.

@@ -38,7 +38,9 @@ impl Input {
     /// All other arrays are added as by [`companion`](Self::companion).
     pub fn of_arrays(arrays: Vec<(String, Values)>) -> Self {
         let named = MASKS.iter().find_map(|name| arrays.iter().position(|(other, _)| other == name));
-        let at = if arrays.len() == 1 { Some(0) } else { named };
+        // An `attention_mask` of queries by keys is no padding.
+        let whole = || arrays.iter().position(|(name, v)| name == "attention_mask" && v.shape().len() > 2);
+        let at = if arrays.len() == 1 { Some(0) } else { named.or_else(whole) };
         let (masks, beside): (Vec<_>, Vec<_>) = arrays.into_iter().enumerate().partition(|(n, _)| Some(*n) == at);
         let mask = masks.into_iter().next().map(|(_, array)| array);
         let rows_of_keys = mask.as_ref().is_some_and(|(name, _)| name == MASKS[2]);
@@ -74,7 +76,9 @@ impl Input {
     /// Adds an array given with the mask: `input_ids`, `position_ids`, `segment_ids`, `lengths`, `labels`,
     /// `kv_positions`, `parents`, `hidden`, `pooled`, `probabilities`, ...
     pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {
-        self.companions.insert(name.into(), values);
+        let name = name.into();
+        let values = values.padding_flags(&name);
+        self.companions.insert(name, values);
         self
     }
 

@@ -44,24 +44,46 @@ type Words<T> = &'static [(T, &'static str)];
 
 /// Words for the convention of a mask array.
 const CONVENTIONS: Words<Convention> = &[
-    (
-        Convention::Keep,
-        "keep_bool|keep|true_is_keep|true_may_attend|true_attends|true_is_visible|attend|visible|allowed|segments",
-    ),
+    (Convention::Keep, "keep_bool|keep|attend|visible|allowed|segments"),
     (Convention::Keep, "keep_01"),
-    (
-        Convention::Drop,
-        "ignore_bool|ignore|drop|drop_bool|drop_01|true_is_ignored|true_is_padding|true_is_pad|true_is_masked|true_is_hidden|masked|hidden",
-    ),
+    (Convention::Drop, "ignore_bool|ignore|drop|drop_bool|drop_01|masked|hidden"),
     (Convention::Drop, "ignore_01"),
-    (Convention::Additive, "additive|added|add|bias|float_mask"),
+    (Convention::Additive, "additive|added|add|bias|float_mask|neg_inf|minus_inf"),
+];
+
+/// The meaning of one word of a sentence about a convention, such as `1 = attend, 0 = hidden`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Said {
+    Value(bool),
+    Allows(bool),
+    Not,
+    Filler,
+}
+
+/// Words in sentences about a convention.
+const SENTENCES: Words<Said> = &[
+    (Said::Value(true), "true|1|one|ones|nonzero"),
+    (Said::Value(false), "false|0|zero|zeros"),
+    (
+        Said::Allows(true),
+        "keep|kept|attend|attends|attended|visible|allow|allowed|allows|real|valid|token|tokens|unmasked",
+    ),
+    (
+        Said::Allows(false),
+        "ignore|ignored|hide|hidden|hides|drop|dropped|mask|masked|masks|padding|pad|padded|blocked|excluded",
+    ),
+    (Said::Not, "not|no|non|cannot"),
+    (Said::Filler, "is|are|means|mean|may|for|to|be|the|a|and|in|key|keys|position|positions"),
 ];
 
 /// Words for the role of a mask array in a model.
 const ROLES: Words<Role> = &[
-    (Role::Attention, "attn|attention|attn_mask|self|self_attn|self_attention"),
-    (Role::KeyPadding, "key_padding|key_padding_mask|padding|padding_mask|keys"),
-    (Role::Cross, "cross|cross_attn|cross_attention|memory|memory_mask"),
+    (Role::Attention, "attn|attention|attn_mask|self|self_attn|self_attention|src_mask|tgt_mask|attn_bias"),
+    (
+        Role::KeyPadding,
+        "key_padding|key_padding_mask|src_key_padding_mask|tgt_key_padding_mask|padding|padding_mask|pad_mask|keys",
+    ),
+    (Role::Cross, "cross|cross_attn|cross_attention|encoder_decoder|encoder_attn|memory|memory_mask"),
 ];
 
 const SIDES: Words<Side> = &[(Side::Left, "left"), (Side::Right, "right")];
@@ -160,22 +182,34 @@ enum Part {
 
 /// Words in names of kinds of masks.
 const KINDS: Words<Part> = &[
-    (Part::Causal, "causal|decoder|autoregressive"),
-    (Part::BothWays, "bidirectional|full|encoder|noncausal|symmetric|mlm|masked|bert|global"),
+    (Part::Causal, "causal|decoder|autoregressive|unidirectional|triangular|tril|gpt"),
+    (Part::BothWays, "bidirectional|full|encoder|noncausal|symmetric|mlm|masked|bert|global|joint|dense|vit"),
     (Part::Sliding, "sliding|window|windowed|local|ring|swa"),
     (Part::Chunked, "chunked|chunk|chunks"),
     (Part::Prefix, "prefix"),
-    (Part::Packed, "packed|document|documents|segment|segments|diagonal|diag|varlen"),
+    (Part::Packed, "packed|packing|document|documents|segment|segments|sequences|diagonal|diag|varlen|ragged"),
     (Part::Blocks, "image|images|span|spans|vlm|multimodal"),
-    (Part::Tree, "tree|medusa|speculative"),
+    (Part::Tree, "tree|medusa|eagle|draft|drafts|speculative"),
     (Part::Cross, "cross"),
-    (Part::Filler, "attention|attn|self|mask|lm|with|and|block|blocks|layer"),
+    (
+        Part::Filler,
+        "attention|attn|self|mask|lm|with|and|block|blocks|layer|only|model|padded|cached|cache|kv|decode|prefill|blockwise|frame|frames",
+    ),
     (Part::Not, "not|non"),
 ];
 
 /// The usual names of kinds of masks, for error messages.
-const USUAL_KINDS: &[&str] =
-    &["causal", "bidirectional", "sliding", "chunked", "prefix_lm", "causal_packed", "tree", "cross"];
+const USUAL_KINDS: &[&str] = &[
+    "causal",
+    "bidirectional",
+    "sliding",
+    "chunked",
+    "prefix_lm",
+    "causal_packed",
+    "tree",
+    "cross",
+    "or give the intended mask",
+];
 
 /// Kinds of layers without softmax attention, which have no mask.
 const WITHOUT_ATTENTION: &[&str] =
@@ -228,7 +262,27 @@ pub(crate) fn unknown_key(key: &str, known: &[&str]) -> Error {
 }
 
 pub(crate) fn convention(word: &str) -> Result<Convention, Error> {
-    look_up("convention", word, CONVENTIONS)
+    sentence(word).map_or_else(|| look_up("convention", word, CONVENTIONS), Ok)
+}
+
+/// Returns the convention that a sentence such as `1 = attend, 0 = hidden` or `true_is_padding` states; `None` for other words, and for
+/// sentences that contradict themselves.
+fn sentence(text: &str) -> Option<Convention> {
+    let (mut value, mut not, mut keeps) = (None, false, None);
+    for word in phrase(text).split(' ') {
+        match each(SENTENCES).find(|(known, _)| *known == word)?.1 {
+            Said::Value(of) => (value, not) = (Some(of), false),
+            Said::Not => not = true,
+            Said::Filler => {}
+            Said::Allows(allows) => {
+                let keep = (value? == allows) != std::mem::take(&mut not);
+                if keeps.replace(keep).is_some_and(|before| before != keep) {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(if keeps? { Convention::Keep } else { Convention::Drop })
 }
 
 pub(crate) fn role(word: &str) -> Result<Role, Error> {
@@ -310,6 +364,13 @@ pub(crate) fn kind(key: &str, name: &str) -> Result<MaskKind, Error> {
     if negated || !parts.iter().any(|p| *p != Part::Filler) {
         return Err(unknown(key, name, kinds(), USUAL_KINDS));
     }
+    let blocks = words.iter().any(|word| ["block", "blocks", "blockwise", "frame", "frames"].contains(word));
+    if blocks && parts.iter().all(|part| [Part::Causal, Part::Filler].contains(part)) {
+        return Err(Error::invalid(format!(
+            "{key}=`{name}` has two meanings: declare {key}=causal_packed if each block is a document with a causal mask; if each block reads itself \
+             and all earlier blocks, give the intended mask, such as `causal | chunk(4)` for blocks of 4 tokens"
+        )));
+    }
     of_parts(key, name, &parts, &words)
 }
 
@@ -390,7 +451,7 @@ const SLOTS: Words<Slot> = &[
     (Slot::Sdpa, "sdpa|scaled_dot_product_attention"),
     (
         Slot::Multihead,
-        "mha|multiheadattention|multihead_attention|transformer|transformerencoder|transformerencoderlayer|transformerdecoder|transformerdecoderlayer",
+        "mha|multiheadattention|multihead_attention|transformer|transformerencoder|transformerencoderlayer|transformerdecoder|transformerdecoderlayer|megatron|transformer_engine|fairseq|masked_fill",
     ),
     (
         Slot::Fused,
@@ -398,7 +459,7 @@ const SLOTS: Words<Slot> = &[
     ),
     (
         Slot::Other,
-        "transformers|huggingface|hf|generate|llama|gpt|gpt2|mlm|masked_lm|maskedlm|gpt_oss|key_padding_mask|model|eager|flex_attention|noren|onnx|burn|candle|vllm",
+        "transformers|huggingface|hf|diffusers|generate|llama|gpt|gpt2|mlm|masked_lm|maskedlm|gpt_oss|key_padding_mask|model|eager|flex_attention|noren|onnx|burn|candle|vllm",
     ),
     (Slot::Keeping, "keras|tf|tensorflow|flax|mlx|jax|haiku"),
 ];

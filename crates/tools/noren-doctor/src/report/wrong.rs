@@ -103,7 +103,7 @@ pub(crate) fn listed(name: &str, at: &BTreeSet<usize>) -> String {
 /// `cares(batch row, query)` is true are compared.
 pub(crate) fn hidden_keys(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usize) -> bool) -> Option<String> {
     let [batch, heads, q_len, kv_len] = given.dims();
-    let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut hides = Vec::new();
     for b in 0..batch {
         let mut seen = vec![0u64; kv_len.div_ceil(64)];
         let mut hidden = seen.clone();
@@ -117,20 +117,31 @@ pub(crate) fn hidden_keys(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usiz
                 seen[w] |= given & if own.is_some_and(|own| own / 64 == w) { !(1 << (own? % 64)) } else { u64::MAX };
             }
         }
-        let keys: BTreeSet<usize> = ones(&hidden).collect();
-        if seen.iter().zip(&hidden).any(|(seen, hidden)| seen & hidden != 0) || !keys.is_empty() && count(&seen) == 0 {
+        if seen.iter().zip(&hidden).any(|(seen, hidden)| seen & hidden != 0) || count(&hidden) > 0 && count(&seen) == 0
+        {
             return None;
         }
-        let keys = listed("key", &keys);
+        hides.push(hidden);
+    }
+    keys_of_rows(&hides)
+}
+
+/// Returns the keys of each batch row, one bit for each key, as text such as `keys 3, 6 of batch row 0, key 4 of batch rows 1, 2`; `None`
+/// if no row has a key.
+pub(crate) fn keys_of_rows(keys: &[Vec<u64>]) -> Option<String> {
+    let mut rows: Vec<(String, BTreeSet<usize>)> = Vec::new();
+    for (b, keys) in keys.iter().enumerate().filter(|(_, keys)| count(keys) > 0) {
+        let keys = listed("key", &ones(keys).collect());
         match rows.iter_mut().find(|(other, _)| *other == keys) {
-            Some((_, rows)) => rows.push(b),
-            None if keys == "key" => {}
-            None => rows.push((keys, vec![b])),
+            Some((_, rows)) => _ = rows.insert(b),
+            None => rows.push((keys, BTreeSet::from([b]))),
         }
     }
-    let of = |(keys, rows): &(String, Vec<usize>)| match rows.len() == batch {
-        true => keys.clone(),
-        false => format!("{keys} of {}", listed("batch row", &rows.iter().copied().collect())),
+    let of = |(text, rows): &(String, BTreeSet<usize>)| match rows.len() == keys.len() {
+        true => text.clone(),
+        false => format!("{text} of {}", listed("batch row", rows)),
     };
-    (!rows.is_empty()).then(|| rows.iter().map(of).collect::<Vec<_>>().join(", "))
+    let more = if rows.len() > SHOWN { ", ..." } else { "" };
+    let shown: Vec<String> = rows.iter().take(SHOWN).map(of).collect();
+    (!rows.is_empty()).then(|| shown.join(", ") + more)
 }

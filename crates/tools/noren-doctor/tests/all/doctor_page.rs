@@ -57,6 +57,8 @@ In these cases the doctor guesses nothing, and the report contains a question:
 - an array of integers holds a number above 1, and the numbers do not number documents (each in one run, the next document with the next
   number): a 2 may mark global tokens
 - a prefix is declared for left-padded rows: declare `prefix_from`
+- the array holds 0 and large negative numbers, but a convention of truth values is declared: declare `convention=additive`, or give 0 and 1
+- the kind is `chunked`, and the mask lets tokens also read all earlier chunks, as in streaming models: give the intended mask `causal | chunk(SIZE)`
 - the complement of a boolean array is the declared mask, or without a declared kind a known mask: declare `convention` or `api`
 - `lengths` are given without the side of the padding, and the mask is padded on the left: declare `padding_side`
 
@@ -74,6 +76,9 @@ size than declared, the declared mask is built only up to 2^24 cells.
 `kv_written`, `batch`, `heads`, `compute_dtype`, `score_bound`, `position_encoding`, `bias`, `sinks`, `is_causal`, `layers`, `layer_types`,
 `layer`, `max_seqlen`, `redactions`; for labels and pooled states `task`, `model_shifts_labels`, `mlm_probability`, `ignore_index`,
 `prompt_len`, `pooling`.
+A `convention` may be a sentence such as `1 = attend, 0 = hidden` or `true_is_padding`. `api` is `sdpa`, `mha`, `flash_attn`, `xformers`,
+`flex_attention`, `transformers`, `diffusers`, `keras`, `jax`, `mlx`, `megatron`, `fairseq`, `vllm` or another word that an error message lists;
+for another function leave it out and give `convention`. `kind=block_causal` has two meanings and is an error that names both.
 A `window` of W holds W keys including the query itself, unless `window_means` is `keys before the query` (W + 1 including itself), `keys on
 each side` or `keys in total`. `chunk_from` and `prefix_from` are `text` (the first non-padding token) or `slot`.
 `redactions` are keys that must be hidden: `[3, 4]`, or `[{\"batch\": 1, \"keys\": [7], \"queries\": [8, 9]}]`; without `batch` in all
@@ -83,10 +88,13 @@ Each declaration has one name: `sliding_window=4` is an error that names `window
 
 **Arrays that may be given with the mask** (`--with NAME=FILE`): `input_ids`, `lengths`, `attention_mask`, `position_ids`, `segment_ids`,
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
-`probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids. For `kind=cross` an
-`attention_mask` is the encoder's.
+`probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids and padding
+(`encoder_attention_mask`, `decoder_attention_mask`). For `kind=cross` an `attention_mask` is the encoder's. In a `key_padding_mask` true
+marks padding, in an `attention_mask` 1 marks a token; a `padding_mask` is read so that no row is without tokens. With `pooling=mean` and
+`prompt_len` the mean may leave out the prompt. Given arrays are also compared with each other: `attention_mask` with `lengths` and
+`input_ids`, `position_ids` with padding, documents and the tree of `parents`.
 In a file with several arrays the mask is the one named
-`mask`, `attn_mask` or `key_padding_mask` (which declares the role). Without a mask (`noren check batch.npz -d pooling=mean`) the
+`mask`, `attn_mask` or `key_padding_mask` (which declares the role), or an `attention_mask` of three or four dimensions. Without a mask (`noren check batch.npz -d pooling=mean`) the
 other arrays are checked with the padding that they give, and `attention_mask`, `lengths` and `input_ids` must give the same; if none gives it, the report states this.
 
 An array of 0 and a number from -80 to 0 does not hide cells reliably; the -100 of Swin transformers is a note, unless `score_bound`, `scores` or

@@ -17,3 +17,4 @@ mod repairs;
 mod reported;
 mod rows;
 mod strangers;
+mod strangers_beside;
