@@ -62,10 +62,11 @@ impl KvCache {
         fn append<T: Stored>(cache: &mut noren::KvCache<T>, k: &Tensor, v: &Tensor, new: &Queries) -> Result<()> {
             let held = [k, v].map(Tensor::storage_and_layout);
             let [k, v] = views(&held)?;
-            Ok(match new {
+            match new {
                 Queries::Each(_) => cache.append(k, v)?,
                 Queries::Ragged(starts) => cache.append_ragged(k, v, starts)?,
-            })
+            }
+            Ok(())
         }
         each!(self, cache => append(cache, k, v, new))
     }
