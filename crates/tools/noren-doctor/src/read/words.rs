@@ -46,7 +46,7 @@ type Words<T> = &'static [(T, &'static str)];
 const CONVENTIONS: Words<Convention> = &[
     (Convention::Keep, "keep_bool|keep|attend|visible|allowed|segments"),
     (Convention::Keep, "keep_01"),
-    (Convention::Drop, "ignore_bool|ignore|drop|drop_bool|drop_01|masked|hidden"),
+    (Convention::Drop, "ignore_bool|ignore|drop|drop_bool|drop_01|true_is_padding|masked|hidden"),
     (Convention::Drop, "ignore_01"),
     (Convention::Additive, "additive|added|add|bias|float_mask|neg_inf|minus_inf"),
 ];
