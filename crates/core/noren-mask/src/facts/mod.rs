@@ -1,7 +1,7 @@
 //! [`Facts`]: the data that a mask needs in addition to the shape, such as lengths and documents.
 
-mod agree;
 #[cfg(feature = "serde")]
+mod agree;
 pub(crate) mod array;
 pub mod batch;
 mod import;
