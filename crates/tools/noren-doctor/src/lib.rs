@@ -63,7 +63,9 @@ impl Input {
     /// Returns an error if the arrays have shapes that no interpretation fits, or if declarations contradict the shapes. A
     /// faulty mask is not an error: the report has findings.
     pub fn diagnose(&self) -> Result<Report, Error> {
-        diagnose::layers::diagnose(self).unwrap_or_else(|| diagnose::diagnose(self))
+        diagnose::arrays::each(self, |input| {
+            diagnose::layers::diagnose(input).unwrap_or_else(|| diagnose::diagnose(input))
+        })
     }
 }
 

@@ -95,14 +95,9 @@ fn reading(found: &batch::Reading) -> Result<Reading> {
 /// Returns the kind of an array by its name, for the page.
 fn kind(name: &str) -> &'static str {
     match meaning(name) {
-        Some(Meaning::Keep) => "attention_mask",
-        Some(Meaning::Drop) => "key_padding_mask",
-        Some(Meaning::Segments | Meaning::SegmentsFromZero) => "segment_ids",
-        Some(Meaning::Positions) => "position_ids",
-        Some(Meaning::Ends) => "cu_seqlens",
-        Some(Meaning::Lengths) => "lengths",
-        Some(Meaning::Documents) => "documents",
-        _ => "batch",
+        Some(Meaning::SegmentsFromZero) => Meaning::Segments.names()[0],
+        Some(meaning) => meaning.names()[0],
+        None => "batch",
     }
 }
 
@@ -189,5 +184,6 @@ mod tests {
         assert_eq!(names("seq_idx = [0, 0, 1, 1, 2, 0]"), ["segment_ids", "segment_ids"]);
         assert_eq!(names("position_ids = [0, 1, 2, 0]"), ["position_ids", "position_ids"]);
         assert_eq!(names("attention_mask = [[0.0, 0.0]]"), ["attention_mask", "attention_mask"]);
+        assert_eq!(names("padding_mask = [[1, 1, 0]]"), ["padding_mask", "padding_mask"]);
     }
 }

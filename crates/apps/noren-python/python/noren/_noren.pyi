@@ -948,8 +948,8 @@ def audit_rounding(unit: float, depth: int, width: int) -> float:
     sum in a layer.
     """
 
-def batch_reads(name: str) -> bool:
-    """Returns whether `read_batch` reads the entry `name` of a batch."""
+def batch_reads(name: str, pad_id: int | None) -> bool:
+    """Returns whether `read_batch` reads the entry `name` of a batch. It reads token ids only with the id of padding."""
 
 def read_batch(
     entries: Sequence[tuple[str | None, Any]],

@@ -3,13 +3,13 @@
 use crate::dlpack::{Kind, MOST_VALUES, Tensor};
 use crate::error::raise;
 use crate::masks::facts::{PyFacts, facts_of};
-use noren::noren_mask::batch::{Entry, Options, meaning, read};
+use noren::noren_mask::batch::{Entry, Meaning, Options, meaning, read};
 use pyo3::prelude::*;
 
-/// Returns whether `read_batch` reads the entry `name` of a batch.
+/// Returns whether `read_batch` reads the entry `name` of a batch. It reads token ids only with the id of padding.
 #[pyfunction]
-pub(crate) fn batch_reads(name: &str) -> bool {
-    meaning(name).is_some()
+pub(crate) fn batch_reads(name: &str, pad_id: Option<i64>) -> bool {
+    meaning(name).is_some_and(|meaning| meaning != Meaning::Tokens || pad_id.is_some())
 }
 
 /// The facts of a batch, its numbers of rows and of tokens in a row, and for each entry that was read its name and an

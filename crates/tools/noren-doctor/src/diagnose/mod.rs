@@ -1,5 +1,6 @@
 //! The steps of a diagnosis: decode, compare with every possible intended mask, search for mistakes, sort the findings.
 
+pub(crate) mod arrays;
 pub(crate) mod evidence;
 pub(crate) mod follow;
 pub(crate) mod layers;

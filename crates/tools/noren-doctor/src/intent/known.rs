@@ -12,13 +12,13 @@ use std::rc::Rc;
 /// The arrays given with the mask, by name.
 pub(crate) struct Companions<'a>(pub(crate) &'a BTreeMap<String, Values>);
 
-/// Names of the arrays that `Known` and the check of scores read. Each entry of the list has all accepted names of one
-/// array.
+/// Names of the arrays that `Known` and the check of scores read.
 pub(crate) const NAMES: &[&[&str]] = &[
     IDS,
     SEGMENTS,
     POSITIONS,
     LENGTHS,
+    DOCUMENTS,
     PADDING,
     KV_POSITIONS,
     Q_POSITIONS,
@@ -54,32 +54,29 @@ impl Companions<'_> {
     }
 }
 
-pub(crate) const IDS: &[&str] = &["input_ids", "ids", "token_ids", "tokens"];
-pub(crate) const SEGMENTS: &[&str] =
-    &["segment_ids", "segments", "document_ids", "doc_ids", "documents", "seq_ids", "sequence_ids"];
+// The first name of a meaning: `Input::companion` replaces the others (`noren_mask::batch::Meaning::names`).
+pub(crate) const IDS: &[&str] = &["input_ids"];
+pub(crate) const SEGMENTS: &[&str] = &["segment_ids", "seq_idx"];
 /// Names of arrays that hold the borders of packed documents.
-pub(crate) const ENDS: &[&str] = &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens", "cu_seqlens_k"];
-pub(crate) const POSITIONS: &[&str] = &["position_ids", "positions", "pos_ids"];
-pub(crate) const LENGTHS: &[&str] = &["lengths", "seq_lens", "seqlens", "seq_lengths"];
-pub(crate) const PADDING: &[&str] =
-    &["attention_mask", "key_padding_mask", "src_key_padding_mask", "padding_mask", "key_padding", "valid", "real"];
-pub(crate) const KV_POSITIONS: &[&str] =
-    &["kv_positions", "key_positions", "cache_positions", "slot_positions", "kv_pos", "k_positions"];
-pub(crate) const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "query_pos", "cache_position", "q_pos"];
-pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids", "encoder_ids", "source_ids", "src_ids", "memory_ids"];
-const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths", "source_lengths", "src_lengths", "memory_lengths"];
+pub(crate) const ENDS: &[&str] = &["cu_seqlens"];
+const DOCUMENTS: &[&str] = &["documents"];
+pub(crate) const POSITIONS: &[&str] = &["position_ids"];
+pub(crate) const LENGTHS: &[&str] = &["lengths"];
+pub(crate) const PADDING: &[&str] = &["attention_mask", "key_padding_mask", "padding_mask"];
+pub(crate) const ENCODER_IDS: &[&str] = &["encoder_input_ids"];
+const ENCODER_LENGTHS: &[&str] = &["encoder_lengths", "kv_lengths"];
 pub(crate) const ENCODER_PADDING: &[&str] =
-    &["encoder_attention_mask", "encoder_mask", "encoder_valid", "memory_key_padding_mask"];
-const DECODER_IDS: &[&str] = &["decoder_input_ids", "decoder_ids", "target_ids", "tgt_ids"];
-const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths", "target_lengths", "tgt_lengths"];
-const DECODER_PADDING: &[&str] = &["decoder_attention_mask", "tgt_key_padding_mask", "decoder_mask", "decoder_valid"];
+    &["encoder_attention_mask", "encoder_key_padding_mask", "encoder_padding_mask"];
+const DECODER_IDS: &[&str] = &["decoder_input_ids"];
+const DECODER_LENGTHS: &[&str] = &["decoder_lengths", "q_lengths", "query_lengths"];
+const DECODER_PADDING: &[&str] = &["decoder_attention_mask", "decoder_key_padding_mask", "decoder_padding_mask"];
 
-const PARENTS: &[&str] = &["parents", "tree_parents", "parent_ids", "parent"];
+pub(crate) const KV_POSITIONS: &[&str] = &["kv_positions", "key_positions", "cache_positions", "slot_positions"];
+pub(crate) const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "cache_position"];
+const PARENTS: &[&str] = &["parents", "tree_parents", "parent_ids"];
 const WRITTEN: &[&str] = &["kv_written", "written", "cache_written"];
-const BLOCKS: &[&str] =
-    &["block_ids", "image_ids", "image_block_ids", "image_group_ids", "image_groups", "group_ids", "span_ids"];
-const FLAGGED_BLOCKS: &[&str] =
-    &["image_mask", "is_image", "modality", "modality_ids", "mm_token_type_ids", "token_type_ids"];
+const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_group_ids", "group_ids", "span_ids"];
+const FLAGGED_BLOCKS: &[&str] = &["image_mask", "is_image", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
 /// Sizes, padding, documents, positions and trees that follow from the declarations and from the other given arrays.
 /// Nothing is read from the cells of the mask.
@@ -272,30 +269,26 @@ impl Known {
     }
 
     fn read_segments(&mut self, companions: &Companions<'_>, context: &Context) {
-        let from_ends = companions.list(ENDS).filter(|_| self.batch == 1).map(|ends| {
+        let numbered = |ends: &mut dyn Iterator<Item = i64>| {
             let mut segments = vec![0; self.kv_len];
-            for (number, w) in ends.windows(2).enumerate() {
-                let clamp = |x: i64| x.clamp(0, self.kv_len as i64) as usize;
-                if clamp(w[0]) < clamp(w[1]) {
-                    segments[clamp(w[0])..clamp(w[1])].fill(number as i64 + 1);
-                }
+            let ends: Vec<i64> = ends.map(|end| end.clamp(0, self.kv_len as i64)).collect();
+            for (number, w) in (1..).zip(ends.windows(2)).filter(|(_, w)| w[0] < w[1]) {
+                segments[w[0] as usize..w[1] as usize].fill(number);
             }
-            vec![segments]
-        });
-        let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends);
-        if let Some(mut rows) = given {
-            // If segment numbers begin with 0 and never decrease, 0 is a document and not padding, unless the first
-            // token is known to be padding. In a row of only 0 it is no padding either, unless a 0 follows documents of another row.
-            let counted_from_zero = rows.iter().all(|r| r.first() == Some(&0) && !r.windows(2).any(|w| w[1] < w[0]))
-                || rows.iter().any(|r| r.iter().all(|number| *number == 0))
-                    && rows.iter().all(|r| r.first() == Some(&0) || !r.contains(&0));
-            let real_zero = self
-                .valid
-                .as_ref()
-                .is_none_or(|v| rows.iter().enumerate().all(|(b, _)| row(v, b).first().is_some_and(|w| w & 1 == 1)));
-            if counted_from_zero && real_zero {
-                rows.iter_mut().flatten().for_each(|s| *s += 1);
-            }
+            segments
+        };
+        let from_ends = companions.list(ENDS).filter(|_| self.batch == 1);
+        let from_ends = from_ends.map(|ends| vec![numbered(&mut ends.into_iter())]);
+        let summed = |lengths: &Vec<i64>| {
+            let ends = lengths.iter().scan(0i64, |end, n| {
+                *end = end.saturating_add(*n);
+                Some(*end)
+            });
+            numbered(&mut std::iter::once(0).chain(ends))
+        };
+        let from_lengths = companions.rows(DOCUMENTS).map(|rows| rows.iter().map(summed).collect());
+        let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends).or(from_lengths);
+        if let Some(rows) = given {
             if rows.iter().any(|r| r.contains(&0)) {
                 let real = |b: usize| {
                     let valid = self.valid.as_ref().map(|v| row(v, b));

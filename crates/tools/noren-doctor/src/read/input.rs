@@ -3,6 +3,7 @@
 use crate::read::context::Context;
 use crate::read::kinds::Role;
 use crate::read::values::Values;
+use noren_mask::batch::meaning;
 use noren_mask::{BoundMask, Error, Spec};
 use std::collections::BTreeMap;
 
@@ -77,8 +78,8 @@ impl Input {
     /// `kv_positions`, `parents`, `hidden`, `pooled`, `probabilities`, ...
     pub fn companion(mut self, name: impl Into<String>, values: Values) -> Self {
         let name = name.into();
-        let values = values.padding_flags(&name);
-        self.companions.insert(name, values);
+        let usual = usual_name(&name).filter(|usual| !self.companions.contains_key(usual));
+        self.companions.insert(usual.unwrap_or(name), values);
         self
     }
 
@@ -106,4 +107,19 @@ impl Input {
         self.meant = Some(bound.clone());
         self
     }
+}
+
+/// Returns the usual name of an array whose name has a meaning in a batch; `None` for another name. Arrays of an encoder begin with
+/// `encoder_`, those of a decoder with `decoder_`.
+fn usual_name(name: &str) -> Option<String> {
+    let usual = |name: &str| Some(meaning(name)?.names()[0]);
+    let of = |start: &str| {
+        let rest = name.strip_prefix(start)?.strip_prefix('_')?;
+        if rest == "mask" { Some("attention_mask") } else { usual(rest) }
+    };
+    let of_any = |to: &str, starts: &[&str]| Some(format!("{to}_{}", starts.iter().copied().find_map(of)?));
+    usual(name)
+        .map(str::to_string)
+        .or_else(|| of_any("encoder", &["encoder", "source", "src", "memory"]))
+        .or_else(|| of_any("decoder", &["decoder", "target", "tgt"]))
 }

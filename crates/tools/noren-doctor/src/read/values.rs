@@ -212,16 +212,6 @@ impl Values {
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
     }
 
-    /// Returns this array of the name `name`; if it holds padding, with 1 for a non-padding token. True marks padding in the arrays that
-    /// PyTorch calls `key_padding_mask`, and in other arrays of padding if the other reading has a row without tokens.
-    pub(crate) fn padding_flags(self, name: &str) -> Self {
-        let Some(rows) = self.rows().filter(|_| name.contains("padding")) else { return self };
-        let any = |real: bool| rows.iter().any(|r| r.iter().all(|x| (*x != 0) == real));
-        let drop = if name.contains("key_padding_mask") { !any(true) || any(false) } else { any(false) && !any(true) };
-        let flags = rows.iter().flatten().map(|x| i64::from((*x != 0) != drop)).collect();
-        Values::ints(&self.shape, flags).unwrap_or(self)
-    }
-
     /// Returns the sub-array at index `i` of the first dimension; it has one dimension less.
     pub(crate) fn slice(&self, i: usize) -> Result<Self, Error> {
         let shape = &self.shape[1..];

@@ -90,7 +90,8 @@ Each declaration has one name: `sliding_window=4` is an error that names `window
 `cu_seqlens`, `labels`, `kv_positions`, `query_positions`, `kv_written`, `parents`, `block_ids`, `hidden`, `pooled`,
 `probabilities`, `scores`, `v`, `completion_ids`, `completion_mask`, and the encoder's and decoder's ids and padding
 (`encoder_attention_mask`, `decoder_attention_mask`). For `kind=cross` an `attention_mask` is the encoder's. In a `key_padding_mask` true
-marks padding, in an `attention_mask` 1 marks a token; a `padding_mask` is read so that no row is without tokens. With `pooling=mean` and
+marks padding, in an `attention_mask` 1 marks a token; for a `padding_mask`, and for a 0 in `segment_ids`, both readings are tried, and a
+verdict that depends on them is a question. `documents` has the lengths of packed documents. With `pooling=mean` and
 `prompt_len` the mean may leave out the prompt. Given arrays are also compared with each other: `attention_mask` with `lengths` and
 `input_ids`, `position_ids` with padding, documents and the tree of `parents`.
 In a file with several arrays the mask is the one named

@@ -343,6 +343,33 @@ fn a_segment_number_0_at_the_left_is_a_question() {
     assert!(asked.verdict == Verdict::CannotTell && asked.to_string().contains("padding"), "{asked}");
 }
 
+/// A `padding_mask` in which both readings of 1 leave every row tokens: fairseq writes 1 for padding, Keras 1 for tokens.
+#[test]
+fn a_padding_mask_of_either_polarity_is_a_question() {
+    let lengths = [5, 4, 3];
+    for (name, certain) in [("padding_mask", false), ("key_padding_mask", true), ("attention_mask", true)] {
+        for drop in [false, true] {
+            let plane = bools(&[3, 6], &|_, b, k| (k < lengths[b]) != drop);
+            let right = bools(&[3, 1, 6, 6], &|b, i, k| k <= i && k < lengths[b]);
+            let found = report(Some(right), r#"{"kind": "causal", "api": "sdpa"}"#, &[(name, plane.clone())]);
+            match (certain, drop == (name == "key_padding_mask")) {
+                (true, true) => assert_eq!(found.verdict, Verdict::Correct, "{name}: {found}"),
+                (true, false) => assert_ne!(found.verdict, Verdict::Correct, "{name}: {found}"),
+                (false, _) => {
+                    assert_eq!(found.verdict, Verdict::CannotTell, "{name}: {found}");
+                    assert!(
+                        found.to_string().contains("attention_mask (1 for a token)") && found.classes().is_empty(),
+                        "{found}"
+                    );
+                }
+            }
+            let wrong = bools(&[3, 1, 6, 6], &|_, _, _| true);
+            let found = report(Some(wrong), r#"{"kind": "bidirectional", "api": "sdpa"}"#, &[(name, plane)]);
+            assert_eq!(found.verdict, Verdict::Faulty, "{name}: padding is visible in both readings: {found}");
+        }
+    }
+}
+
 /// Chunks of streaming models read all earlier chunks; the kind `chunked` hides them.
 #[test]
 fn chunks_that_read_earlier_chunks_are_a_question() {

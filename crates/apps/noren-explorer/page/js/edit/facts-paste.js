@@ -9,10 +9,8 @@ const REST = 150; // ms without a keystroke until the text is read
 /** An example of an array that the dialog can read. The dialog shows it when it cannot read the array of the user. */
 const EXAMPLE = "cu_seqlens = [0, 8, 24]";
 
-const NAMES = {
-  cu_seqlens: "`cu_seqlens`", attention_mask: "an `attention_mask`", position_ids: "`position_ids`", segment_ids: "`segment_ids`",
-  key_padding_mask: "a `key_padding_mask`", lengths: "lengths", documents: "lengths of documents", cells: "the cells of a mask", batch: "the arrays of one batch",
-};
+const NAMES = { documents: "lengths of documents", cells: "the cells of a mask", batch: "the arrays of one batch" };
+const named = (name) => NAMES[name] ?? `\`${name}\``;
 
 /**
  * Opens the dialog. `mask` is the text of the shown mask, or null if the page shows no mask or several masks. `onUse({shape, facts, mask})`
@@ -41,11 +39,15 @@ export function openPaste({ mask, shape, onUse }) {
       ...(!known && { mask: uses }),
     });
   };
-  const option = (reading, several) =>
-    el("div", { class: "reading" },
-      el("p", {}, several ? "" : "This is ", inline(NAMES[reading.name]), ": ", `${reading.says}. `,
+  // Readings of one name differ in the end of their explanation.
+  const part = ({ name, says }, readings) => (readings.filter((other) => other.name === name).length > 1 ? `, ${says.split("; ").at(-1)}` : "");
+  const option = (reading, _, readings) => {
+    const several = readings.length > 1;
+    return el("div", { class: "reading" },
+      el("p", {}, several ? "" : "This is ", inline(named(reading.name)), ": ", `${reading.says}. `,
         el("span", { class: "soft" }, `${plural(reading.rows, "batch row")} of ${plural(reading.len, "token")}.`)),
-      button(several ? `Use as ${NAMES[reading.name].replace(/`/g, "")}${["segment_ids", "position_ids"].includes(reading.name) && reading.says.includes("; ") ? `, ${reading.says.split("; ").at(-1)}` : ""}` : "Use", () => use(reading), { class: "primary" }));
+      button(several ? `Use as ${named(reading.name).replace(/`/g, "")}${part(reading, readings)}` : "Use", () => use(reading), { class: "primary" }));
+  };
   const read = debounce(async () => {
     request?.abort();
     const text = input.value;
@@ -53,10 +55,9 @@ export function openPaste({ mask, shape, onUse }) {
     const { signal } = (request = new AbortController());
     try {
       const { readings } = await recognise(text, { signal });
-      const several = readings.length > 1;
       return fill(outcome,
-        several && el("p", { class: "notice warn" }, `Ambiguous: this array has ${number(readings.length)} readings. Choose one, or paste it with its name, such as cu_seqlens = […].`),
-        readings.map((reading) => option(reading, several)));
+        readings.length > 1 && el("p", { class: "notice warn" }, `Ambiguous: this array has ${number(readings.length)} readings. Choose one, or paste it with its name, such as cu_seqlens = […].`),
+        readings.map(option));
     } catch (error) {
       return aborted(error) ? undefined : fill(outcome, el("p", { class: "notice bad" }, inline(error.message), " ", button(`paste ${EXAMPLE}`, example, { class: "repair" })));
     }

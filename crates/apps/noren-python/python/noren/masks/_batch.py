@@ -53,7 +53,8 @@ def facts_from(
     `batch` is a mapping: the output of a tokenizer or a data collator, or a dict with some of these entries:
 
     - `attention_mask`, `[batch, length]`: 1 for tokens and 0 for padding; with numbers above 1, numbers of packed documents; floats
-      of 0 and -inf are added to scores. `key_padding_mask`: 1 for padding
+      of 0 and -inf are added to scores. `key_padding_mask`: 1 for padding. `padding_mask`: 1 for padding or for tokens, which
+      `attention_mask` or a row in which only one reading leaves tokens decides
     - `position_ids`: positions that begin again at 0 in each document. Positions that never begin again give no documents. Zeros at
       the end of a row are padding or documents of one token
     - `segment_ids`, `seq_idx`, `sequence_ids`, `document_ids`, `doc_ids`: the number of the document of each token. -1 is padding; 0 is
@@ -80,7 +81,7 @@ def facts_from(
         raise Error(f"token_types is {token_types!r}: give {_TYPES}")
     if isinstance(batch, Mapping):
         given = {str(name): value for name, value in batch.items() if value is not None}
-        named = [name for name in given if batch_reads(name) and (name != "input_ids" or pad_id is not None)]
+        named = [name for name in given if batch_reads(name, pad_id)]
         entries: list[tuple[str | None, Any]] = [(name, _array(name, given[name])) for name in named]
     elif hasattr(batch, "shape") or isinstance(batch, (list, tuple)):
         given, entries = {}, [(None, _array("the array", batch))]

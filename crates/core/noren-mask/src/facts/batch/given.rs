@@ -10,6 +10,8 @@ pub enum Meaning {
     Keep,
     /// `[batch, length]`: 1 for padding.
     Drop,
+    /// `[batch, length]`: 1 for padding in some libraries, and 1 for a token in others.
+    Padding,
     /// `[batch, length]`: token ids. [`Options::pad_id`] is the id of padding.
     Tokens,
     /// The number of tokens of each batch row, with padding on the right.
@@ -26,22 +28,45 @@ pub enum Meaning {
     Ends,
 }
 
+impl Meaning {
+    /// All meanings, in the order in which arrays are read.
+    pub const ALL: [Meaning; 10] = [
+        Meaning::Keep,
+        Meaning::Drop,
+        Meaning::Padding,
+        Meaning::Tokens,
+        Meaning::Lengths,
+        Meaning::Documents,
+        Meaning::Segments,
+        Meaning::SegmentsFromZero,
+        Meaning::Positions,
+        Meaning::Ends,
+    ];
+
+    /// Returns the names of arrays with this meaning. The first is the usual one.
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Meaning::Keep => &["attention_mask", "valid", "real"],
+            Meaning::Drop => &["key_padding_mask", "src_key_padding_mask"],
+            Meaning::Padding => &["padding_mask", "key_padding"],
+            Meaning::Tokens => &["input_ids", "token_ids", "ids", "tokens"],
+            Meaning::Lengths => &["lengths", "seq_lens", "seqlens", "seq_lengths"],
+            Meaning::Documents => &["documents", "document_lengths"],
+            Meaning::Segments => {
+                &["segment_ids", "segments", "sequence_ids", "seq_ids", "document_ids", "document_id", "doc_ids"]
+            }
+            Meaning::SegmentsFromZero => &["seq_idx"],
+            Meaning::Positions => &["position_ids", "positions", "pos_ids"],
+            Meaning::Ends => {
+                &["cu_seqlens", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_lens", "cu_seq_lens_q", "cu_seq_lens_k"]
+            }
+        }
+    }
+}
+
 /// Returns the meaning of the name of an array, or `None` for an unknown name.
 pub fn meaning(name: &str) -> Option<Meaning> {
-    Some(match name {
-        "attention_mask" => Meaning::Keep,
-        "key_padding_mask" | "src_key_padding_mask" | "padding_mask" => Meaning::Drop,
-        "input_ids" => Meaning::Tokens,
-        "lengths" => Meaning::Lengths,
-        "documents" | "document_lengths" => Meaning::Documents,
-        "segment_ids" | "sequence_ids" | "document_ids" | "document_id" | "doc_ids" => Meaning::Segments,
-        "seq_idx" => Meaning::SegmentsFromZero,
-        "position_ids" => Meaning::Positions,
-        "cu_seqlens" | "cu_seqlens_q" | "cu_seqlens_k" | "cu_seq_lens" | "cu_seq_lens_q" | "cu_seq_lens_k" => {
-            Meaning::Ends
-        }
-        _ => return None,
-    })
+    Meaning::ALL.into_iter().find(|meaning| meaning.names().contains(&name))
 }
 
 /// An array of a batch.

@@ -12,7 +12,7 @@ mod part;
 pub use given::{Entry, Meaning, Options, meaning};
 
 use crate::Error;
-use crate::facts::{Facts, Table, documents_of, real_sets, real_tokens};
+use crate::facts::{Facts, RealTokens, Table, documents_of, real_run, real_sets, real_tokens};
 use crate::sets::interval::IntervalSet;
 use crate::sets::scalar::Rows;
 use given::{Batch, refuse};
@@ -38,6 +38,18 @@ impl Reading {
     pub fn explanation(&self) -> String {
         let sentences: Vec<_> = self.says.iter().map(|(name, says)| format!("{name}: {says}.")).collect();
         sentences.join(" ")
+    }
+
+    /// Returns whether the key `key` of batch row `row` is a token, and not padding.
+    pub fn is_token(&self, row: usize, key: usize) -> bool {
+        match &self.facts.real {
+            None => true,
+            Some(RealTokens::Keys(rows)) => rows.get(row).is_some_and(|keys| keys.contains(key as u32)),
+            Some(RealTokens::Lengths { lengths, side }) => {
+                let run = lengths.get(row).map(|length| real_run(*length, *side, self.size.1 as u32));
+                run.is_some_and(|run| (run.start as usize..run.end as usize).contains(&key))
+            }
+        }
     }
 
     /// Returns the documents of each row if a row has several.

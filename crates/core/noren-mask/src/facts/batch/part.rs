@@ -21,7 +21,7 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     pub(super) fn read(name: &'a str, meaning: Meaning, entry: &Entry) -> Result<Self, Error> {
         let shape = &entry.shape;
-        let flags = matches!(meaning, Meaning::Keep | Meaning::Drop);
+        let flags = matches!(meaning, Meaning::Keep | Meaning::Drop | Meaning::Padding);
         let len = match shape[..] {
             _ if matches!(meaning, Meaning::Ends | Meaning::Lengths) => entry.values.len(),
             [len] | [_, len] => len,
@@ -52,7 +52,7 @@ impl<'a> Part<'a> {
         };
         let rows = entry.values.chunks(len).map(|row| row.iter().map(whole).collect()).collect::<Result<_, _>>()?;
         let part = Part { name, meaning, rows, added };
-        let counts = matches!(meaning, Meaning::Lengths | Meaning::Documents | Meaning::Drop);
+        let counts = matches!(meaning, Meaning::Lengths | Meaning::Documents | Meaning::Drop | Meaning::Padding);
         match part.has(|value| value < 0).filter(|_| counts) {
             Some(negative) => refuse(format!("{name} holds {negative}: give numbers of at least 0")),
             None => Ok(part),
@@ -102,11 +102,20 @@ impl<'a> Part<'a> {
             Meaning::Keep => return self.keep(),
             Meaning::Segments | Meaning::SegmentsFromZero => return self.segments(options, batch.padded),
             Meaning::Positions => return self.positions(batch.padded),
-            Meaning::Drop => {
+            Meaning::Drop | Meaning::Padding => {
                 if let Some(other) = self.has(|value| value > 1) {
                     return refuse(format!("{name} holds {other}: give 1 for padding and 0 for tokens"));
                 }
-                vec![Alternative::padding(self.keys(|value| value == 0), "1 is padding and 0 is a token")]
+                let drop = (self.keys(|value| value == 0), "1 is padding and 0 is a token");
+                let keep = (self.keys(|value| value == 1), "1 is a token and 0 is padding");
+                let both = self.meaning == Meaning::Padding;
+                let mut readings = if both { vec![keep, drop] } else { vec![drop] };
+                // each row has tokens, unless neither reading gives every row some
+                let full = |(real, _): &(Vec<IntervalSet>, &str)| !real.iter().any(IntervalSet::is_empty);
+                if readings.iter().any(full) {
+                    readings.retain(full);
+                }
+                readings.into_iter().map(|(real, says)| Alternative::padding(real, says)).collect()
             }
             Meaning::Tokens => {
                 let pad = options.pad_id.unwrap_or_default();

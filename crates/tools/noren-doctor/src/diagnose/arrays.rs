@@ -1,0 +1,105 @@
+//! Arrays beside the mask that have several readings, such as a `padding_mask`: the diagnosis is made for each of them.
+
+use crate::read::input::Input;
+use crate::read::values::Values;
+use crate::report::{Certainty, Open, Report, Severity, Verdict};
+use noren_mask::Error;
+use noren_mask::batch::{Entry, Meaning, Options, Reading, meaning, read};
+
+/// The largest number of combinations of readings that are tried.
+const MOST_READINGS: usize = 8;
+
+/// Returns the report on `input`, made by `run` for each reading of the arrays beside the mask. If the readings lead to different verdicts,
+/// the verdict is open, and the report asks which of them is right.
+pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>) -> Result<Report, Error> {
+    // an input with one reading of each array, and a sentence for the arrays with several
+    let mut readings = vec![(input.clone(), String::new())];
+    let mut asked = Vec::new();
+    for name in input.companions.keys() {
+        let found = of_array(input, name);
+        if found.is_empty() || readings.len() * found.len() > MOST_READINGS {
+            continue;
+        }
+        if found.len() > 1 {
+            asked.push(format!("`{name}`"));
+        }
+        let read = |(input, said): &(Input, String), (values, says): &(Values, String)| {
+            let input = input.clone().companion(name, values.clone());
+            (input, if found.len() > 1 { format!("{said}`{name}`: {says}: ") } else { said.clone() })
+        };
+        readings = readings.iter().flat_map(|one| found.iter().map(move |values| read(one, values))).collect();
+    }
+    let mut reports = readings.iter().map(|(input, _)| run(input)).collect::<Result<Vec<_>, _>>()?;
+    let at = reports.iter().position(|report| !report.faulty()).unwrap_or(0);
+    let answer = |(report, (_, said)): (&Report, &(Input, String))| {
+        format!("{said}{}: {}", report.verdict.words(), report.sentence)
+    };
+    let answers: Vec<String> = reports.iter().zip(&readings).map(answer).collect();
+    let one_verdict = reports.iter().all(|report| report.verdict == reports[at].verdict);
+    let one_class = reports.iter().all(|report| report.classes() == reports[at].classes());
+    let mut report = reports.swap_remove(at);
+    if !one_verdict {
+        let question = format!(
+            "the verdict depends on how {} is read: give the padding as attention_mask (1 for a token) or key_padding_mask (1 for padding), \
+             and documents as numbers from 1",
+            asked.join(" and ")
+        );
+        report.open.insert(0, Open { readings: answers, question: question.clone(), between: false });
+        report.findings.retain(|finding| finding.severity == Severity::Note);
+        (report.verdict, report.sentence) = (Verdict::CannotTell, question);
+        (report.fixed, report.repair) = (None, None);
+    } else if !one_class {
+        report.findings.iter_mut().for_each(|f| f.certainty = f.certainty.min(Certainty::Likely));
+        report.unknown.push(format!("which reading is meant: {}", answers.join("; ")));
+    }
+    Ok(report)
+}
+
+/// Returns the readings of the array `name`: 1 for a token in an array of padding, and 0 only for padding in document numbers; with a
+/// sentence for each. Empty if its values need no reading.
+fn of_array(input: &Input, name: &str) -> Vec<(Values, String)> {
+    let values = &input.companions[name];
+    let own = meaning(name.trim_start_matches("encoder_").trim_start_matches("decoder_"));
+    let numbers = matches!(own, Some(Meaning::Segments | Meaning::SegmentsFromZero));
+    let (Some(own), Some(&width)) = (own, values.shape().last()) else { return Vec::new() };
+    if !numbers && !matches!(own, Meaning::Drop | Meaning::Padding) || values.is_empty() {
+        return Vec::new();
+    }
+    // A `key_padding_mask` in which a row has no tokens is inverted.
+    let read_as = if own == Meaning::Drop { Meaning::Padding.names()[0] } else { own.names()[0] };
+    let entry = |name: &str, values: &Values| Entry {
+        name: Some(name.into()),
+        shape: values.shape().to_vec(),
+        values: (0..values.len()).map(|i| values.at(i)).collect(),
+        float: values.is_real(),
+    };
+    let lengths = &input.context.lengths;
+    let declared = Values::ints(&[lengths.len()], lengths.clone()).ok().filter(|lengths| !lengths.is_empty());
+    let mut all = vec![entry(read_as, values)];
+    all.extend(declared.map(|lengths| entry(Meaning::Lengths.names()[0], &lengths)));
+    let of_tokens = |name: &str| matches!(meaning(name), Some(Meaning::Keep | Meaning::Tokens | Meaning::Lengths));
+    let beside = input.companions.iter().filter(|(other, _)| *other != name && of_tokens(other));
+    all.extend(beside.map(|(other, values)| entry(other, values)));
+    let options = Options { pad_id: input.context.pad_id, ..Options::default() };
+    let found = read(&all, &options).or_else(|_| read(&all[..1], &Options::default()));
+    let mut found: Vec<Reading> = found.map(|readings| readings.found).unwrap_or_default();
+    let is_token = |reading: &Reading, i: usize| reading.is_token(i / width, i % width);
+    if own == Meaning::Drop && found.len() > 1 {
+        found.retain(|reading| (0..values.len()).all(|i| (values.at(i) != 0.0) != is_token(reading, i)));
+    }
+    found.sort_by_key(|reading| (0..values.len()).filter(|i| !is_token(reading, *i)).count());
+    let canonical = |reading: &Reading| {
+        let number = |i: usize| values.at(i) as i64;
+        let from_zero = numbers && (0..values.len()).any(|i| number(i) == 0 && is_token(reading, i));
+        let cells = (0..values.len()).map(|i| match numbers {
+            true if number(i) <= 0 && !is_token(reading, i) => 0,
+            true => number(i) + i64::from(from_zero),
+            false => i64::from(is_token(reading, i)),
+        });
+        let says = reading.says.iter().find(|(said, _)| said == read_as).map(|(_, says)| says.clone());
+        Some((Values::ints(values.shape(), cells.collect()).ok()?, says.unwrap_or_default()))
+    };
+    let mut readings: Vec<(Values, String)> = found.iter().filter_map(canonical).collect();
+    readings.dedup_by(|a, b| a.0 == b.0);
+    readings
+}
