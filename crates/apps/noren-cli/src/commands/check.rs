@@ -195,14 +195,13 @@ fn read_json(path: &Path) -> Result<Value> {
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
-    let words = report.verdict.words();
     match report.verdict {
         noren_doctor::Verdict::Faulty => {
             screen.line(format!("{}: {}", paint(BAD, report.classes().join(", ")), report.description))?;
         }
         verdict => {
             let colour = if verdict == noren_doctor::Verdict::Correct { GOOD } else { STRONG };
-            screen.line(format!("{}: {}", paint(colour, words), report.sentence))?;
+            screen.line(format!("{}: {}", paint(colour, verdict.words()), report.sentence))?;
             screen.line(format!("  {}", report.description))?;
         }
     }
@@ -241,8 +240,9 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         }
         open.readings.iter().try_for_each(|reading| screen.line(format!("  - {reading}")))?;
     }
-    for text in &report.unknown {
-        screen.line(format!("\n{} {text}", paint(DIM, "not known:")))?;
+    let lists = [("compared:", &report.matches), ("not known:", &report.unknown)];
+    for (name, text) in lists.into_iter().flat_map(|(name, texts)| texts.iter().map(move |text| (name, text))) {
+        screen.line(format!("\n{} {text}", paint(DIM, name)))?;
     }
     let small = report.given.as_ref().is_some_and(|g| g.dims().iter().product::<usize>() <= MOST_DRAWN);
     if small && report.faulty() {

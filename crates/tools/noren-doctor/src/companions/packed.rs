@@ -1,7 +1,8 @@
 //! The borders of packed documents in `cu_seqlens`, and the checks of these numbers.
 
+use crate::companions::table::{Checked, Table};
 use crate::intent::held::Held;
-use crate::intent::known::{self, Companions, ENDS, IDS};
+use crate::intent::known::{Companions, ENDS, IDS, LENGTHS, PADDING, POSITIONS, SEGMENTS};
 use crate::intent::{Intent, row};
 use crate::read::context::Context;
 use crate::report::{Certainty, Finding};
@@ -11,22 +12,24 @@ use noren_mask::bits::count;
 pub(crate) const LONGEST: &[&str] = &["max_seqlen", "max_seqlen_q"];
 
 /// Checks that `cu_seqlens` (the borders of packed documents) begins with 0, increases, and ends with the number of
-/// tokens, or with that of the non-padding tokens, if `intent` has the padding, which arrays other than `cu_seqlens` give. Then compares `cu_seqlens` with `max_seqlen` and the
-/// segment numbers. Returns a finding for all differences, or `None`.
+/// tokens, or with that of the non-padding tokens, if `intent` has the padding, which arrays other than `cu_seqlens` give. Then compares
+/// `cu_seqlens` with `max_seqlen`, the segment numbers, and the batch rows. Returns a finding for all differences.
 pub(crate) fn packed_lengths(
     beside: &Companions<'_>,
     context: &Context,
     verdict: Option<&Held>,
     intent: Option<&Intent>,
-) -> Option<Finding> {
+) -> Option<Checked> {
+    let (name, _) = beside.named(ENDS)?;
     let ends = beside.list(ENDS)?;
     let all = verdict.map(|v| v.keep.dims()).map(|[batch, _, _, kv_len]| (batch * kv_len) as i64);
     let all = all.or_else(|| intent.map(|intent| (intent.batch * intent.kv_len) as i64));
     let all = all.or_else(|| beside.get(IDS).map(|ids| ids.len() as i64));
-    let real = intent.and_then(|intent| {
+    let lengths = intent.and_then(|intent| {
         let valid = intent.valid.as_ref()?;
-        Some((0..intent.batch).map(|b| count(row(valid, b)) as i64).sum::<i64>())
+        Some((0..intent.batch).map(|b| count(row(valid, b)) as i64).collect::<Vec<i64>>())
     });
+    let real = lengths.as_ref().map(|lengths| lengths.iter().sum::<i64>());
     let padded = real.filter(|real| all.is_some_and(|all| all != *real));
     let (total, tokens) = if padded.is_some() { (padded, "non-padding tokens") } else { (all, "tokens") };
     let longest = ends.windows(2).map(|w| w[1] - w[0]).max();
@@ -52,18 +55,68 @@ pub(crate) fn packed_lengths(
             .map(|(longest, given)| format!("max_seqlen is {given}, but the longest document has {longest} tokens")),
     ];
     let problems: Vec<String> = problems.into_iter().flatten().collect();
-    if problems.is_empty() {
-        return borders(beside, &ends);
+    let has = |names: &[&str]| beside.named(names).map(|(name, _)| name.to_string());
+    let sized = total.is_some_and(|total| total == last || all == Some(last));
+    let mut arrays: Vec<String> = [has(LONGEST), has(PADDING).or_else(|| has(LENGTHS)).filter(|_| padded.is_some())]
+        .into_iter()
+        .chain([has(IDS).filter(|_| sized)])
+        .flatten()
+        .collect();
+    // A document begins where the segment numbers change. Without their padding, batch rows begin documents.
+    let segments = Table::of(beside, SEGMENTS).filter(|table| table.rows.concat().len() as i64 == last);
+    let mut findings = Vec::new();
+    if !problems.is_empty() {
+        findings.push(Finding::of("document_boundary_off_by_one", Certainty::Certain, problems.join("; ")));
+    } else if let Some(table) = segments {
+        let numbers = table.rows.concat();
+        let changes = |k: &usize| *k == 0 || k.is_multiple_of(table.rows[0].len()) || numbers[*k] != numbers[k - 1];
+        let begins: Vec<i64> = (0..numbers.len()).filter(changes).map(|k| k as i64).collect();
+        arrays.push(table.name.to_string());
+        findings.extend(other_borders(&ends, &begins, table.name, true));
+    } else if let Some(lengths) = lengths.filter(|_| padded == Some(last)) {
+        let begins: Vec<i64> = (0..lengths.len()).map(|b| lengths[..b].iter().sum()).collect();
+        findings.extend(other_borders(&ends, &begins, "the batch rows", false));
     }
-    let problem = problems.join("; ");
-    Some(Finding::of("document_boundary_off_by_one", Certainty::Certain, problem))
+    if arrays.is_empty() && findings.is_empty() {
+        return None;
+    }
+    let says = format!(
+        "`{name}` has the borders of {}: {} documents compared",
+        arrays.join(" and "),
+        ends.len().saturating_sub(1)
+    );
+    Some(Checked { arrays: [arrays, vec![name.to_string()]].concat(), says, findings, open: Vec::new() })
+}
+
+/// Returns a finding if documents begin at other tokens in `cu_seqlens` than in the array `name`, which begins them at the tokens
+/// `begins`. If `exact` is false, documents may also begin at tokens that are not in `begins`.
+fn other_borders(ends: &[i64], begins: &[i64], name: &str, exact: bool) -> Option<Finding> {
+    let (last, own) = ends.split_last()?;
+    let without =
+        |list: &[i64], other: &[i64]| list.iter().copied().filter(|k| !other.contains(k)).collect::<Vec<i64>>();
+    let (missing, extra) = (without(begins, own), if exact { without(own, begins) } else { Vec::new() });
+    let part = |at: &[i64], text: &str| (!at.is_empty()).then(|| format!("{text} {at:?}"));
+    let parts = [
+        part(&missing, &format!("{name} begin documents at the tokens")),
+        part(&extra, &format!("cu_seqlens begins documents that {name} do not begin, at the tokens")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let right: Vec<i64> = begins.iter().chain([last]).copied().collect();
+    (!parts.is_empty()).then(|| {
+        let text = format!(
+            "cu_seqlens and {name} disagree: {}; if {name} are right, cu_seqlens should be {right:?}",
+            parts.join("; ")
+        );
+        Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
+    })
 }
 
 /// Returns a finding if `position_ids` begin again at 0 inside of a document of `cu_seqlens`: one of the two arrays is wrong.
 pub(super) fn restarts(beside: &Companions<'_>) -> Option<Finding> {
     let ends = beside.list(ENDS)?;
-    let positions = beside.get(known::POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    let [row] = &positions[..] else { return None };
+    let positions =
+        Table::of(beside, POSITIONS).filter(|_| beside.get(POSITIONS).is_some_and(|v| v.shape().len() <= 2))?;
+    let [row] = &positions.rows[..] else { return None };
     if row.len() as i64 != *ends.last()? || row.iter().all(|at| *at == 0) {
         return None;
     }
@@ -79,20 +132,5 @@ pub(super) fn restarts(beside: &Companions<'_>) -> Option<Finding> {
              other, and cu_seqlens should be {right:?}; if cu_seqlens is right, position_ids do not number its documents"
         );
         Finding::of("cross_document", Certainty::Likely, text)
-    })
-}
-
-/// Compares the document borders `ends`, read from the array `cu_seqlens`, with the segment numbers. Returns a finding
-/// if `ends` and the segment numbers give different first tokens of documents; otherwise `None`.
-fn borders(beside: &Companions<'_>, ends: &[i64]) -> Option<Finding> {
-    let segments = beside.list(known::SEGMENTS)?;
-    let changes: Vec<i64> = (1..segments.len()).filter(|&k| segments[k] != segments[k - 1]).map(|k| k as i64).collect();
-    let inner = ends.get(1..ends.len().saturating_sub(1))?;
-    let wrong = changes.iter().find(|k| !inner.contains(k)).or_else(|| inner.iter().find(|k| !changes.contains(k)))?;
-    (segments.len() as i64 == *ends.last()?).then(|| {
-        let text = format!(
-            "cu_seqlens and the segment numbers disagree at token {wrong}: only one of the two arrays begins a document at this token"
-        );
-        Finding::of("document_boundary_off_by_one", Certainty::Certain, text)
     })
 }

@@ -1,89 +1,111 @@
 //! Checks the positions of tokens that are given with the mask.
 
-use crate::intent::known::{self, Companions, POSITIONS};
-use crate::intent::{Intent, row};
+use crate::companions::table::{Checked, Entry, Table, sources};
+use crate::intent::known::{self, Companions, Known, POSITIONS, Sizes};
+use crate::intent::{Intent, number, row};
 use crate::read::context::Context;
+use crate::read::words::counted;
+use crate::report::wrong::listed;
 use crate::report::{Certainty, Finding, Severity};
 use noren_mask::bits::bit;
+use std::collections::BTreeSet;
 
 /// Checks the given positions: the position of each non-padding token must be the number of non-padding tokens before
 /// this token in its document. If the model has a relative position encoding, a constant shift of all positions is only
-/// a note. Returns `None` if no position is wrong.
-pub(super) fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Finding> {
+/// a note. One row of positions is used for all batch rows. Returns `None` if the positions cannot be compared, or if they are compared
+/// only with the documents that they show.
+pub(super) fn positions(beside: &Companions<'_>, context: &Context, intent: Option<&Intent>) -> Option<Checked> {
     let intent = intent?;
-    let given = beside.get(POSITIONS).filter(|v| v.shape().len() <= 2)?.rows()?;
-    if intent.k_positions.is_some() || given.len() > intent.batch {
+    let table = Table::of(beside, POSITIONS).filter(|_| beside.get(POSITIONS).is_some_and(|v| v.shape().len() <= 2))?;
+    if intent.k_positions.is_some() || ![1, intent.batch].contains(&table.rows.len()) {
         return None;
     }
-    let width = given[0].len();
-    let slot0 = match width {
+    let slot0 = match table.rows[0].len() {
         w if w == intent.kv_len => 0,
-        w if w == intent.q_len => crate::intent::number(&intent.past, 0).max(0) as usize,
+        w if w == intent.q_len => number(&intent.past, 0).max(0) as usize,
         _ => return None,
     };
-    let (mut shifted, mut wrong) = (None, None);
+    let one = table.rows.len() < intent.batch;
+    let table = table.spread(intent.batch);
+    let numbered = |b: usize| Numbered { intent, b, from: slot0, given: &table.rows[b] };
+    let (mut wrong, mut uneven, mut tokens) = (Vec::<Entry>::new(), BTreeSet::new(), 0);
     // For each text: the shift of its positions, and the slot of its first token.
     let mut starts = Vec::new();
-    let rows: Vec<_> =
-        given.iter().enumerate().map(|(b, given)| Numbered { intent, b, from: slot0, given }.right()).collect();
-    for (b, right) in rows.iter().enumerate() {
+    for b in 0..intent.batch {
         let (mut document, mut shift) = (None, 0);
-        for (at, (own, should)) in right.iter().enumerate().filter_map(|(at, right)| Some((at, (*right)?))) {
-            let (k, by) = (slot0 + at, given[b][at] - should);
+        for (at, right) in numbered(b).right().into_iter().enumerate() {
+            let Some((own, should)) = right else { continue };
+            let by = table.rows[b][at] - should;
             if document.replace(own) != Some(own) {
                 shift = by;
-                starts.push((by, k as i64 - should));
+                starts.push((by, (slot0 + at) as i64 - should));
             }
-            let first = if by != shift { &mut wrong } else { &mut shifted };
-            if by != 0 || shift != 0 {
-                first.get_or_insert((b, k, given[b][at], should));
-            }
+            tokens += 1;
+            uneven.extend((by != shift).then_some(b));
+            wrong.extend((by != 0).then_some((b, at, should)));
         }
     }
-    let (b, k, is, should) = wrong.or(shifted)?;
-    let numbered = Numbered { intent, b, from: slot0, given: &given[b] };
-    let moved = numbered.moved();
-    let off =
-        |(at, right): (usize, &Option<(i64, i64)>)| right.filter(|own| own.1 != given[b][at]).map(|own| (at, own.1));
-    let off: Vec<(usize, i64)> = rows[b].iter().enumerate().filter_map(off).collect();
-    let at = match &moved {
-        Some((end, _)) => {
-            format!("the position ids of batch row {b} are padded on the {end}, its tokens on the other side")
-        }
-        None if intent.tree.is_some() && off.len() > 1 => {
-            let at: Vec<usize> = off.iter().map(|own| own.0).collect();
-            let is: Vec<i64> = at.iter().map(|at| given[b][*at]).collect();
-            let should: Vec<i64> = off.iter().map(|own| own.1).collect();
-            format!(
-                "the tokens at {at:?} of batch row {b} have the positions {is:?}, expected {should:?}: a draft is one position after its parent, so \
-                 drafts with one parent have equal positions"
-            )
-        }
-        None => format!("token {k} of batch row {b} has position {is}, expected {should}"),
+    let mut arrays = sources(beside, context, intent);
+    let of = if arrays.is_empty() { "the mask or the declarations".to_string() } else { arrays.join(" and ") };
+    arrays.push(table.name.to_string());
+    let shared = match one {
+        true => format!("; one row of positions is used for all {} batch rows", intent.batch),
+        false => String::new(),
     };
-    let ids = moved.map_or_else(|| numbered.expected(), |(_, ids)| ids);
+    let says =
+        format!("`{}` number the tokens of {of}: {} compared{shared}", table.name, counted(intent.batch as u64, "row"));
+    let checked = Checked { arrays, says, ..Checked::default() };
+    if wrong.is_empty() {
+        let sizes = Sizes { batch: intent.batch, q_len: intent.q_len, kv_len: intent.kv_len };
+        return (!Known::new(beside, context, sizes).segments_from_positions).then_some(checked);
+    }
     let relative = context.position_encoding.as_deref().is_some_and(crate::read::words::counts_distances);
     // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
     // number does not depend on the slot of the first token.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
-    let mut finding = match wrong {
-        Some(_) => {
-            let text = format!("the position ids do not number the non-padding tokens in order: {at}");
-            Finding::of("position_ids", Certainty::Certain, text)
-        }
-        None => {
-            let severity = if relative || convention { Severity::Note } else { Severity::Error };
-            Finding::of("position_ids", Certainty::Likely, format!("the position ids are shifted: {at}"))
-                .severity(severity)
-        }
+    let (what, certainty, severity) = match uneven.is_empty() {
+        false => ("do not number the non-padding tokens in order", Certainty::Certain, Severity::Error),
+        true if relative || convention => ("are shifted", Certainty::Likely, Severity::Note),
+        true => ("are shifted", Certainty::Likely, Severity::Error),
     };
-    let shown: Vec<String> = ids.iter().take(32).map(i64::to_string).collect();
-    let more = if ids.len() > 32 { ", ..." } else { "" };
-    finding.repair = Some(format!("position_ids of batch row {b}: [{}{more}]", shown.join(", ")));
-    Some(match numbered.cause() {
+    let moved = numbered(wrong[0].0).moved();
+    // The texts of the rows whose padding is at the right end may begin with another number than 0.
+    wrong.retain(|entry| moved.is_none() || uneven.contains(&entry.0));
+    let rows: BTreeSet<usize> = wrong.iter().map(|entry| entry.0).collect();
+    let says = match moved {
+        Some((end, _)) => {
+            format!("those of {} are padded on the {end}, the tokens on the other side", listed("batch row", &rows))
+        }
+        None => other_numbers(&table, &wrong, tokens, intent),
+    };
+    let alike = if one { ", which is right only if all rows are padded alike" } else { "" };
+    let text = format!("the position ids {what}: {says}{shared}{alike}");
+    let right = |b: usize| match rows.contains(&b) {
+        true => numbered(b).moved().map_or_else(|| numbered(b).expected(), |(_, ids)| ids),
+        false => table.rows[b].clone(),
+    };
+    let finding = Finding::of("position_ids", certainty, text).severity(severity);
+    let finding = table.repaired(finding, &(0..intent.batch).map(right).collect::<Vec<_>>());
+    let finding = match numbered(wrong[0].0).cause() {
         Some(cause) => finding.because(cause),
         None => finding,
-    })
+    };
+    Some(Checked { findings: vec![finding], ..checked })
+}
+
+/// Returns the places and the first of the positions `wrong`, of which `tokens` were compared, as text.
+fn other_numbers(table: &Table<'_>, wrong: &[Entry], tokens: usize, intent: &Intent) -> String {
+    let (b, at, should) = wrong[0];
+    let tree = match intent.tree {
+        Some(_) => "; a draft is one position after its parent, so drafts with one parent have equal positions",
+        None => "",
+    };
+    format!(
+        "{} of {tokens} non-padding tokens have another position ({}); the first has position {}, expected {should}{tree}",
+        wrong.len(),
+        table.places("token", wrong),
+        table.rows[b][at]
+    )
 }
 
 /// The given positions of one batch row.

@@ -1,28 +1,27 @@
 //! Checks intermediate tensors given with the mask: pooled states, probabilities, values.
 
+use crate::companions::labels::Scene;
+use crate::companions::table::Checked;
 use crate::intent::held::Held;
 use crate::intent::known::Companions;
 use crate::read::context::Context;
-use crate::read::values::Values;
 use crate::read::words::Pooling;
-use crate::report::wrong::listed;
+use crate::read::words::counted;
+use crate::report::wrong::{listed, of_rows};
 use crate::report::{Certainty, Finding, Severity};
 use noren_mask::Keep;
 use noren_mask::bits::bit;
 use std::collections::BTreeSet;
 
 /// Names of arrays that hold attention probabilities.
-const PROBABILITIES: &[&str] =
+pub(super) const PROBABILITIES: &[&str] =
     &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
 /// Names of arrays that hold hidden states of tokens.
-const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
+pub(super) const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 /// Names of arrays that hold pooled states: one vector for each batch row.
-const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
+pub(super) const POOLED: &[&str] = &["pooled", "embedding", "embeddings", "sentence_embedding", "pooler_output"];
 /// Names of arrays that hold the values (V) of attention.
-const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
-
-/// Names of the arrays that this module reads. Each entry lists the possible names of one array.
-pub(crate) const NAMES: &[&[&str]] = &[PROBABILITIES, STATES, POOLED, VALUES];
+pub(super) const VALUES: &[&str] = &["v", "values", "value", "value_states", "kv_values"];
 
 /// Returns the number of tokens in the hidden states.
 pub(crate) fn tokens(beside: &Companions<'_>) -> Option<usize> {
@@ -59,16 +58,12 @@ const FORMULAS: &[Formula] = &[
     (MAX, MAX, None),
 ];
 
-/// Compares the given pooled states with those computed from the given hidden states, and returns a finding if they
-/// differ. The pooled states are computed with the declared pooling; without a declaration, the results of all correct
-/// formulas are accepted. If a known wrong formula gives the pooled states, the finding names this formula.
-/// `is_real(batch row, token)` is true for non-padding tokens.
-pub(crate) fn pooling(
-    beside: &Companions<'_>,
-    context: &Context,
-    is_real: &dyn Fn(usize, usize) -> bool,
-) -> Option<Finding> {
-    let (hidden, pooled) = (beside.get(STATES)?, beside.get(POOLED)?);
+/// Compares the given pooled states with those computed from the given hidden states. The pooled states are computed with the declared
+/// pooling; without a declaration, the results of all correct formulas are accepted. If a known wrong formula gives the pooled states, the
+/// finding names this formula. `scene` has the non-padding tokens.
+pub(super) fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<'_>) -> Option<Checked> {
+    let ((states, hidden), (name, pooled)) = (beside.named(STATES)?, beside.named(POOLED)?);
+    let is_real = |b: usize, k: usize| scene.real(b, k);
     let (&[batch, len, width], &[pooled_batch, pooled_width]) = (hidden.shape(), pooled.shape()) else { return None };
     if (batch, width) != (pooled_batch, pooled_width) || len == 0 {
         return None;
@@ -104,10 +99,9 @@ pub(crate) fn pooling(
         Some(Pooling::Mean) => &[MEAN],
         Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX],
     };
-    if right.iter().any(|name| fits(name)) {
-        return None;
-    }
-    Some(match FORMULAS.iter().find(|(name, ..)| fits(name)) {
+    let fitting = right.iter().find(|name| fits(name));
+    let says = format!("`{name}` is the {} of `{states}`: {batch} rows compared", fitting.unwrap_or(&right[0]));
+    let finding = match FORMULAS.iter().find(|(name, ..)| fits(name)) {
         Some((name, meant, cause)) => {
             let meant = if let [declared] = right { declared } else { meant };
             let wrong: BTreeSet<usize> = (0..batch).filter(|&b| !fits_row(meant, b)).collect();
@@ -138,21 +132,41 @@ pub(crate) fn pooling(
             "no known formula computes the pooled state from the hidden states",
         )
         .note(),
-    })
+    };
+    let mut open = Vec::from_iter(scene.unknown_padding());
+    if context.pooling.is_none() {
+        open.push("the pooling: declare pooling".to_string());
+    }
+    let (findings, says) = if fitting.is_some() { (Vec::new(), says) } else { (vec![finding], String::new()) };
+    Some(Checked { arrays: vec![states.to_string(), name.to_string()], says, findings, open })
 }
 
-/// If the formula `right` gives the pooled states of some batch rows and a wrong formula those of all others, returns a sentence with
-/// the first of these.
+/// If the formula `right` gives the pooled states of some batch rows and wrong formulas those of all others, returns a sentence with
+/// these rows.
 fn other_rows(right: &[&str], batch: usize, fits: &dyn Fn(&str, usize) -> bool) -> Option<String> {
     let declared = right.first()?;
     let wrong: Vec<usize> = (0..batch).filter(|&b| !fits(declared, b)).collect();
     let name = |b: usize| FORMULAS.iter().map(|(name, ..)| *name).find(|name| name != declared && fits(name, b));
     let names = wrong.iter().map(|&b| name(b)).collect::<Option<Vec<_>>>()?;
-    let (first, n) = (names.first()?, wrong.len());
-    Some(format!(
-        "the pooled state of batch row {} is the {first}; it should be the {declared}, as in the other batch rows ({n} of {batch} rows are wrong)",
-        wrong[0]
-    ))
+    let of = |name: &&str| {
+        let rows = wrong.iter().zip(&names).filter(|(_, other)| *other == name).map(|(b, _)| *b);
+        let rows: BTreeSet<usize> = rows.collect();
+        let states = if rows.len() > 1 { "states" } else { "state" };
+        format!(
+            "the pooled {states} of {} {} the {name}",
+            listed("batch row", &rows),
+            if rows.len() > 1 { "are" } else { "is" }
+        )
+    };
+    let formulas: BTreeSet<&str> = names.iter().copied().collect();
+    let parts: Vec<String> = formulas.iter().map(of).collect();
+    (!parts.is_empty()).then(|| {
+        let n = wrong.len();
+        format!(
+            "{}; it should be the {declared}, as in the other batch rows ({n} of {batch} rows are wrong)",
+            parts.join(", ")
+        )
+    })
 }
 
 /// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;
@@ -199,8 +213,8 @@ fn pooled_tokens(
 /// Returns a finding if the given attention probabilities are above 0 in hidden cells. Also returns a finding if the
 /// probabilities of a query sum to less than 1 although the model has no sinks. The finding names the cause: scores
 /// multiplied by the mask, an ignored mask, or a mask applied after the softmax.
-pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Finding> {
-    let given = beside.get(PROBABILITIES)?;
+pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Checked> {
+    let (name, given) = beside.named(PROBABILITIES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
     let shape = match *given.shape() {
         [q, k] => [1, 1, q, k],
@@ -246,7 +260,7 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
         return None;
     }
     let sinks = context.sinks > 0 || context.slot.has_sinks();
-    match () {
+    let finding = match () {
         () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(Finding::of(
             "multiplied_before_softmax",
             Certainty::Likely,
@@ -269,13 +283,15 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
             ),
         )),
         () => None,
-    }
+    };
+    let says = format!("`{name}` give no probability to hidden cells: {rows} rows compared");
+    Some(Checked { arrays: vec![name.to_string()], says, findings: finding.into_iter().collect(), open: Vec::new() })
 }
 
-/// Returns a finding if the value of a key that no query may read is NaN. A dense product of probabilities and values is then NaN, because 0 * NaN is
+/// Checks that the value of a key that no query may read is not NaN. A dense product of probabilities and values is then NaN, because 0 * NaN is
 /// NaN.
-pub(crate) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Finding> {
-    let values: &Values = beside.get(VALUES)?;
+pub(super) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option<Checked> {
+    let (name, values) = beside.named(VALUES)?;
     let [batch, heads, q_len, kv_len] = verdict.keep.dims();
     let (rows, width) = match *values.shape() {
         [k, d] if k == kv_len => (1, d),
@@ -289,18 +305,21 @@ pub(crate) fn poisoned_values(beside: &Companions<'_>, verdict: &Held) -> Option
     let read = |b: usize, k: usize| {
         (0..q_len).filter(|&i| real(b, i)).any(|i| (0..heads).any(|h| bit(verdict.keep.row(b, h, i), k)))
     };
-    for r in 0..rows {
-        for k in 0..kv_len {
-            let nan = (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan());
-            if nan && !read((r / per_batch).min(batch - 1), k) {
-                let text = format!(
-                    "the value of key {k} is NaN and no non-padding query may read this key: a dense product of probabilities and V still becomes NaN (0 * NaN)"
-                );
-                return Some(
-                    Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning),
-                );
-            }
+    let mut wrong = vec![BTreeSet::new(); batch];
+    for (r, k) in (0..rows).flat_map(|r| (0..kv_len).map(move |k| (r, k))) {
+        let (b, nan) =
+            ((r / per_batch).min(batch - 1), (0..width).any(|d| values.at((r * kv_len + k) * width + d).is_nan()));
+        if nan && !read(b, k) {
+            wrong[b].insert(k);
         }
     }
-    None
+    let text = |keys: String| {
+        let text = format!(
+            "the values of {keys} are NaN and no non-padding query may read them: a dense product of probabilities and V still becomes NaN (0 * NaN)"
+        );
+        Finding::of("NaN_through_masked_KV", Certainty::Certain, text).severity(Severity::Warning)
+    };
+    let says = format!("`{name}` has no NaN in hidden keys: {} compared", counted(kv_len as u64, "key"));
+    let findings = of_rows("key", &wrong).map(text).into_iter().collect();
+    Some(Checked { arrays: vec![name.to_string()], says, findings, open: Vec::new() })
 }

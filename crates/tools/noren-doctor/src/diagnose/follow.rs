@@ -3,7 +3,7 @@
 
 use crate::array::decode::Fill;
 use crate::diagnose::Case;
-use crate::intent::known::Companions;
+use crate::intent::known::{Companions, SCORES};
 use crate::intent::{Intent, row};
 use crate::report::{Certainty, Finding, Report, SHOWN, Severity};
 use noren_mask::Keep;
@@ -135,7 +135,7 @@ impl Case<'_> {
     /// is unknown.
     pub(crate) fn against_scores(&self, beside: &Companions<'_>) -> Option<Finding> {
         let measured = || {
-            let scores = beside.get(&["scores", "attention_scores", "logits_before_mask"])?;
+            let scores = beside.get(SCORES)?;
             Some((0..scores.len()).map(|i| scores.at(i).abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
         };
         let bound = self.context.score_bound.or_else(measured)?;

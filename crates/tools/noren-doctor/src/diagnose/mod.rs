@@ -26,7 +26,7 @@ use crate::diagnose::repair::{Check, Form, Repair};
 use crate::diagnose::stated::against_expression;
 use crate::intent::Intent;
 use crate::intent::held::Held;
-use crate::intent::known::{Companions, Known};
+use crate::intent::known::{Companions, Known, Sizes};
 use crate::intent::leaks::Leaks;
 use crate::read::context::Context;
 use crate::read::input::Input;
@@ -38,6 +38,7 @@ use crate::report::{Certainty, Finding, Open, Report, Severity, Verdict};
 use noren_mask::Error;
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
@@ -45,23 +46,23 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let mut report = Report { unknown: companions::unread(&beside)?, ..Report::default() };
     let Some(mask) = &input.mask else {
         check_pairs(&input.context, [1, 1], 0)?;
-        let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
         report.description = "no mask was given: only the other arrays were checked".into();
-        // A faulty array does not give the padding of the others.
-        let mut others = input.companions.clone();
-        others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report)| name != faulty || !report.faulty()));
-        let tokens = companions::tokens(&Companions(&others), &input.context);
-        let tokens = tokens.filter(|tokens| tokens.valid.is_some() || tokens.segments.is_some());
-        report.findings = companions::look(&beside, &input.context, tokens.as_ref(), None);
-        report.findings.extend(padding.iter().flat_map(|(name, report)| companions::of_padding(name, report)));
-        if tokens.is_none_or(|tokens| tokens.valid.is_none()) {
-            report.unknown.push("the padding: give lengths, attention_mask, or input_ids with pad_token_id".into());
-        }
+        let open = arrays(input, None, None, &mut report);
         name_causes(&mut report, None);
-        let open = padding.map(|(_, report)| report.open.into_iter().map(Rc::new).collect()).unwrap_or_default();
         decide(&mut report, &Outcome { open, ..Outcome::default() }, None);
         if report.verdict != Verdict::Faulty && report.open.is_empty() {
-            report.sentence = "no mask was given; no mistake was found in the other arrays".into();
+            let matches = report.matches.join("; ");
+            let open = report.unknown.first().or(report.findings.first().map(|note| &note.says));
+            (report.verdict, report.sentence) = match open {
+                None if !matches.is_empty() => {
+                    (Verdict::Correct, format!("the given arrays fit each other: {matches}"))
+                }
+                None => (Verdict::CannotTell, "no mask was given, and no array could be compared".to_string()),
+                Some(open) => (
+                    Verdict::CannotTell,
+                    format!("no mistake was found in the given arrays, but not all was compared: {open}"),
+                ),
+            };
         }
         return Ok(report);
     };
@@ -80,20 +81,20 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     report.findings.extend(case.against_scores(&beside));
     case.describe(&mut report, held.intent.as_ref());
     case.offer(&beside, held.intent.as_ref(), &mut report);
-    let mut found = companions::look(&beside, &input.context, held.intent.as_ref(), Some(&held));
+    let about_mask = report.findings.len();
+    let sizes = Sizes { batch: case.known.batch, q_len: case.known.q_len, kv_len: case.known.kv_len };
+    arrays(input, Some(&held), Some(sizes), &mut report);
     // A fill that does not hide cells explains the probabilities of hidden cells.
-    let ignored = found.iter().position(|f| f.class == "mask_ignored_by_backend");
-    let weak = report.findings.iter_mut().find(|f| ["fill_value_wrong", "float01_added"].contains(&f.class));
+    let ignored = report.findings.iter().position(|f| f.class == "mask_ignored_by_backend");
+    let weak =
+        report.findings[..about_mask].iter_mut().find(|f| ["fill_value_wrong", "float01_added"].contains(&f.class));
     if let (Some(weak), Some(at)) = (weak, ignored) {
         weak.severity = Severity::Error;
-        found.remove(at);
+        report.findings.remove(at);
     }
     if case.inverse_fits(&beside, &held) {
-        found.retain(|f| !["mask_ignored_by_backend", "multiplied_before_softmax"].contains(&f.class));
+        report.findings.retain(|f| !["mask_ignored_by_backend", "multiplied_before_softmax"].contains(&f.class));
     }
-    report.findings.extend(found);
-    let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
-    report.findings.extend(padding.iter().flat_map(|(name, report)| companions::of_padding(name, report)));
     if let Some(intent) = &held.intent {
         report.findings.extend(crate::array::bias::look(mask, &case.decoded, &case.known, &input.context, intent));
     }
@@ -110,6 +111,33 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let against = case.declared(held.intent.as_ref());
     decide(&mut report, &outcome, against.as_deref());
     Ok(report)
+}
+
+/// Compares the arrays given with the mask with each other and with the mask `held`, whose sizes are `sizes`, and adds the results to the
+/// report. Returns the questions on the padding.
+fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut Report) -> Vec<Rc<Open>> {
+    let (beside, context) = (Companions(&input.companions), &input.context);
+    let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?, alone)));
+    // A faulty array does not give the padding of the others.
+    let mut others = input.companions.clone();
+    others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report, _)| name != faulty || !report.faulty()));
+    let tokens = companions::tokens(&Companions(&others), context)
+        .filter(|tokens| held.is_none() && (tokens.valid.is_some() || tokens.segments.is_some()));
+    let intent = held.map_or(tokens.as_ref(), |held| held.intent.as_ref());
+    let mut checked = companions::look(&beside, context, intent, held);
+    checked.extend(padding.iter().map(|(name, report, alone)| companions::of_padding(name, alone, report)));
+    let mut compared = BTreeSet::new();
+    for comparison in checked {
+        let sound = comparison.findings.is_empty() && comparison.open.is_empty();
+        report.matches.extend(Some(comparison.says).filter(|says| sound && !says.is_empty()));
+        report
+            .unknown
+            .extend(comparison.open.into_iter().filter(|open| !report.unknown.contains(open)).collect::<Vec<_>>());
+        report.findings.extend(comparison.findings);
+        compared.extend(comparison.arrays);
+    }
+    report.unknown.extend(companions::uncompared(&beside, context, &compared, sizes));
+    padding.into_iter().flat_map(|(_, report, _)| report.open).map(Rc::new).collect()
 }
 
 /// The given mask, the decoded cells, and the data known from the declarations and from the other given arrays.
@@ -140,8 +168,8 @@ impl<'a> Case<'a> {
     /// did not ignore the mask then.
     fn inverse_fits(&self, beside: &Companions<'_>, held: &Held) -> bool {
         let inverse = Held { keep: inverted(&held.keep), intent: held.intent.clone(), real: held.real.clone() };
-        open_polarity(&self.decoded, self.context)
-            && crate::companions::tensors::probabilities(beside, self.context, &inverse).is_none()
+        let checked = || crate::companions::tensors::probabilities(beside, self.context, &inverse);
+        open_polarity(&self.decoded, self.context) && checked().is_none_or(|checked| checked.findings.is_empty())
     }
 
     /// Returns the cells `keep` together with the intended mask, for later checks such as the check of probabilities.

@@ -3,11 +3,14 @@
 use crate::array::limits::MOST_BUILT;
 use crate::candidates::expect::Hypothesis;
 use crate::diagnose::Case;
+use crate::intent::Intent;
 use crate::intent::held::Held;
-use crate::intent::known::Sizes;
+use crate::intent::known::{Sizes, bits};
 use crate::read::kinds::Role;
 use crate::report::{Certainty, Finding, Open, Report};
 use noren_mask::Keep;
+use noren_mask::bits::bit;
+use std::rc::Rc;
 
 impl Case<'_> {
     /// Returns the question about the keys of a cache, if it may have more slots than the texts have tokens, or hold only the keys of the
@@ -75,15 +78,28 @@ impl Case<'_> {
         };
         report.findings.push(Finding::of(class, Certainty::Certain, text));
         let cells = [wanted.batch, wanted.q_len, wanted.kv_len].iter().map(|&n| n as u128).product::<u128>();
-        let fixed = hypotheses.first().filter(|_| cells <= MOST_BUILT).map(|h| h.intent.build());
-        if fixed.is_none() {
+        let intent = hypotheses.first().and_then(|h| self.extended(&given, h.intent.clone()));
+        let fixed = intent.as_ref().filter(|_| cells <= MOST_BUILT).map(Intent::build);
+        if cells > MOST_BUILT {
             report.unknown.push(format!(
                 "the repaired mask: it was not computed, because its {cells} cells are more than the maximum of {MOST_BUILT}"
             ));
         }
         report.given = Some(given.clone());
-        let intent = hypotheses.first().map(|h| h.intent.clone());
         report.fixed = fixed.clone();
         self.held(fixed.unwrap_or(given), intent)
+    }
+    /// Returns the intended mask `right` without the keys that `given` hides from every query, if no padding is declared. `None` if it is
+    /// unknown which keys these are, because `given` has more keys.
+    fn extended(&self, given: &Keep, right: Intent) -> Option<Intent> {
+        let [batch, heads, q_len, kv_len] = given.dims();
+        let seen = |b: usize, k: usize| (0..heads).any(|h| (0..q_len).any(|i| bit(given.row(b, h, i), k)));
+        let hidden = |b: usize, k: usize| b < batch && k < kv_len && !seen(b, k);
+        if self.known.valid.is_some() || !(0..batch).any(|b| (0..kv_len).any(|k| hidden(b, k))) {
+            return Some(right);
+        }
+        let real = |b: usize| bits(right.kv_len, |k| !hidden(b, k));
+        let rows = Rc::new((0..right.batch).map(real).collect());
+        (kv_len < right.kv_len).then(|| right.padded(&rows))
     }
 }

@@ -10,9 +10,11 @@ use crate::intent::{Intent, PerRow, number};
 use crate::read::kinds::Role;
 use crate::read::values::Numbers;
 use crate::read::words::counted;
-use crate::report::Open;
+use crate::report::wrong::listed;
+use crate::report::{Open, SHOWN};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 impl Case<'_> {
@@ -219,6 +221,37 @@ impl Case<'_> {
         );
         let question = "does a token also read earlier chunks? the kind `chunked` hides them; for streaming, give the intended mask";
         Some(Open::new(&[&earlier, "a token reads no other chunk: the mask is wrong"], question))
+    }
+
+    /// If `given` is an intended mask without the cells between groups of tokens, of which two have two tokens or more, returns this mask
+    /// with the question whether the groups are documents. The user declared a kind and no documents.
+    pub(crate) fn groups(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<(Intent, Rc<Open>)> {
+        let target = Target::new(given);
+        let declared = self.known.segments.is_some() || self.context.kind.is_none() || self.alignment.keys_only;
+        let of_row = |ids: &Vec<i64>| {
+            let mut groups = BTreeMap::<i64, BTreeSet<usize>>::new();
+            (0..ids.len()).filter(|&k| ids[k] > 0).for_each(|k| _ = groups.entry(ids[k]).or_default().insert(k));
+            groups.into_values().collect::<Vec<_>>()
+        };
+        let several = |groups: &Vec<BTreeSet<usize>>| groups.iter().filter(|group| group.len() > 1).count() > 1;
+        let found = hypotheses.iter().filter(|_| !declared).find_map(|h| {
+            let intent = target.is_with_some_documents(&h.intent)?;
+            let rows: Vec<_> = intent.segments.iter().flat_map(|rows| rows.iter().map(of_row)).collect();
+            Some((rows.iter().position(several)?, rows, intent))
+        });
+        let (b, rows, intent) = found?;
+        let shown: Vec<String> = rows[b].iter().take(SHOWN).map(|group| listed("token", group)).collect();
+        let more = if rows[b].len() > SHOWN { "; ..." } else { "" };
+        let question = format!(
+            "the cells are those of the declared mask, but tokens of different groups do not read each other (in batch row {b}: {}{more}): are the \
+             groups packed documents, or other groups such as windows of an image? declare segment_ids or cu_seqlens",
+            shown.join("; ")
+        );
+        let readings = [
+            "the groups are documents or windows: the mask is right, if segment_ids or cu_seqlens give the same groups",
+            "all tokens may read each other: the mask wrongly hides the cells between the groups",
+        ];
+        Some((intent, Rc::new(Open::new(&readings, question))))
     }
 
     /// Returns the question whether the hidden keys of rows of keys are padding, if one is between visible keys and nothing is declared.

@@ -27,7 +27,8 @@ impl Case<'_> {
         report: &mut Report,
         outcome: &mut Outcome,
     ) -> Held {
-        if let Some((intent, open)) = self.hidden_keys(&given, hypotheses) {
+        let asked = self.hidden_keys(&given, hypotheses).or_else(|| self.groups(&given, hypotheses));
+        if let Some((intent, open)) = asked {
             (outcome.fits, outcome.open) = (true, vec![open]);
             (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
             return self.undecided(given, Some(&intent), report);

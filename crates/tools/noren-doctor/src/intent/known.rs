@@ -30,15 +30,21 @@ pub(crate) const NAMES: &[&[&str]] = &[
     DECODER_PADDING,
     BLOCKS,
     FLAGGED_BLOCKS,
-    &["scores", "attention_scores", "logits_before_mask"],
+    SCORES,
     PARENTS,
     WRITTEN,
 ];
 
-impl Companions<'_> {
+impl<'a> Companions<'a> {
+    /// Returns the first array whose name is in `names`, with its name; `None` if no such array is given.
+    pub(crate) fn named(&self, names: &[&str]) -> Option<(&'a str, &'a Values)> {
+        let (name, values) = names.iter().find_map(|name| self.0.get_key_value(*name))?;
+        Some((name, values))
+    }
+
     /// Returns the first array whose name is in `names`; `None` if no such array is given.
-    pub(crate) fn get(&self, names: &[&str]) -> Option<&Values> {
-        names.iter().find_map(|name| self.0.get(*name))
+    pub(crate) fn get(&self, names: &[&str]) -> Option<&'a Values> {
+        Some(self.named(names)?.1)
     }
 
     /// Returns the first array whose name is in `names`, as rows of integers; `None` if no such array is given or the
@@ -54,12 +60,13 @@ impl Companions<'_> {
     }
 }
 
+pub(crate) const SCORES: &[&str] = &["scores", "attention_scores", "logits_before_mask"];
 // The first name of a meaning: `Input::companion` replaces the others (`noren_mask::batch::Meaning::names`).
 pub(crate) const IDS: &[&str] = &["input_ids"];
 pub(crate) const SEGMENTS: &[&str] = &["segment_ids", "seq_idx"];
 /// Names of arrays that hold the borders of packed documents.
 pub(crate) const ENDS: &[&str] = &["cu_seqlens"];
-const DOCUMENTS: &[&str] = &["documents"];
+pub(crate) const DOCUMENTS: &[&str] = &["documents"];
 pub(crate) const POSITIONS: &[&str] = &["position_ids"];
 pub(crate) const LENGTHS: &[&str] = &["lengths"];
 pub(crate) const PADDING: &[&str] = &["attention_mask", "key_padding_mask", "padding_mask"];
@@ -75,8 +82,9 @@ pub(crate) const KV_POSITIONS: &[&str] = &["kv_positions", "key_positions", "cac
 pub(crate) const Q_POSITIONS: &[&str] = &["query_positions", "q_positions", "cache_position"];
 const PARENTS: &[&str] = &["parents", "tree_parents", "parent_ids"];
 const WRITTEN: &[&str] = &["kv_written", "written", "cache_written"];
-const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_group_ids", "group_ids", "span_ids"];
-const FLAGGED_BLOCKS: &[&str] = &["image_mask", "is_image", "modality_ids", "mm_token_type_ids", "token_type_ids"];
+pub(crate) const BLOCKS: &[&str] = &["block_ids", "image_ids", "image_group_ids", "group_ids", "span_ids"];
+pub(crate) const FLAGGED_BLOCKS: &[&str] =
+    &["image_mask", "is_image", "modality_ids", "mm_token_type_ids", "token_type_ids"];
 
 /// Sizes, padding, documents, positions and trees that follow from the declarations and from the other given arrays.
 /// Nothing is read from the cells of the mask.
@@ -174,6 +182,15 @@ impl Known {
         known.read_blocks(companions, context);
         known.queries(companions, context);
         known
+    }
+
+    /// Returns true if `other` has the same tokens, padding, documents, positions and groups.
+    pub(crate) fn gives_the_same(&self, other: &Known) -> bool {
+        let tokens =
+            |known: &Known| (known.ids.clone(), known.valid.clone(), known.valid_too.clone(), known.q_valid.clone());
+        let places = |known: &Known| (known.segments.clone(), known.q_positions.clone(), known.k_positions.clone());
+        let groups = |known: &Known| (known.parents.clone(), known.blocks.clone(), known.decoder_valid.clone());
+        tokens(self) == tokens(other) && places(self) == places(other) && groups(self) == groups(other)
     }
 
     /// Returns true if `rows` has one entry for each key in each row, and has one row, or one row for each batch row.

@@ -6,3 +6,6 @@ pub(crate) mod kinds;
 pub(crate) mod reader;
 pub(crate) mod values;
 pub(crate) mod words;
+
+#[cfg(test)]
+mod tests;

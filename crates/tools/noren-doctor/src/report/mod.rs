@@ -171,6 +171,8 @@ pub struct Report {
     pub expression: Option<String>,
     /// The findings, the most severe first; notes last.
     pub findings: Vec<Finding>,
+    /// The comparisons of the arrays given with the mask, or without one, that found no mistake.
+    pub matches: Vec<String>,
     /// Properties that could not be checked, each with the declarations that the check needs.
     pub unknown: Vec<String>,
     /// The given cells after decoding, as the attention function uses them; `None` if no mask was given.
@@ -224,6 +226,7 @@ impl Report {
             "expression": self.expression,
             "intended": self.intended,
             "findings": self.findings,
+            "matches": self.matches,
             "unknown": self.unknown,
         })
     }
@@ -306,6 +309,7 @@ impl fmt::Display for Report {
             writeln!(f, "question: {}", open.question)?;
             open.readings.iter().try_for_each(|reading| writeln!(f, "  - {reading}"))?;
         }
+        self.matches.iter().try_for_each(|text| writeln!(f, "compared: {text}"))?;
         self.unknown.iter().try_for_each(|text| writeln!(f, "not known: {text}"))
     }
 }

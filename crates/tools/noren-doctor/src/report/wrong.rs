@@ -51,6 +51,11 @@ impl Wrong {
         Finding { wrong_cells: self.count, first_cells: self.first.clone(), ..finding }
     }
 
+    /// Returns the first wrong cell, as `[batch, head, query, key]`.
+    pub(crate) fn first_cell(&self) -> Option<[usize; 4]> {
+        self.first.first().copied()
+    }
+
     /// Returns the batch rows, heads, queries and keys of the wrong cells as text, such as `batch row 1, key 3`, without the dimensions
     /// in which more than half of the indices (of batch rows, all) have a wrong cell; `None` if there is no other dimension.
     pub(crate) fn place(&self) -> Option<String> {
@@ -129,15 +134,21 @@ pub(crate) fn hidden_keys(given: &Keep, meant: &Keep, cares: &dyn Fn(usize, usiz
 /// Returns the keys of each batch row, one bit for each key, as text such as `keys 3, 6 of batch row 0, key 4 of batch rows 1, 2`; `None`
 /// if no row has a key.
 pub(crate) fn keys_of_rows(keys: &[Vec<u64>]) -> Option<String> {
+    of_rows("key", &keys.iter().map(|keys| ones(keys).collect()).collect::<Vec<_>>())
+}
+
+/// Returns the indices of each batch row as text such as `keys 3, 6 of batch row 0, key 4 of batch rows 1, 2`; `None` if no row has an
+/// index. `name` is the name of an index.
+pub(crate) fn of_rows(name: &str, indices: &[BTreeSet<usize>]) -> Option<String> {
     let mut rows: Vec<(String, BTreeSet<usize>)> = Vec::new();
-    for (b, keys) in keys.iter().enumerate().filter(|(_, keys)| count(keys) > 0) {
-        let keys = listed("key", &ones(keys).collect());
-        match rows.iter_mut().find(|(other, _)| *other == keys) {
+    for (b, at) in indices.iter().enumerate().filter(|(_, at)| !at.is_empty()) {
+        let at = listed(name, at);
+        match rows.iter_mut().find(|(other, _)| *other == at) {
             Some((_, rows)) => _ = rows.insert(b),
-            None => rows.push((keys, BTreeSet::from([b]))),
+            None => rows.push((at, BTreeSet::from([b]))),
         }
     }
-    let of = |(text, rows): &(String, BTreeSet<usize>)| match rows.len() == keys.len() {
+    let of = |(text, rows): &(String, BTreeSet<usize>)| match rows.len() == indices.len() {
         true => text.clone(),
         false => format!("{text} of {}", listed("batch row", rows)),
     };

@@ -238,7 +238,7 @@ fn positions_padded_on_the_other_side() {
             let found = report(ints(&[mask, vec![1; n]]), declared, &beside);
             named(&found, "position_ids");
             let finding = &found.findings[0];
-            assert_eq!(finding.repair, Some(format!("position_ids of batch row 0: {right:?}")), "{found}");
+            assert_eq!(finding.repair, Some(format!("position_ids = {:?}", [right, whole])), "{found}");
             assert_eq!(
                 finding.cause, "the position ids are padded at the other end of the rows than the tokens",
                 "{found}"
@@ -267,7 +267,7 @@ fn the_cause_of_wrong_positions_is_true_of_them() {
         let found = report(stored(&keep).remove(0).0, declared, &beside);
         named(&found, "position_ids");
         assert_eq!(found.findings[0].cause, cause, "{found}");
-        assert_eq!(found.findings[0].repair, Some(format!("position_ids of batch row 0: {right}")), "{found}");
+        assert_eq!(found.findings[0].repair, Some(format!("position_ids = [{right}]")), "{found}");
     }
 }
 

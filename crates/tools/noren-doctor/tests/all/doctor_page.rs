@@ -31,7 +31,7 @@ loaded.
 
 | verdict | exit code | given when |
 |---|---|---|
-| correct | 0 | `kind` or the intended mask is declared, or for rows of keys (`role=key_padding`) the padding of the batch, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared |
+| correct | 0 | `kind` or the intended mask is declared, or for rows of keys (`role=key_padding`) the padding of the batch, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared. Without a mask: each given array was compared with another array, without a finding, and nothing is open |
 | faulty | 1 | a finding is an error or a warning |
 | looks like | 3 | no mask is declared: the sentence gives the nearest known mask (causal, bidirectional, a window, chunks, a prefix, with the sizes of the array), the number of cells that differ, and the declarations that are needed |
 | cannot tell | 3 | several readings are possible, or the mask resembles no known mask: the report lists the readings and the question to answer |
@@ -50,6 +50,7 @@ In these cases the doctor guesses nothing, and the report contains a question:
 - rows of keys of a causal mask are longer than the texts: declare `kv_len` for a cache with more slots
 - one row of keys `[keys]` is given for a causal or sliding kind, which it does not show: declare `role=key_padding`, or `role=attn` for the
   mask of one query
+- the mask is the declared one without the cells between groups of tokens: declare the documents (`segment_ids`, `cu_seqlens`)
 - the borders of documents are unknown: if `input_ids` are given, the question names the token at the borders. A declared `eos_token_id` that
   ends documents, or `bos_token_id` that begins them, answers it
 - there are more keys than queries, and the positions of the queries are unknown: declare `past_len`
@@ -97,6 +98,8 @@ verdict that depends on them is a question. `documents` has the lengths of packe
 In a file with several arrays the mask is the one named
 `mask`, `attn_mask` or `key_padding_mask` (which declares the role), or an `attention_mask` of three or four dimensions. Without a mask (`noren check batch.npz -d pooling=mean`) the
 other arrays are checked with the padding that they give, and `attention_mask`, `lengths` and `input_ids` must give the same; if none gives it, the report states this.
+The report lists the comparisons that found no mistake (`compared:`), and each array that was not compared, with the array or declaration that the comparison needs
+(`not known:`). One row of `position_ids` is used for all batch rows. Positions that begin the documents themselves are compared with no document.
 
 An array of 0 and a number from -80 to 0 does not hide cells reliably; the -100 of Swin transformers is a note, unless `score_bound`, `scores` or
 `probabilities` show that it does not hide them.

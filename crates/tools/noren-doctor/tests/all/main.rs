@@ -1,5 +1,6 @@
 //! All tests of the crate in one program. Each file is a module; `cargo test -p noren-doctor --test all MODULE::` runs one.
 
+mod arrays;
 mod beside;
 mod causes;
 mod declared_sizes;

@@ -558,7 +558,7 @@ fn probabilities_of_an_inverted_array_accuse_no_backend() {
     }
 }
 
-/// The ends of packed documents count all tokens of a padded batch, or only the non-padding tokens.
+/// The ends of packed documents count all tokens of a padded batch, or only the non-padding tokens, where each batch row begins a document.
 #[test]
 fn ends_of_packed_documents_in_padded_batches() {
     let mut dice = Dice::new(31, true);
@@ -569,7 +569,11 @@ fn ends_of_packed_documents_in_padded_batches() {
         let attention: Vec<Vec<i64>> = lengths.iter().map(|n| (0..len).map(|k| i64::from(k < *n)).collect()).collect();
         let ids: Vec<Vec<i64>> = attention.iter().map(|row| row.iter().map(|real| 5 * real).collect()).collect();
         let ends = |total: usize| {
-            let inner = if total > 3 { vec![0, 2, total as i64] } else { vec![0, total as i64] };
+            let rows = (1..rows_).map(|b| lengths[..b].iter().sum::<usize>() as i64).filter(|_| total == real);
+            let mut inner: Vec<i64> = [0, 2].into_iter().chain(rows).filter(|end| *end < total as i64).collect();
+            inner.push(total as i64);
+            inner.sort_unstable();
+            inner.dedup();
             Values::ints(&[inner.len()], inner).expect("one dimension")
         };
         let check = |total: usize, padding: bool| {
@@ -579,6 +583,14 @@ fn ends_of_packed_documents_in_padded_batches() {
         };
         for total in [real, rows_ * len] {
             is_calm(&check(total, true));
+        }
+        if rows_ > 1 && lengths[0] != 2 && real < rows_ * len {
+            let ends = Values::ints(&[3], vec![0, 2, real as i64]).expect("one dimension");
+            let input =
+                Input::without_mask().companion("cu_seqlens", ends).companion("attention_mask", rows(&attention));
+            let wrong = input.diagnose().expect("arrays");
+            is(&wrong, "document_boundary_off_by_one");
+            assert!(wrong.to_string().contains(&format!("[{}", lengths[0])), "{wrong}");
         }
         let wrong = check(real + 1 + round % 3 + usize::from(real + 1 + round % 3 == rows_ * len) * 7, true);
         is(&wrong, "document_boundary_off_by_one");
