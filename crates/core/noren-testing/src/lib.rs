@@ -1,6 +1,7 @@
 //! Helpers that the tests of several crates share. No crate depends on this crate outside of tests and benchmarks.
 
 pub mod awkward;
+pub mod batches;
 pub mod cases;
 pub mod cells;
 mod check;

@@ -1,5 +1,8 @@
 """Facts of batches: `nr.facts_from`."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -255,3 +258,16 @@ def test_cumulative_lengths_of_other_types_are_refused():
     for value, message in (([0, 1.5, 3], "cu_seqlens holds 1.5: give whole numbers"), (["a"], "cu_seqlens holds"), ([[0, 1], [0]], "rows of different lengths")):
         with pytest.raises(nr.Error, match=message):
             nr.facts_from({"cu_seqlens": value})
+
+
+STORED = json.loads((Path(__file__).parents[4] / "core/noren-testing/src/batches.json").read_text())
+
+
+@pytest.mark.parametrize("batch", STORED, ids=lambda batch: str(batch["arrays"]))
+def test_batches_have_the_stored_readings(batch):
+    arrays = {name: np.array(rows) for name, rows in batch["arrays"].items()}
+    if len(batch["readings"]) > 1:
+        with pytest.raises(nr.Error, match=f"have {len(batch['readings'])} readings"):
+            nr.facts_from(arrays)
+    else:
+        assert nr.facts_from(arrays).facts == nr.Facts(**batch["readings"][0])

@@ -213,3 +213,25 @@ fn cu_seqlens_become_documents() {
     );
     assert!(message(facts(&[0, i64::MAX, i64::MIN])).contains("the ends decrease from"));
 }
+
+/// `Reading::facts` of every reading are the stored ones.
+#[test]
+fn batches_have_the_stored_readings() {
+    use noren_mask::batch::{Entry, Options, read};
+    for batch in noren_testing::batches::batches() {
+        let entry = |(name, shape, values): &(String, Vec<usize>, Vec<i64>)| Entry {
+            name: Some(name.clone()),
+            shape: shape.clone(),
+            values: values.iter().map(|n| *n as f64).collect(),
+            float: false,
+        };
+        let entries: Vec<Entry> = batch.arrays.iter().map(entry).collect();
+        let found: Vec<Facts> =
+            read(&entries, &Options::default()).unwrap().found.into_iter().map(|r| r.facts).collect();
+        assert!(
+            found.len() == batch.readings.len() && found.iter().all(|f| batch.readings.contains(f)),
+            "{:?}: {found:?}",
+            batch.arrays
+        );
+    }
+}

@@ -163,7 +163,8 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
     let by_ids = own.pad_id.is_some() && IDS.iter().any(|name| arrays.contains_key(*name));
     let (name, mask, context) = match given {
         Some((name, mask)) if counted || by_ids => (name, mask, lengths),
-        None if counted && by_ids => {
+        // An id that also ends texts does not show where the padding begins.
+        None if counted && by_ids && ![own.eos_id, own.bos_id].contains(&own.pad_id) => {
             let valid = tokens(&Companions(&arrays), &lengths)?;
             arrays.retain(|name, _| IDS.contains(&name.as_str()));
             let rows = valid.valid.as_ref()?.iter().map(|row| (0..valid.kv_len).map(|k| i64::from(bit(row, k))));

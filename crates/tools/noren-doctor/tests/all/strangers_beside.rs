@@ -343,6 +343,24 @@ fn a_segment_number_0_at_the_left_is_a_question() {
     assert!(asked.verdict == Verdict::CannotTell && asked.to_string().contains("padding"), "{asked}");
 }
 
+/// Lengths beside ids in which padding and the ends of texts have one id.
+#[test]
+fn lengths_beside_an_id_that_also_ends_texts() {
+    let ids = rows(&[vec![8, 9, 2, 5, 5, 2], vec![2, 9, 2, 7, 2, 2]]);
+    for (left, lengths) in [(true, [6, 5]), (false, [6, 5])] {
+        let ids = if left { ids.clone() } else { rows(&[vec![8, 9, 2, 5, 5, 2], vec![9, 2, 7, 2, 2, 2]]) };
+        let real = |b: usize, k: usize| if left { k >= 6 - lengths[b] } else { k < lengths[b] };
+        let side = if left { "left" } else { "right" };
+        let declared = format!(
+            r#"{{"kind": "bidirectional", "api": "sdpa", "pad_token_id": 2, "eos_token_id": 2, "padding_side": "{side}"}}"#
+        );
+        let mask = bools(&[2, 1, 6, 6], &|b, _, k| real(b, k));
+        let beside = [("input_ids", ids), ("lengths", list(&[6, 5]))];
+        let twin = report(Some(mask), &declared, &beside);
+        assert_eq!(twin.verdict, Verdict::Correct, "{side}: {twin}");
+    }
+}
+
 /// A `padding_mask` in which both readings of 1 leave every row tokens: fairseq writes 1 for padding, Keras 1 for tokens.
 #[test]
 fn a_padding_mask_of_either_polarity_is_a_question() {
@@ -472,5 +490,37 @@ fn conventions_in_words() {
     ] {
         let json = format!(r#"{{"convention": "{words}"}}"#);
         assert_eq!(Context::from_json(&json).ok().and_then(|context| context.convention), meaning, "{words}");
+    }
+}
+
+/// The mask of each reading of an array is correct, or the doctor asks which reading is meant; it never finds a fault.
+#[test]
+fn arrays_are_read_as_by_all_other_readers() {
+    for batch in noren_testing::batches::batches() {
+        let beside: Vec<(&str, Values)> = batch
+            .arrays
+            .iter()
+            .map(|(name, shape, numbers)| (name.as_str(), Values::ints(shape, numbers.clone()).expect("rows")))
+            .collect();
+        let tokens = batch
+            .arrays
+            .iter()
+            .map(|(name, _, numbers)| if name == "documents" || name == "cu_seqlens" { 4 } else { numbers.len() });
+        let (rows, tokens) =
+            (batch.arrays[0].1[..batch.arrays[0].1.len() - 1].iter().product::<usize>(), tokens.max().unwrap_or(4));
+        let len = if batch.arrays[0].0 == "documents" { 4 } else { tokens / rows };
+        for facts in &batch.readings {
+            let (text, kind) = match (facts.has_documents(), facts.to_json().expect("JSON").contains("lengths")) {
+                (true, true) => ("causal & documents & padding", "causal_packed"),
+                (true, false) => ("causal & documents", "causal_packed"),
+                _ => ("padding", "bidirectional"),
+            };
+            let mask: Mask = text.parse().expect("a mask");
+            let bound = mask.bind(&Shape::square(len).batch(rows), facts).expect("facts");
+            let cells = bools(&[rows, 1, len, len], &|b, i, k| bound.allowed(b, 0, i, k));
+            let found = report(Some(cells), &format!(r#"{{"kind": "{kind}", "api": "sdpa"}}"#), &beside);
+            let expected = if batch.readings.len() > 1 { Verdict::CannotTell } else { Verdict::Correct };
+            assert!([expected, Verdict::Correct].contains(&found.verdict), "{:?}, {facts:?}: {found}", batch.arrays);
+        }
     }
 }
