@@ -123,6 +123,11 @@ fn the_page_and_what_it_may_do() {
         assert_eq!((same.header("etag"), same.header("cache-control")), (Some(&tag[..]), Some("no-cache")), "{known}");
     }
     assert_eq!(explorer.ask("GET", "/", "If-None-Match: \"other\"\r\n", b"").status, 200);
+    for path in ["/", "/api/presets"] {
+        let (head, whole) = (explorer.ask("HEAD", path, "", b""), explorer.get(path));
+        assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
+        assert_eq!(head.header("content-length"), whole.header("content-length"), "{path}");
+    }
     for answer in [explorer.get("/"), explorer.get("/api/presets"), explorer.get("/nothing")] {
         let date = answer.header("date").expect("a date");
         assert!(date.len() == 29 && date.ends_with(" gmt"), "{date}");
@@ -649,6 +654,40 @@ fn malformed_questions_have_clear_answers() {
     let quiet = explorer.ask("POST", "/api/masks", "X-Noren-Errors: 200\r\n", br#"{"mask": "cuasal"}"#);
     assert!(quiet.status == 200 && quiet.head.contains("x-noren-status: 400"), "{}", quiet.head);
     assert_eq!(quiet.json()["error"]["start"], json!(0));
+    explorer.lives();
+}
+
+#[test]
+fn malformed_http_gets_a_status() {
+    let explorer = Explorer::start();
+    let own = format!("HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n", explorer.port);
+    let post = |rest: &str| format!("POST /api/masks {own}{rest}");
+    let chunks = |rest: &str| post(&format!("Transfer-Encoding: chunked\r\n\r\n{rest}"));
+    for (request, status) in [
+        ("GET\r\n\r\n".into(), 400),
+        ("GET / HTTP/3.0\r\n\r\n".into(), 400),
+        (format!("GET http://evil.example/ {own}\r\n"), 403),
+        (format!("GET / {own}{}\r\n", "a: b\r\n".repeat(101)), 431),
+        (format!("GET / {own}a: {}\r\n\r\n", "b".repeat(70_000)), 431),
+        (post("Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx"), 400),
+        (post("Content-Length: -1\r\n\r\n"), 400),
+        (post("Content-Length: 99999999999999999999\r\n\r\n"), 400),
+        (post("Transfer-Encoding: gzip\r\n\r\n"), 400),
+        (post("Content-Length: 8388609\r\n\r\n"), 413),
+        (chunks("10000000000000000\r\n"), 400),
+        (chunks("+1\r\nx\r\n"), 400),
+        (chunks("1\r\nxy\r\n"), 400),
+        (chunks("\r\n"), 400),
+        (chunks(&format!("0\r\n{}\r\n", "a: b\r\n".repeat(4000))), 400),
+    ] {
+        assert_eq!(explorer.raw(request.as_bytes()).status, status, "{request:.120}");
+    }
+    let chunked =
+        explorer.raw(chunks("2;ext=1\r\n{\"\r\nf\r\nmask\":\"causal\"}\r\n0\r\nTrailer: 1\r\n\r\n").as_bytes());
+    assert_eq!(chunked.status, 200, "{}", chunked.error());
+    let body = r#"{"mask": "causal"}"#;
+    let patient = explorer.ask("POST", "/api/masks", "Expect: 100-continue\r\n", body.as_bytes());
+    assert!(patient.status == 100 && patient.body.starts_with(b"HTTP/1.1 200 OK"), "{}", patient.head);
     explorer.lives();
 }
 

@@ -65,23 +65,7 @@ pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T> {
 /// Decodes percent signs: a percent sign and the two hexadecimal digits after it become one byte, so `a%20b` becomes `a
 /// b`. Percent signs without such digits stay. Returns `None` if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        match (bytes[at], digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, ..) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).ok()
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(Into::into)
 }
 
 #[cfg(test)]

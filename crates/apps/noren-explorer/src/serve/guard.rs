@@ -1,46 +1,41 @@
 //! The checks whether a request comes from the explorer's own page, and the security headers of responses.
 
-use crate::serve::http::{Head, Response};
+use crate::serve::http::Response;
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
 
-/// The host names and origins of this server. A request from the explorer's page has one of these host names in the
-/// header `Host`.
-pub(crate) struct Own {
-    hosts: Vec<String>,
-    origins: Vec<String>,
-}
-
-impl Own {
-    pub(crate) fn new(port: u16) -> Self {
-        let names = ["127.0.0.1", "localhost"];
-        let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
-        if port == 80 {
-            // Browsers leave out the default port.
-            hosts.extend(names.map(String::from));
-        }
-        Own { origins: hosts.iter().map(|host| format!("http://{host}")).collect(), hosts }
+/// Returns the values of the header `Host` in requests from the explorer's page, if the server listens on `port`.
+pub(crate) fn hosts(port: u16) -> Vec<String> {
+    let names = ["127.0.0.1", "localhost"];
+    let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    if port == 80 {
+        // Browsers leave out the default port.
+        hosts.extend(names.map(String::from));
     }
+    hosts
 }
 
 /// Returns the reason to refuse a request; `None` if the request may come from the explorer's page. The header `Host`
 /// must be an address of this server, because a foreign host name may resolve to this machine. The headers `Origin` and
 /// `Sec-Fetch-Site` must not name another site; only a link that opens the page may be on another site.
-pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
+pub(crate) fn refused(hosts: &[String], head: &Parts) -> Option<&'static str> {
     let one = |name| {
-        let mut all = head.all(name);
+        let mut all = head.headers.get_all(name).iter().map(HeaderValue::as_bytes);
         let first = all.next();
         if all.next().is_some() { Some(&b"twice"[..]) } else { first }
     };
-    let host = one("host");
-    if !own.hosts.iter().any(|name| host.is_some_and(|host| host.eq_ignore_ascii_case(name.as_bytes()))) {
+    let is_own = |name: &[u8]| hosts.iter().any(|host| name.eq_ignore_ascii_case(host.as_bytes()));
+    // A request to a proxy has a whole address in place of a path.
+    if !one("host").is_some_and(is_own) || head.uri.host().is_some() {
         return Some("the explorer answers only requests to 127.0.0.1 or localhost");
     }
-    let origin = one("origin");
-    if origin.is_some_and(|origin| !own.origins.iter().any(|name| origin.eq_ignore_ascii_case(name.as_bytes()))) {
+    if one("origin").is_some_and(|origin| !origin.strip_prefix(b"http://").is_some_and(is_own)) {
         return Some("the explorer answers only requests of its own page");
     }
     let site = one("sec-fetch-site");
     let foreign = site.is_some_and(|site| site != b"same-origin" && site != b"none");
-    let visit = head.method == "GET" && head.path == "/";
+    let visit = head.method == Method::GET && head.uri.path() == "/";
     if foreign && !visit {
         return Some("the explorer answers only requests of its own page");
     }
@@ -52,61 +47,30 @@ pub(crate) fn refused(own: &Own, head: &Head) -> Option<&'static str> {
 /// and a mask is often invalid while the user types.
 const ERRORS: &str = "x-noren-errors";
 
+/// The security headers of a response. With these headers, the page loads only files of this server, and no other site
+/// can embed the page.
+const SECURITY: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("x-frame-options", "DENY"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+];
+
 /// Adds the security headers to a response. If the request has the header [`ERRORS`] and the response has an error
 /// status, the response receives the status 200, and the header `x-noren-status` has the error status.
-pub(crate) fn harden(head: &Head, mut response: Response) -> Response {
-    if response.status >= 400 && head.header(ERRORS) == Some(b"200") {
-        let status = response.status.to_string();
-        response = response.header("x-noren-status", status);
-        response.status = 200;
+pub(crate) fn harden(head: &Parts, mut response: Response) -> Response {
+    let status = response.status();
+    if status.as_u16() >= 400 && head.headers.get(ERRORS).is_some_and(|value| value == "200") {
+        response.headers_mut().insert("x-noren-status", status.as_u16().into());
+        *response.status_mut() = StatusCode::OK;
     }
-    protect(response)
-}
-
-/// Adds the security headers to a response. With these headers, the page loads only files of this server, and no other
-/// site can embed the page.
-pub(crate) fn protect(response: Response) -> Response {
-    let policy = "default-src 'self'; img-src 'self' data: blob:; style-src 'self'; object-src 'none'; base-uri 'none'; \
-                  form-action 'none'; frame-ancestors 'none'";
+    let headers = SECURITY.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    response.headers_mut().extend(headers);
     response
-        .header("content-security-policy", policy)
-        .header("x-content-type-options", "nosniff")
-        .header("referrer-policy", "no-referrer")
-        .header("x-frame-options", "DENY")
-        .header("cross-origin-resource-policy", "same-origin")
-        .header("cross-origin-opener-policy", "same-origin")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> bool {
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let head = Head::parse(format!("{method} {path} HTTP/1.1\r\n{lines}\r\n").as_bytes()).expect("a head");
-        refused(&Own::new(8080), &head).is_none()
-    }
-
-    #[test]
-    fn only_this_page_is_answered() {
-        let host = ("host", "127.0.0.1:8080");
-        assert!(ask("GET", "/", &[host]));
-        assert!(ask("POST", "/api/masks", &[("Host", "localhost:8080"), ("origin", "http://localhost:8080")]));
-        for headers in [
-            &[][..],
-            &[("host", "evil.example")],
-            &[("host", "127.0.0.1:8081")],
-            &[host, ("host", "evil.example")],
-            &[host, ("origin", "http://evil.example")],
-            &[host, ("origin", "null")],
-            &[host, ("origin", "https://127.0.0.1:8080")],
-            &[host, ("sec-fetch-site", "cross-site")],
-            &[host, ("sec-fetch-site", "same-site")],
-        ] {
-            assert!(!ask("POST", "/api/masks", headers), "{headers:?}");
-        }
-        // A link on another site may open the page, but no other path.
-        assert!(ask("GET", "/", &[host, ("sec-fetch-site", "cross-site")]));
-        assert!(!ask("GET", "/api/presets", &[host, ("sec-fetch-site", "cross-site")]));
-    }
 }

@@ -5,10 +5,12 @@ use crate::request::message::{JSON, Reply};
 use crate::request::problem::{Problem, Result};
 use crate::request::query::{Query, decode};
 use crate::request::wire::Frame;
-use crate::serve::budget::Share;
-use crate::serve::http::{Body, Head, Response};
+use crate::serve::http::{Held, Response, Share, response};
 use crate::serve::page;
 use crate::serve::server::Server;
+use hyper::body::{Bytes, Incoming};
+use hyper::http::request::Parts;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum size of a request's body, in bytes.
@@ -45,41 +47,42 @@ const ROUTES: &[(&str, &str, Question, &[&str])] = &[
 const NUMBERS: &[&str] = &["head_dim", "dtype"];
 
 /// Answers a request to the API or for a file of the page.
-pub(crate) fn answer(server: &Server, head: &Head, body: &mut Body<'_>) -> Response {
+pub(crate) async fn answer(server: &Arc<Server>, head: &Parts, body: &mut Incoming) -> Response {
+    let path = head.uri.path();
     let method = if head.method == "HEAD" { "GET" } else { head.method.as_str() };
-    let mut allowed = Vec::new();
-    for (pattern, way, question, known) in ROUTES {
-        let Some(places) = places(pattern, &head.path) else { continue };
-        if way.eq_ignore_ascii_case(method) {
-            let call = places.and_then(|places| {
-                Ok(Call { question: *question, places, query: Query::read(&head.query, known)?, speeds: None })
-            });
-            return call.and_then(|call| ask(server, call, body, *way == "post")).unwrap_or_else(|p| refusal(&p));
+    let elsewhere = |says: &str, allowed| refusal(&Problem::status(405, says), &[("allow", allowed)]);
+    let mut routes = ROUTES.iter().filter_map(|route| Some((route, places(route.0, path)?)));
+    match routes.next() {
+        Some(((_, way, question, known), places)) if way.eq_ignore_ascii_case(method) => {
+            let query = Query::read(head.uri.query().unwrap_or_default(), known);
+            let call = places.and_then(|places| Ok(Call { question: *question, places, query: query?, speeds: None }));
+            let answer = match call {
+                Ok(call) => ask(server, call, body, *way == "post").await,
+                Err(problem) => Err(problem),
+            };
+            answer.unwrap_or_else(|problem| refusal(&problem, &[]))
         }
-        allowed.push(if *way == "get" { "GET, HEAD" } else { "POST" });
-    }
-    let elsewhere = |says: &str, allowed: String| refusal(&Problem::status(405, says)).header("allow", allowed);
-    match method {
-        _ if !allowed.is_empty() => elsewhere(
+        Some(((_, way, ..), _)) => elsewhere(
             "this path does not accept the method: use GET or POST as the header Allow lists",
-            allowed.join(", "),
+            if *way == "get" { "GET, HEAD" } else { "POST" },
         ),
-        _ if head.path.starts_with("/api/") => {
-            refusal(&Problem::status(404, "this path does not exist: js/base/api.js has all paths"))
+        None if path.starts_with("/api/") => {
+            refusal(&Problem::status(404, "this path does not exist: js/base/api.js has all paths"), &[])
         }
-        "GET" => page::file(head),
-        _ => elsewhere("this path accepts only GET", "GET, HEAD".into()),
+        None if method == "GET" => page::file(head),
+        None => elsewhere("this path accepts only GET", "GET, HEAD"),
     }
 }
 
-/// Returns the HTTP response that reports `problem`, with the status of the problem.
-pub(crate) fn refusal(problem: &Problem) -> Response {
-    Response::new(problem.status, JSON, problem.body()).header("cache-control", "no-store")
+/// Returns the HTTP response that reports `problem`, with the status of the problem and the headers `more`.
+pub(crate) fn refusal(problem: &Problem, more: &[(&'static str, &str)]) -> Response {
+    let headers = [&[("content-type", JSON), ("cache-control", "no-store")], more].concat();
+    response(problem.status, &headers, problem.body())
 }
 
 /// Compares a path with a route `pattern`, such as `/api/masks/{id}/cost`. Returns the values of the parts in braces,
 /// here the identity of a mask; `None` if the path does not match `pattern`.
-fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
+pub(super) fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
     if pattern.split('/').count() != path.split('/').count() {
         return None;
     }
@@ -113,79 +116,52 @@ fn most_answer(call: &Call) -> Result<Option<usize>> {
 }
 
 /// Sends a call to a worker, and returns the worker's answer.
-fn ask(server: &Server, mut call: Call, body: &mut Body<'_>, has_body: bool) -> Result<Response> {
+async fn ask(server: &Arc<Server>, mut call: Call, body: &mut Incoming, has_body: bool) -> Result<Response> {
     let question = call.question;
     let most_answer = most_answer(&call)?;
     let most = if question == Question::Doctor { MOST_FILE } else { MOST_BODY };
-    let (bytes, asked) = has_body.then(|| server.body(body, most)).transpose()?.unzip();
-    let bytes = bytes.unwrap_or_default();
+    let (bytes, asked) =
+        if has_body { server.body(body, most).await.map(|(b, s)| (b, Some(s)))? } else { (Vec::new(), None) };
     if matches!(question, Question::Cost | Question::Curve) {
-        call.speeds = Some(server.speeds(&call.query)?);
+        let (server, query) = (server.clone(), call.query.clone());
+        call.speeds = Some(finish(async move { server.speeds(&query).await }).await?);
     }
     let pool = match question {
         Question::Text | Question::TextCertificate | Question::Model => &server.model,
         _ => &server.masks,
     };
-    let turn = pool.turn(&|| body.gone())?;
+    let turn = pool.turn().await?;
     // Reserves the memory of an answer only when a worker is free: requests that wait hold no memory for it.
-    let reserved = most_answer.map(|most| server.memory(most)).transpose()?;
+    let reserved = match most_answer {
+        Some(most) => Some(server.memory(most).await?),
+        None => None,
+    };
     let definition = (question == Question::Read).then(|| bytes.clone());
-    let answer = turn.call(call, bytes, limit(question))?;
-    let good = answer.head.status == 200;
-    definition.filter(|_| good).into_iter().for_each(|definition| server.store.insert(definition));
-    // The identity depends only on the definition of the mask, so a tile changes only if the program changes.
-    let cache = if good && question == Question::Tile { "private, max-age=300" } else { "no-store" };
-    Ok(respond(answer, reserved.or(asked), cache))
+    let server = server.clone();
+    finish(async move {
+        let answer = turn.call(call, bytes, limit(question)).await?;
+        let good = answer.head.status == 200;
+        definition.filter(|_| good).into_iter().for_each(|definition| server.store.insert(definition));
+        // The identity depends only on the definition of the mask, so a tile changes only if the program changes.
+        let cache = if good && question == Question::Tile { "private, max-age=300" } else { "no-store" };
+        Ok(respond(answer, reserved.or(asked), cache))
+    })
+    .await
+}
+
+/// Runs work to its end, also if the client disconnects and the request is dropped.
+async fn finish<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let failed = |_| Problem::status(500, "an internal error of noren: the request has no answer");
+    tokio::spawn(work).await.map_err(failed)?
 }
 
 /// Returns a worker's answer as a response. `share` is the memory that is reserved for the request's
 /// body or for the answer, and released after the response is sent.
 fn respond(answer: Frame<Reply>, share: Option<Share>, cache: &str) -> Response {
     let Reply { status, content_type, file_name, .. } = answer.head;
-    let body = answer.blobs.into_iter().next().unwrap_or_default();
-    let response = Response { share, ..Response::new(status, &content_type, body) }.header("cache-control", cache);
-    match file_name {
-        Some(name) => response.header("content-disposition", format!("attachment; filename=\"{name}\"")),
-        None => response,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serve::http;
-    use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::Arc;
-
-    #[test]
-    fn paths_are_distinguished() {
-        let tile = "/api/masks/{id}/tiles/{level}/{row}/{col}";
-        let found = places(tile, "/api/masks/a%20b/tiles/0/1/2").expect("its path").expect("UTF-8");
-        assert_eq!(found, ["a b", "0", "1", "2"]);
-        for path in ["/api/masks", "/api/masks/a/tiles/0/1", "/api/masks//tiles/0/1/2", "/api/masks/a/tiles/0/1/2/"] {
-            assert!(places(tile, path).is_none(), "{path}");
-        }
-        assert!(places(tile, "/api/masks/%ff/tiles/0/1/2").expect("its path").is_err());
-    }
-
-    #[test]
-    fn a_request_that_waits_for_a_worker_holds_no_memory_for_its_answer() {
-        // The worker is this test program with `--list`, which ends at once.
-        let server = Arc::new(Server::new(&["--list".to_string()], &[], 1));
-        let only_worker = server.masks.turn(&|| false).expect("a free worker");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        let (stream, _) = listener.accept().expect("the connection");
-        let asked = server.clone();
-        let thread = std::thread::spawn(move || {
-            http::converse(stream, |head, body| answer(&asked, head, body), |_| Response::default())
-        });
-        client.write_all(b"GET /api/masks/x/export?as=npy HTTP/1.1\r\n\r\n").expect("an open connection");
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(server.memory(1 << 30).is_ok(), "the request holds memory");
-        drop(client);
-        let _ = thread.join().expect("no panic");
-        drop(only_worker);
-    }
+    let body = Bytes::from_owner(Held(answer.blobs.into_iter().next().unwrap_or_default(), share));
+    let attachment = file_name.map(|name| format!("attachment; filename=\"{name}\""));
+    let attachment = attachment.iter().map(|value| ("content-disposition", &**value));
+    let headers = [("content-type", &*content_type), ("cache-control", cache)];
+    response(status, &headers.into_iter().chain(attachment).collect::<Vec<_>>(), body)
 }
