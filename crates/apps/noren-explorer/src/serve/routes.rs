@@ -99,7 +99,7 @@ pub(super) fn places(pattern: &str, path: &str) -> Option<Result<Vec<String>>> {
 fn limit(question: Question) -> Duration {
     Duration::from_secs(match question {
         Question::Tile => 5,
-        Question::Text | Question::TextCertificate | Question::Model | Question::Doctor => 60,
+        Question::Text | Question::TextCertificate | Question::Model | Question::Doctor | Question::Export => 60,
         _ => 15,
     })
 }
