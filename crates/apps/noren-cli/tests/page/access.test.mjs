@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { explorer, hold, painted, pixel, say, settled } from "./explorer.mjs";
+import { explorer, hold, painted, pixel, rested, say, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -19,20 +19,23 @@ const STATES = {
   learn: [{}, { learn: { lesson: "heads" } }],
 };
 
-for (const theme of ["light", "dark"]) {
-  for (const width of [1440, 390]) {
-    const look = { theme, width, height: width === 390 ? 844 : 900 };
-    for (const [view, states] of Object.entries(STATES)) {
-      test(`axe: ${view}, ${theme}, ${width}`, async () => {
-        for (const state of states) {
-          const page = await site.open({ view, ...state }, look);
-          await page.waitForTimeout(1200);
-          assert.deepEqual(await violations(page), []);
-          await page.finish();
+for (const width of [1440, 390]) {
+  for (const [view, states] of Object.entries(STATES)) {
+    test(`axe: ${view}, ${width}`, async () => {
+      for (const state of states) {
+        const page = await site.open({ view, ...state }, { width, height: width === 390 ? 844 : 900 });
+        for (const colorScheme of ["light", "dark"]) {
+          await page.emulateMedia({ colorScheme });
+          await rested(page);
+          assert.deepEqual(await violations(page), [], colorScheme);
         }
-      });
-    }
+        await page.finish();
+      }
+    });
+  }
 
+  for (const theme of ["light", "dark"]) {
+    const look = { theme, width, height: width === 390 ? 844 : 900 };
     test(`axe: what opens in the mask view, ${theme}, ${width}`, async () => {
       const page = await site.open(
         { mask: "causal & sliding(3)", other: "causal & slidin(4)", cell: [5, 1], shape: { len: 12, heads: 2 } },
@@ -157,17 +160,18 @@ test("the theme is switched and remembered", async () => {
 });
 
 test("nothing is cut off at 360 pixels or at 3840", async () => {
-  for (const [width, height] of [
-    [360, 720],
-    [768, 1024],
-    [3840, 2160],
-  ]) {
-    for (const view of ["mask", "cost", "flow", "text", "doctor", "learn"]) {
-      const page = await site.open({ view }, { width, height });
-      await page.waitForTimeout(500);
+  for (const view of ["mask", "cost", "flow", "text", "doctor", "learn"]) {
+    const page = await site.open({ view }, { width: 3840, height: 2160 });
+    for (const [width, height] of [
+      [3840, 2160],
+      [768, 1024],
+      [360, 720],
+    ]) {
+      await page.setViewportSize({ width, height });
+      await rested(page);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       assert.ok(wide <= width, `${view} at ${width}: ${wide} pixels wide`);
-      await page.finish();
     }
+    await page.finish();
   }
 });

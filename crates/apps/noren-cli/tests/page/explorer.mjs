@@ -79,8 +79,8 @@ async function launch() {
   });
 
   /**
-   * Opens an empty page, which may only send requests to addresses that begin with `address`. `theme` is light or dark, `motion` enables
-   * animations. Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
+   * Opens an empty page, which may only send requests to addresses that begin with `address` (later `page.allowed`). `theme` is light or dark,
+   * `motion` enables animations. Returns Playwright's page with `finish()`, which closes the page and fails if an error occurred on it.
    */
   async function newPage(address, { theme = "light", width = 1440, height = 900, motion = false } = {}) {
     const page = await browser.newPage();
@@ -90,11 +90,16 @@ async function launch() {
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(`console: ${message.text()}`));
     page.on("pageerror", (error) => problems.push(`thrown: ${error.stack}`));
     page.on("request", (request) => {
-      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(address)) problems.push(`elsewhere: ${request.url()}`);
+      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(page.allowed)) problems.push(`elsewhere: ${request.url()}`);
     });
     page.setDefaultTimeout(60_000);
+    let pending = 0;
+    page.on("request", () => (pending += 1));
+    for (const end of ["requestfinished", "requestfailed"]) page.on(end, () => (pending -= 1));
     return Object.assign(page, {
+      allowed: address,
       problems,
+      pending: () => pending,
       finish: async () => {
         await page.close();
         assert.deepEqual(problems, []);
@@ -114,16 +119,17 @@ async function launch() {
   };
 }
 
-/** Starts a browser for files; `close()` ends it, `open` opens a web page that is a file. */
+/** Starts a browser for files; `close()` ends it, `open` opens a web page that is a file, in `page` if it is given. */
 export async function files() {
   const browser = await launch();
   return {
-    async open(path, look) {
+    async open(path, look, page = null) {
       const address = pathToFileURL(path).href;
-      const page = await browser.newPage(address, look);
-      await page.goto(address);
-      await page.waitForFunction(() => document.documentElement.dataset.ready);
-      return page;
+      const shown = page ?? (await browser.newPage(address, look));
+      shown.allowed = address;
+      await shown.goto(address);
+      await shown.waitForFunction(() => document.documentElement.dataset.ready);
+      return shown;
     },
     close: browser.close,
   };
@@ -211,6 +217,22 @@ export const painted = (page) =>
 
 /** Waits for a time of the page, after everything that the page does earlier. */
 export const rests = (page, ms) => page.evaluate((time) => new Promise((done) => setTimeout(done, time)), ms);
+
+/** Waits until the page rests: no request is pending, and for longer than any delay of the page nothing has changed on it. */
+export async function rested(page) {
+  do {
+    await page.evaluate(() => new Promise((done, fail) => {
+      const rest = () => setTimeout(() => done(watch.disconnect()), 300);
+      let timer = rest();
+      const watch = new MutationObserver(() => {
+        clearTimeout(timer);
+        timer = rest();
+      });
+      watch.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+      setTimeout(() => fail(new Error("the page does not rest")), 60_000);
+    }));
+  } while (page.pending() > 0);
+}
 
 /** Returns the colour of the middle of a cell on the screen. */
 export const pixel = (page, q, k) =>

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { explorer, root, settled } from "./explorer.mjs";
+import { explorer, rested, root, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -229,7 +229,7 @@ for (const theme of ["light", "dark"]) {
         await page.getByRole("button", { name: "Check" }).click();
         await page.locator(".learn-feedback strong").waitFor();
         await page.evaluate(() => document.querySelectorAll("details").forEach((fold) => (fold.open = true)));
-        await page.waitForTimeout(800);
+        await rested(page);
         assert.deepEqual(await violations(page), []);
         assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= width);
         await page.finish();

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { explorer, root, settled } from "./explorer.mjs";
+import { explorer, rested, root, settled } from "./explorer.mjs";
 
 const SHOTS = join(import.meta.dirname, "shots");
 const DOCS = join(root, "docs/pictures");
@@ -130,7 +130,7 @@ for (const [name, { state, theme = "light", width = 1440, height = 900, ready: d
   test(`looks as it should: ${name}`, async () => {
     const page = await site.open(state, { theme, width, height });
     await drawn(page);
-    await page.waitForTimeout(800);
+    await rested(page);
     const shot = await page.screenshot();
     const file = join(SHOTS, `${name}.png`);
     if (UPDATE) {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { drawn, explorer, say, settled } from "./explorer.mjs";
+import { drawn, explorer, rested, say, settled } from "./explorer.mjs";
 import { exampleNumbers, readNumbers, rowOf } from "../../../noren-explorer/page/js/row/source.js";
 import { decimals, rowInWords, vector } from "../../../noren-explorer/page/js/row/words.js";
 
@@ -199,7 +199,7 @@ for (const theme of ["light", "dark"]) {
         const row = { open: true, from, off: [2] };
         const page = await site.open({ mask: "causal & padding", shape: { len: 20 }, facts: { lengths: [16] }, row, cell: [18, 1] }, size);
         await shows(page, 18);
-        await page.waitForTimeout(500);
+        await rested(page);
         assert.deepEqual(await violations(page), []);
         assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= width);
         await page.finish();

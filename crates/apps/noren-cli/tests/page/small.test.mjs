@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { explorer, settled } from "./explorer.mjs";
+import { explorer, rested, settled } from "./explorer.mjs";
 
 let site;
 before(async () => (site = await explorer()));
@@ -61,7 +61,7 @@ const PLACES = {
     state: { view: "flow", shape: { len: 24 }, facts: { labels: { pii: [6, 7] } }, flow: { layers: ["sliding(3)", "sliding(3) | keys(0)"], depth: 6, policy: "deny: label(pii) -> token(16)", violation: 0 } },
     ready: async (page) => { await page.locator(".flow-verdict", { hasText: "broken" }).waitFor(); await unfold(page); },
   },
-  "the text view": { state: { view: "text", text: { hide: ["email"] } }, ready: async (page) => { await page.locator(".text-proof-of p, .text-proof").first().waitFor(); await page.waitForTimeout(2500); await unfold(page); } },
+  "the text view": { state: { view: "text", text: { hide: ["email"] } }, ready: async (page) => { await page.locator(".text-proof-of p, .text-proof").first().waitFor(); await rested(page); await unfold(page); } },
   "the doctor": { state: { view: "doctor" }, ready: unfold },
   "a report of the doctor": { state: { view: "doctor" }, ready: async (page) => { await example(page); await unfold(page); } },
   "the lessons": { state: { view: "learn" }, ready: settled },
@@ -78,7 +78,7 @@ for (const [place, { state, ready = async () => {} }] of Object.entries(PLACES))
   test(`nothing is clipped: ${place}`, async () => {
     const page = await site.open(state, SMALL);
     await ready(page);
-    await page.waitForTimeout(300);
+    await rested(page);
     assert.deepEqual(await clipped(page), []);
     await page.finish();
   });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { violations } from "./axe.mjs";
-import { explorer, settled } from "./explorer.mjs";
+import { explorer, rested, settled } from "./explorer.mjs";
 import { textCommand } from "../../../noren-explorer/page/js/base/command.js";
 import { settings } from "../../../noren-explorer/page/js/text/settings.js";
 import { proofInWords, runs } from "../../../noren-explorer/page/js/text/outcome.js";
@@ -195,7 +195,7 @@ for (const theme of ["light", "dark"]) {
     const page = await open({ text: `${SAYS} Call 020 7946 0958.`, hide: ["email"], word: 2 }, { theme });
     await answered(page);
     await page.locator("details").evaluateAll((folds) => folds.forEach((fold) => (fold.open = true)));
-    await page.waitForTimeout(500);
+    await rested(page);
     assert.deepEqual(await violations(page), []);
     await page.finish();
   });
