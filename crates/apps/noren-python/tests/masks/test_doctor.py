@@ -211,7 +211,7 @@ def test_lists_beside_the_mask_are_arrays_by_whatever_name() -> None:
         rows = [[1, 1, 1, 0]]
         listed, array = (nr.check(mask, kind="causal", convention="keep", **{name: given}) for given in (rows, np.array(rows)))
         assert str(listed) == str(array) and listed.unknown == array.unknown
-    assert "padding_keys_visible" in nr.check(mask[None, None], kind="causal", convention="keep", padding_mask=[[0, 1, 1, 1]]).classes
+    assert "padding_keys_visible" in nr.check(mask[None, None], kind="causal", convention="keep", attention_mask=[[0, 1, 1, 1]]).classes
     assert not nr.check(mask, kind="causal", convention="keep", prefix_len=[0], past_len=[0], special_token_ids=[1, 2]).unknown
 
 
