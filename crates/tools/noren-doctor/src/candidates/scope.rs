@@ -3,7 +3,7 @@
 use crate::candidates::target::{Mistake, Target};
 use crate::intent::Intent;
 use crate::read::words::counted;
-use crate::report::wrong::listed;
+use crate::report::wrong::{listed, of_rows};
 use noren_mask::bits::ones;
 use std::collections::BTreeSet;
 
@@ -83,10 +83,11 @@ impl Target<'_> {
                 }
             }
         }
-        let &(b, i) = empty.first().filter(|_| kept > 0)?;
         let count = empty.len();
+        let of = |b: usize| empty.iter().filter(|row| row.0 == b).map(|row| row.1).collect();
+        let place = of_rows("query", &(0..right.batch).map(of).collect::<Vec<_>>()).filter(|_| kept > 0)?;
         let says = format!(
-            "no visible key in {} of non-padding queries, the first is the row of query {i} of batch row {b}: all other rows are correct",
+            "no visible key in {} of non-padding queries ({place}): all other rows are correct",
             counted(count as u64, "row")
         );
         Some((("fully_masked_row", says), if count == 1 { 1.2 } else { 1.45 }))

@@ -115,7 +115,9 @@ impl Target<'_> {
         if let Some(says) = self.other_tree(right) {
             found(vec![("tree_mask", says.to_string())], 1.2);
         }
-        if let Some((mistake, cost)) = self.emptied_rows(right).or_else(|| self.equal_rows(right)) {
+        // Without a declared kind, queries and keys may belong to two grids, whose mask is unknown.
+        let emptied = self.emptied_rows(right).filter(|_| declared || right.q_len == right.kv_len);
+        if let Some((mistake, cost)) = emptied.or_else(|| self.equal_rows(right)) {
             found(vec![mistake], cost);
         }
         if right.batch > 1 && !self.part {

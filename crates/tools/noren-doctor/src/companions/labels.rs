@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
             let alone = self.nothing_learned(&labels, None)?;
             return Some(Checked { findings: vec![alone.0], ..Checked::default() });
         };
-        let masked_lm = self.context.masked_fraction.is_some()
+        let masked_lm = self.context.masked_lm
             || self.context.slot.masked_lm()
             || self.context.kind.is_some_and(|k| !k.causal && !k.cross) && self.sparse(&labels);
         let shift = if masked_lm { None } else { self.shift(&labels, &ids.rows) };
@@ -102,6 +102,9 @@ impl<'a> Scene<'a> {
             right = right.iter().map(move_row).collect();
         }
         let (mut open, compared) = (Vec::from_iter(self.unknown_padding()), labels.entries().count());
+        if masked_lm && self.context.special_ids.is_empty() {
+            open.push("which other tokens are special: declare special_token_ids".to_string());
+        }
         let says = match masked_lm {
             true => format!("no padding or special token has a label: {}", counted(compared as u64, "label")),
             false => {

@@ -12,9 +12,9 @@ use crate::companions::packed::{LONGEST, packed_lengths, restarts};
 use crate::companions::positions::positions;
 use crate::companions::table::{Checked, sources};
 use crate::companions::tensors::{POOLED, PROBABILITIES, STATES, VALUES};
-use crate::intent::Intent;
 use crate::intent::held::Held;
 use crate::intent::known::{self, Companions, ENDS, IDS, Known, LENGTHS, PADDING, POSITIONS, SEGMENTS, Sizes};
+use crate::intent::{Intent, row};
 use crate::read::context::Context;
 use crate::read::input::Input;
 use crate::read::kinds::{Convention, Role};
@@ -22,9 +22,9 @@ use crate::read::values::Values;
 use crate::read::words::counted;
 use crate::report::wrong::{Wrong, listed};
 use crate::report::{Certainty, Finding, Report, Severity, Verdict};
-use noren_mask::Error;
-use noren_mask::bits::bit;
-use std::collections::BTreeSet;
+use noren_mask::bits::{bit, ends, row_of};
+use noren_mask::{Error, Side};
+use std::collections::{BTreeMap, BTreeSet};
 
 const KEY_OWNERS: &[&str] = &["kv_seq_ids", "slot_seq_ids", "slot_owners", "kv_owners", "key_seq_ids"];
 const QUERY_OWNERS: &[&str] = &["query_seq_ids", "q_seq_ids", "query_owners"];
@@ -75,12 +75,12 @@ pub(super) fn uncompared(
     compared: &BTreeSet<String>,
     sizes: Option<Sizes>,
 ) -> Vec<String> {
-    let all = sizes.map(|sizes| Known::new(beside, context, sizes));
+    // Given positions are compared with the tokens. Those that also give documents or the order of keys are compared with the cells.
+    let known = |arrays: &Companions<'_>, sizes| Known { positions: None, ..Known::new(arrays, context, sizes) };
     let used = |name: &String| {
-        let (Some(sizes), Some(all)) = (sizes, &all) else { return false };
         let mut others = beside.0.clone();
         others.remove(name);
-        !Known::new(&Companions(&others), context, sizes).gives_the_same(all)
+        sizes.is_some_and(|sizes| known(beside, sizes) != known(&Companions(&others), sizes))
     };
     let needs = |name: &&str| {
         let found = COMPARED.iter().find(|(names, _)| names.contains(name)).map(|entry| entry.1);
@@ -103,8 +103,8 @@ pub(crate) fn look(
     verdict: Option<&Held>,
 ) -> Vec<Checked> {
     let mut checked: Vec<Checked> = padding_side(beside, context, intent).map(Checked::from).into_iter().collect();
-    match restarts(beside) {
-        Some(finding) => checked.push(finding.into()),
+    match restarts(beside, context) {
+        Some(comparison) => checked.push(comparison),
         None => checked.extend(positions(beside, context, intent)),
     }
     let mut others = beside.0.clone();
@@ -163,8 +163,7 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
     let by_ids = own.pad_id.is_some() && IDS.iter().any(|name| arrays.contains_key(*name));
     let (name, mask, context) = match given {
         Some((name, mask)) if counted || by_ids => (name, mask, lengths),
-        // An id that also ends texts does not show where the padding begins.
-        None if counted && by_ids && ![own.eos_id, own.bos_id].contains(&own.pad_id) => {
+        None if counted && by_ids => {
             let valid = tokens(&Companions(&arrays), &lengths)?;
             arrays.retain(|name, _| IDS.contains(&name.as_str()));
             let rows = valid.valid.as_ref()?.iter().map(|row| (0..valid.kv_len).map(|k| i64::from(bit(row, k))));
@@ -173,24 +172,51 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
         }
         _ => return None,
     };
+    if let Some(rows) = ends_of_rows(&name, &mask, &arrays, &context) {
+        // The ids say nothing else about the padding that they give.
+        arrays.retain(|_, _| rows.rows() != mask.rows());
+        arrays.insert(PADDING[0].to_string(), rows);
+    }
     let role = (own.role != Role::Cross && !own.kind.is_some_and(|kind| kind.cross)).then_some(Role::KeyPadding)?;
     let alone = Input::new(mask).context(Context { role, role_declared: true, ..context });
     Some((name, Input { companions: arrays, ..alone }))
 }
 
-/// Returns the comparison of the padding that the array `name` gives with the arrays of `alone`, which give it too. `report` has its result.
-pub(super) fn of_padding(name: &str, alone: &Input, report: &Report) -> Checked {
-    let by_ids = alone.context.pad_id.is_some();
-    let others = alone.companions.keys().filter(|name| by_ids || !IDS.contains(&name.as_str()));
-    let others: Vec<String> = others.cloned().collect();
+/// If ids give the padding, and the id of padding also ends texts, returns the padding of each row: with or without the end of the text, as
+/// in the given padding `mask` of the array `name`. Lengths also state how many such ids end a text. `None` in other cases.
+fn ends_of_rows(name: &str, mask: &Values, arrays: &BTreeMap<String, Values>, context: &Context) -> Option<Values> {
+    let given = mask.rows()?;
+    let len = given[0].len();
+    let known = Known::new(&Companions(arrays), context, Sizes { batch: given.len(), q_len: len, kv_len: len });
+    let (valid, other) = (known.valid?, known.valid_too?);
+    let of_row = |b: usize| {
+        let (own, with_end) = (known::bits(len, |k| given[b][k] != 0), row(&valid, b));
+        // Texts that are padded on the left may end with several such ids.
+        let left = ends(with_end).filter(|_| context.side == Some(Side::Left)).map(|ends| row_of(len, ends.0, len));
+        let counts = LENGTHS.contains(&name) && own.iter().zip(row(&other, b)).all(|(own, text)| text & !own == 0);
+        let is_own = counts || own == row(&other, b) || Some(&own) == left.as_ref();
+        let right = if is_own { own } else { with_end.to_vec() };
+        (0..len).map(move |k| i64::from(bit(&right, k)))
+    };
+    Values::ints(&[given.len(), len], (0..given.len()).flat_map(of_row).collect()).ok()
+}
+
+/// Returns the comparison of the padding that the array `name` of `input` gives with the other arrays that give it. `report` has its result.
+pub(super) fn of_padding(name: &str, input: &Input, report: &Report) -> Checked {
+    let [batch, _, _, kv_len] = report.given.as_ref().map_or([0; 4], noren_mask::Keep::dims);
+    let gives = |other: &str, values: &Values| match IDS.contains(&other) {
+        true => input.context.pad_id.is_some() && values.shape().last() == Some(&kv_len),
+        false => LENGTHS.contains(&other) && other != name,
+    };
+    let others = input.companions.iter().filter(|(other, values)| gives(other, values));
+    let others: Vec<String> = others.map(|(other, _)| other.clone()).collect();
     let faults = report.findings.iter().filter(|finding| finding.severity > Severity::Note);
     let findings =
         faults.map(|f| Finding { says: format!("`{name}`: {}", f.says), repair: None, ..f.clone() }).collect();
     let (says, mut arrays) = match report.verdict {
         Verdict::Correct => {
             let of = if others.is_empty() { "the declared lengths".to_string() } else { others.join(" and ") };
-            let rows = alone.mask.as_ref().map_or(0, |mask| mask.shape()[0]) as u64;
-            (format!("`{name}` has the padding of {of}: {} compared", counted(rows, "row")), others)
+            (format!("`{name}` has the padding of {of}: {} compared", counted(batch as u64, "row")), others)
         }
         _ => (String::new(), others),
     };
@@ -204,7 +230,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     let valid = intent?.valid.as_ref()?;
     let kv_len = intent?.kv_len;
     let at_end: BTreeSet<usize> = (0..valid.len()).filter(|&b| !bit(&valid[b], kv_len - 1)).collect();
-    let declared_left = context.side == Some(noren_mask::Side::Left);
+    let declared_left = context.side == Some(Side::Left);
     beside.get(IDS).filter(|_| !at_end.is_empty())?;
     let rows = format!("{} {}", listed("batch row", &at_end), if at_end.len() > 1 { "are" } else { "is" });
     let text = match () {

@@ -5,6 +5,7 @@ use crate::intent::held::Held;
 use crate::intent::known::{Companions, ENDS, IDS, LENGTHS, PADDING, POSITIONS, SEGMENTS};
 use crate::intent::{Intent, row};
 use crate::read::context::Context;
+use crate::read::words::counted;
 use crate::report::{Certainty, Finding};
 use noren_mask::bits::count;
 
@@ -62,6 +63,7 @@ pub(crate) fn packed_lengths(
         .chain([has(IDS).filter(|_| sized)])
         .flatten()
         .collect();
+    let mut what = "the number of tokens";
     // A document begins where the segment numbers change. Without their padding, batch rows begin documents.
     let segments = Table::of(beside, SEGMENTS).filter(|table| table.rows.concat().len() as i64 == last);
     let mut findings = Vec::new();
@@ -72,6 +74,7 @@ pub(crate) fn packed_lengths(
         let changes = |k: &usize| *k == 0 || k.is_multiple_of(table.rows[0].len()) || numbers[*k] != numbers[k - 1];
         let begins: Vec<i64> = (0..numbers.len()).filter(changes).map(|k| k as i64).collect();
         arrays.push(table.name.to_string());
+        what = "the borders";
         findings.extend(other_borders(&ends, &begins, table.name, true));
     } else if let Some(lengths) = lengths.filter(|_| padded == Some(last)) {
         let begins: Vec<i64> = (0..lengths.len()).map(|b| lengths[..b].iter().sum()).collect();
@@ -80,11 +83,8 @@ pub(crate) fn packed_lengths(
     if arrays.is_empty() && findings.is_empty() {
         return None;
     }
-    let says = format!(
-        "`{name}` has the borders of {}: {} documents compared",
-        arrays.join(" and "),
-        ends.len().saturating_sub(1)
-    );
+    let documents = counted(ends.len().saturating_sub(1) as u64, "document");
+    let says = format!("`{name}` has {what} of {}: {documents} compared", arrays.join(" and "));
     Some(Checked { arrays: [arrays, vec![name.to_string()]].concat(), says, findings, open: Vec::new() })
 }
 
@@ -112,7 +112,7 @@ fn other_borders(ends: &[i64], begins: &[i64], name: &str, exact: bool) -> Optio
 }
 
 /// Returns a finding if `position_ids` begin again at 0 inside of a document of `cu_seqlens`: one of the two arrays is wrong.
-pub(super) fn restarts(beside: &Companions<'_>) -> Option<Finding> {
+pub(super) fn restarts(beside: &Companions<'_>, context: &Context) -> Option<Checked> {
     let ends = beside.list(ENDS)?;
     let positions =
         Table::of(beside, POSITIONS).filter(|_| beside.get(POSITIONS).is_some_and(|v| v.shape().len() <= 2))?;
@@ -125,12 +125,18 @@ pub(super) fn restarts(beside: &Companions<'_>) -> Option<Finding> {
     let begins: Vec<i64> =
         (0..row.len().min(row.len() + 1 - padding)).filter(|k| row[*k] == 0).map(|k| k as i64).collect();
     let missing: Vec<i64> = begins.iter().copied().filter(|k| !ends.contains(k)).collect();
-    (!missing.is_empty()).then(|| {
-        let right: Vec<i64> = begins.iter().chain(ends.last()).copied().collect();
-        let text = format!(
-            "position_ids begin a document at the tokens {missing:?}, where cu_seqlens has no border: if position_ids are right, documents read each \
-             other, and cu_seqlens should be {right:?}; if cu_seqlens is right, position_ids do not number its documents"
-        );
-        Finding::of("cross_document", Certainty::Likely, text)
-    })
+    let (first, right) = (*missing.first()?, begins.iter().chain(ends.last()).copied().collect::<Vec<i64>>());
+    let ids = beside.rows(IDS).filter(|ids| ids.len() == 1 && ids[0].len() == row.len());
+    let is_eos = |k: i64| ids.as_ref().is_some_and(|ids| k > 0 && context.eos_id == Some(ids[0][k as usize - 1]));
+    let (certainty, other) = match missing.iter().all(|k| is_eos(*k)) {
+        true => (Certainty::Certain, format!(" (input_ids have the end of a text at token {})", first - 1)),
+        false => (Certainty::Likely, "; if cu_seqlens is right, position_ids do not number its documents".to_string()),
+    };
+    let text = format!(
+        "position_ids begin a document at the tokens {missing:?}, where cu_seqlens has no border: if position_ids are right, documents read each \
+         other, and cu_seqlens should be {right:?}{other}"
+    );
+    let finding = Finding::of("cross_document", certainty, text);
+    let arrays = [beside.named(ENDS)?.0, positions.name].map(String::from).to_vec();
+    Some(Checked { arrays, findings: vec![finding], ..Checked::default() })
 }

@@ -63,9 +63,11 @@ pub(super) fn positions(beside: &Companions<'_>, context: &Context, intent: Opti
     // Some models begin the positions of every text with another number, such as 2. These positions are correct if this
     // number does not depend on the slot of the first token.
     let convention = starts.iter().all(|s| s.0 == starts[0].0) && starts.iter().any(|(by, slot)| by != slot);
+    let undeclared = uneven.is_empty() && !convention && context.position_encoding.is_none();
     let (what, certainty, severity) = match uneven.is_empty() {
         false => ("do not number the non-padding tokens in order", Certainty::Certain, Severity::Error),
         true if relative || convention => ("are shifted", Certainty::Likely, Severity::Note),
+        true if undeclared => ("are shifted", Certainty::Likely, Severity::Warning),
         true => ("are shifted", Certainty::Likely, Severity::Error),
     };
     let moved = numbered(wrong[0].0).moved();
@@ -79,7 +81,11 @@ pub(super) fn positions(beside: &Companions<'_>, context: &Context, intent: Opti
         None => other_numbers(&table, &wrong, tokens, intent),
     };
     let alike = if one { ", which is right only if all rows are padded alike" } else { "" };
-    let text = format!("the position ids {what}: {says}{shared}{alike}");
+    let harmless = match undeclared {
+        true => "; a shift of a whole text changes nothing if position_encoding is relative, such as rope",
+        false => "",
+    };
+    let text = format!("the position ids {what}: {says}{shared}{alike}{harmless}");
     let right = |b: usize| match rows.contains(&b) {
         true => numbered(b).moved().map_or_else(|| numbered(b).expected(), |(_, ids)| ids),
         false => table.rows[b].clone(),

@@ -66,7 +66,7 @@ impl<'a> Table<'a> {
             () if text.ends_with("...") => {
                 format!("{text} ({})", listed("batch row", &entries.iter().map(|entry| entry.0).collect()))
             }
-            () if !text.contains("batch row") => format!("{text} of all {all} batch rows"),
+            () if !text.contains("batch row") => format!("{text} of {}", listed("batch row", &(0..all).collect())),
             () => text,
         }
     }

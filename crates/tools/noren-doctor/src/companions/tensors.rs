@@ -229,7 +229,7 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
     let keep: Keep = verdict.keep.clone();
     let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
         (0u64, 0u64, 0u64, 0u64, 0u64, false);
-    let mut place = [BTreeSet::new(), BTreeSet::new()];
+    let mut place = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
     for b in 0..shape[0] {
         for h in 0..shape[1] {
             for i in 0..q_len {
@@ -249,6 +249,7 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
                     leaking += 1;
                     place[0].insert(b);
                     place[1].insert(i);
+                    place[2].extend((0..kv_len).filter(|&k| !bit(row, k) && p(k) > 1e-6));
                 }
                 uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
                 short += u64::from(sum < 0.998);
@@ -270,9 +271,10 @@ pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict:
             "mask_ignored_by_backend",
             Certainty::Certain,
             format!(
-                "{leaking} of {rows} rows give probability to hidden cells ({}, {}): this backend ignored the mask",
+                "{leaking} of {rows} rows give probability to hidden cells ({}, {}, {}): this backend ignored the mask",
                 listed("batch row", &place[0]),
-                listed("query", &place[1])
+                listed("query", &place[1]),
+                listed("key", &place[2])
             ),
         )),
         () if short > 0 && !sinks => Some(Finding::of(

@@ -5,6 +5,7 @@ use crate::array::decode::Fill;
 use crate::diagnose::Case;
 use crate::intent::known::{Companions, SCORES};
 use crate::intent::{Intent, row};
+use crate::report::wrong::of_rows;
 use crate::report::{Certainty, Finding, Report, SHOWN, Severity};
 use noren_mask::Keep;
 use noren_mask::bits::{bit, set_bit};
@@ -58,12 +59,17 @@ impl Case<'_> {
             }
             Fill::Logical => "the output depends on the backend: 0, NaN, or an even average over all keys",
         };
+        let place = |rows: &[[usize; 4]]| {
+            let of = |b: usize| rows.iter().filter(|row| row[0] == b).map(|row| row[2]).collect();
+            of_rows("query", &(0..batch).map(of).collect::<Vec<_>>()).unwrap_or_default()
+        };
         let mut found = |rows: &[[usize; 4]], says: String, severity: Severity| {
             let finding = Finding::of("fully_masked_row", Certainty::Certain, says).severity(severity);
             report.findings.push(Finding { first_cells: rows.iter().copied().take(SHOWN).collect(), ..finding });
         };
         if real.len() > meant && !reported {
-            let text = format!("{} row(s) of non-padding queries can read no key: {becomes}", real.len());
+            let text =
+                format!("{} row(s) of non-padding queries can read no key ({}): {becomes}", real.len(), place(&real));
             found(&real, text, Severity::Error);
         }
         if !padding.is_empty() {
@@ -71,8 +77,9 @@ impl Case<'_> {
             let severity = if harmful { Severity::Error } else { Severity::Note };
             let whose = if declared.is_some() { "padding queries" } else { "queries that look like padding" };
             let text = format!(
-                "{} row(s) of {whose} can read no key: {becomes}; let each padding query read its own key",
-                padding.len()
+                "{} row(s) of {whose} can read no key ({}): {becomes}; let each padding query read its own key",
+                padding.len(),
+                place(&padding)
             );
             found(&padding, text, severity);
         }

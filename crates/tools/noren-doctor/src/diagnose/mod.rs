@@ -117,15 +117,15 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
 /// report. Returns the questions on the padding.
 fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut Report) -> Vec<Rc<Open>> {
     let (beside, context) = (Companions(&input.companions), &input.context);
-    let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?, alone)));
+    let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
     // A faulty array does not give the padding of the others.
     let mut others = input.companions.clone();
-    others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report, _)| name != faulty || !report.faulty()));
+    others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report)| name != faulty || !report.faulty()));
     let tokens = companions::tokens(&Companions(&others), context)
         .filter(|tokens| held.is_none() && (tokens.valid.is_some() || tokens.segments.is_some()));
     let intent = held.map_or(tokens.as_ref(), |held| held.intent.as_ref());
     let mut checked = companions::look(&beside, context, intent, held);
-    checked.extend(padding.iter().map(|(name, report, alone)| companions::of_padding(name, alone, report)));
+    checked.extend(padding.iter().map(|(name, report)| companions::of_padding(name, input, report)));
     let mut compared = BTreeSet::new();
     for comparison in checked {
         let sound = comparison.findings.is_empty() && comparison.open.is_empty();
@@ -137,7 +137,7 @@ fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut
         compared.extend(comparison.arrays);
     }
     report.unknown.extend(companions::uncompared(&beside, context, &compared, sizes));
-    padding.into_iter().flat_map(|(_, report, _)| report.open).map(Rc::new).collect()
+    padding.into_iter().flat_map(|(_, report)| report.open).map(Rc::new).collect()
 }
 
 /// The given mask, the decoded cells, and the data known from the declarations and from the other given arrays.
@@ -202,7 +202,10 @@ impl<'a> Case<'a> {
         let keep = self.decoded.keep.expand(self.dims());
         report.given = Some(keep.clone());
         outcome.open.push(Rc::new(open));
-        self.held(keep, None)
+        // The other arrays are compared with the reading that has the known padding.
+        let other = Some(inverted(&self.decoded.keep)).filter(|_| open_polarity(&self.decoded, self.context));
+        let other = other.filter(|other| self.known.valid.as_ref().is_some_and(|valid| **valid == rows_of(other)));
+        self.held(other.map_or(keep, |other| other.expand(self.dims())), None)
     }
 
     /// Returns a description of the declared mask; `None` when no kind is declared, and no padding for rows of keys.

@@ -105,14 +105,23 @@ impl Case<'_> {
     /// Returns the question whether true means "may attend" in Boolean rows of keys. `None` if a declaration answers it, if the mask is
     /// nearer to the known padding than its inverse, or if the inverse hides every key of a row.
     fn is_true_visible(&self) -> Option<Open> {
-        let other = rows_of(&inverted(&self.decoded.keep));
+        let [own, other] = [&self.decoded.keep, &inverted(&self.decoded.keep)].map(rows_of);
+        let kv_len = self.alignment.sizes.kv_len;
         let fits = match &self.known.valid {
+            // Padding on the other side of the rows is one mistake.
+            Some(valid)
+                if self.alignment.wanted.is_none()
+                    && own.len() == valid.len()
+                    && own.iter().zip(&**valid).all(|(own, valid)| *own == other_side(valid, kv_len)) =>
+            {
+                true
+            }
             Some(valid) => {
                 let pairs = other.iter().zip(valid.iter().cycle());
                 let off: u64 = pairs
                     .map(|(o, v)| o.iter().zip(v).map(|(o, v)| u64::from((o ^ v).count_ones())).sum::<u64>())
                     .sum();
-                off * 2 >= (other.len() * self.alignment.sizes.kv_len) as u64
+                off * 2 >= (other.len() * kv_len) as u64
             }
             None => other.iter().any(|row| ends(row).is_none()),
         };
@@ -204,23 +213,9 @@ impl Case<'_> {
 
     /// Returns the question whether tokens also read earlier chunks, if the mask is right only then.
     pub(crate) fn which_chunks(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
-        let (size, _) = hypotheses.first()?.intent.chunk.clone()?;
-        let streaming = |h: &Hypothesis| {
-            let (size, origins) = h.intent.chunk.as_ref()?;
-            let chunk =
-                |b: usize| (0..h.intent.kv_len as i64).map(|k| (k - number(origins, b)).max(0) / size).collect();
-            let blocks = Some(Rc::new((0..h.intent.batch).map(chunk).collect()));
-            Some(Hypothesis {
-                intent: Intent { causal: Some(0), chunk: None, blocks, ..h.intent.clone() },
-                ..h.clone()
-            })
-        };
-        self.accept(given, &hypotheses.iter().filter_map(streaming).collect::<Vec<_>>())?;
-        let earlier = format!(
-            "a token reads its whole chunk and all earlier chunks: the mask is `causal | chunk({size})`, and it is right"
-        );
-        let question = "does a token also read earlier chunks? the kind `chunked` hides them; for streaming, give the intended mask";
-        Some(Open::new(&[&earlier, "a token reads no other chunk: the mask is wrong"], question))
+        let streaming = streaming(hypotheses);
+        self.accept(given, &streaming)?;
+        streaming.first()?.open.last().map(|open| (**open).clone())
     }
 
     /// If `given` is an intended mask without the cells between groups of tokens, of which two have two tokens or more, returns this mask
@@ -287,4 +282,21 @@ impl Case<'_> {
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
+}
+
+/// Returns the intended masks `hypotheses` with tokens that also read earlier chunks, with the question whether they do.
+pub(crate) fn streaming(hypotheses: &[Hypothesis]) -> Vec<Hypothesis> {
+    let of = |h: &Hypothesis| {
+        let (size, origins) = h.intent.chunk.as_ref()?;
+        let chunk = |b: usize| (0..h.intent.kv_len as i64).map(|k| (k - number(origins, b)).max(0) / size).collect();
+        let blocks = Some(Rc::new((0..h.intent.batch).map(chunk).collect()));
+        let earlier = format!(
+            "a token reads its whole chunk and all earlier chunks: the intended mask is `causal | chunk({size})`"
+        );
+        let question = "does a token also read earlier chunks? the kind `chunked` hides them; for streaming, give the intended mask";
+        let open = Open::new(&[&earlier, "a token reads no other chunk: the mask is wrong"], question);
+        let intent = Intent { causal: Some(0), chunk: None, blocks, ..h.intent.clone() };
+        Some(Hypothesis { intent, doubt: h.doubt + 0.3, open: [h.open.clone(), vec![Rc::new(open)]].concat() })
+    };
+    hypotheses.iter().filter_map(of).collect()
 }

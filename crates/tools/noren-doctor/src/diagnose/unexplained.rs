@@ -5,6 +5,8 @@ use crate::candidates::expect::Hypothesis;
 use crate::candidates::resemble;
 use crate::candidates::target::Target;
 use crate::diagnose::Case;
+use crate::diagnose::questions::streaming;
+use crate::intent::edits::Post;
 use crate::intent::held::Held;
 use crate::intent::leaks::Leaks;
 use crate::intent::{Intent, number};
@@ -34,6 +36,14 @@ impl Case<'_> {
             return self.undecided(given, Some(&intent), report);
         }
         let target = Target::new(&given);
+        let inverse = streaming(hypotheses).into_iter().find(|h| target.same(&h.intent, &h.intent, Post::Complement));
+        if let Some(Hypothesis { intent, open, .. }) = inverse {
+            let finding = Finding::of("inverted_polarity", Certainty::Likely, Post::Complement.says());
+            report.findings.push(target.wrong(&intent).marked(finding));
+            (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
+            outcome.open = open;
+            return self.undecided(given, Some(&intent), report);
+        }
         let nearest = hypotheses.iter().map(|h| (target.wrong(&h.intent), h)).min_by_key(|(wrong, _)| wrong.count);
         let Some((wrong, hypothesis)) = nearest else {
             return self.undecided(given, None, report);

@@ -88,7 +88,7 @@ pub(crate) const FLAGGED_BLOCKS: &[&str] =
 
 /// Sizes, padding, documents, positions and trees that follow from the declarations and from the other given arrays.
 /// Nothing is read from the cells of the mask.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(crate) struct Known {
     pub(crate) batch: usize,
     pub(crate) q_len: usize,
@@ -182,15 +182,6 @@ impl Known {
         known.read_blocks(companions, context);
         known.queries(companions, context);
         known
-    }
-
-    /// Returns true if `other` has the same tokens, padding, documents, positions and groups.
-    pub(crate) fn gives_the_same(&self, other: &Known) -> bool {
-        let tokens =
-            |known: &Known| (known.ids.clone(), known.valid.clone(), known.valid_too.clone(), known.q_valid.clone());
-        let places = |known: &Known| (known.segments.clone(), known.q_positions.clone(), known.k_positions.clone());
-        let groups = |known: &Known| (known.parents.clone(), known.blocks.clone(), known.decoder_valid.clone());
-        tokens(self) == tokens(other) && places(self) == places(other) && groups(self) == groups(other)
     }
 
     /// Returns true if `rows` has one entry for each key in each row, and has one row, or one row for each batch row.

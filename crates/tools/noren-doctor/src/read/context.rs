@@ -106,6 +106,8 @@ pub struct Context {
     /// The probability that a token is selected for prediction in masked-language training (MLM); `None` if not
     /// declared.
     pub masked_fraction: Option<f64>,
+    /// True when the model learns to predict masked tokens.
+    pub masked_lm: bool,
     /// The label of tokens that the loss ignores [default: -100].
     pub ignore_index: Option<i64>,
     /// The declared method that pools the states of tokens into one vector; `None` if not declared.
@@ -251,9 +253,11 @@ impl Context {
 
     /// Reads the declarations about labels, losses and pooling.
     fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        self.generates = read.word("task", words::continues)? == Some(true);
+        let task = read.word("task", words::task)?;
+        self.generates = task == Some(words::Task::Generation);
         self.shifts_labels = read.flag("model_shifts_labels")?;
         self.masked_fraction = read.real("mlm_probability")?;
+        self.masked_lm = self.masked_fraction.is_some() || task == Some(words::Task::MaskedLm);
         self.ignore_index = read.id("ignore_index")?;
         self.pooling = read.word("pooling", words::pooling)?;
         self.prompt = read.lengths("prompt_len")?;

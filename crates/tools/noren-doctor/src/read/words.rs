@@ -115,10 +115,20 @@ const ENCODINGS: Words<bool> =
 /// Names of biases whose misspellings are errors.
 const BIASES: Words<()> = &[((), "alibi"), ((), "relative")];
 
-/// Words for tasks of the model. The meaning is true if the model generates a continuation of the text.
-const TASKS: Words<bool> = &[
-    (true, "generation|generate|generating|text_generation|decode|decoding"),
-    (false, "training|train|prefill|inference|evaluation|eval|embedding|encoding|classification"),
+/// The task of a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    /// The model generates a continuation of the text.
+    Generation,
+    /// The model learns to predict masked tokens.
+    MaskedLm,
+    Other,
+}
+
+const TASKS: Words<Task> = &[
+    (Task::Generation, "generation|generate|generating|text_generation|decode|decoding"),
+    (Task::MaskedLm, "mlm|masked_lm|masked_language_modeling|fill_mask"),
+    (Task::Other, "training|train|prefill|inference|evaluation|eval|embedding|encoding|classification"),
 ];
 
 /// Words for the token at which counting of chunks or prefixes begins. The meaning is true for the first token of the
@@ -321,8 +331,7 @@ pub(crate) fn counts_distances(word: &str) -> bool {
     each(ENCODINGS).any(|(known, relative)| known == word && relative)
 }
 
-/// Returns whether the task generates a continuation of the text.
-pub(crate) fn continues(word: &str) -> Result<bool, Error> {
+pub(crate) fn task(word: &str) -> Result<Task, Error> {
     look_up("task", word, TASKS)
 }
 

@@ -339,3 +339,92 @@ fn the_repair_of_a_short_mask_keeps_hidden_keys() {
         assert!(hidden == 0 || named.is_some_and(|repair| repair != "full" && repair != "causal"), "{found}");
     }
 }
+
+/// One id is padding and the end of texts: each row may count the end of its text as a token or not.
+#[test]
+fn lengths_beside_ids_whose_padding_also_ends_texts() {
+    let mut dice = Dice::new(19, true);
+    for _ in 0..60 {
+        let batch = Batch::new(&mut dice, 4);
+        let n = batch.tokens.len();
+        // Whether a text ends with the id of padding, and whether its length counts this end.
+        let kinds: Vec<(bool, bool)> = (0..n).map(|b| (dice.chance(60) && b > 0, dice.chance(50))).collect();
+        let counted = |b: usize| kinds[b].1 || !kinds[b].0 || batch.left;
+        let id = |b: usize, k: usize| match batch.tokens[b].end {
+            end if kinds[b].0 && k + 1 == end => 2,
+            _ if batch.real(b, k) => 10 + k as i64,
+            _ => 2,
+        };
+        let real = |b: usize, k: usize| batch.real(b, k) && (counted(b) || k + 1 < batch.tokens[b].end);
+        let plane = batch.table(|b, k| i64::from(real(b, k)));
+        let lengths: Vec<i64> = plane.iter().map(|row| row.iter().sum()).collect();
+        let declared = format!(r#"{{"pad_token_id": 2, "eos_token_id": 2, "padding_side": "{}"}}"#, batch.side());
+        let ids = ("input_ids", rows(&batch.table(id)));
+        is_correct(&report(&declared, &[ids.clone(), ("lengths", list(&lengths))]), &["padding of input_ids"]);
+        is_correct(&report(&declared, &[ids.clone(), ("attention_mask", rows(&plane))]), &["padding of input_ids"]);
+        let fewer: Vec<i64> = lengths.iter().map(|n| n - 2).collect();
+        assert!(report(&declared, &[ids, ("lengths", list(&fewer))]).faulty());
+    }
+}
+
+/// Rows without a visible key are named with their queries and batch rows. Without a declared kind, no repair of a grid of other queries is
+/// guessed.
+#[test]
+fn every_empty_row_is_named() {
+    let empty = |b: usize, i: usize| b > 0 && i % 4 < b;
+    let mask = |q: usize, k: usize| {
+        let cell = |at: usize| if empty(at / (q * k), at / k % q) { -100.0 } else { 0.0 };
+        Values::floats(&[3, q, k], (0..3 * q * k).map(cell).collect()).expect("all cells")
+    };
+    let check = |q: usize, k: usize, declared: &str| {
+        let context = Context::from_json(declared).expect("declarations");
+        Input::new(mask(q, k)).context(context).diagnose().expect("a usable mask")
+    };
+    let found = check(12, 4, r#"{"convention": "additive"}"#);
+    let named = ["queries 0, 4, 8 of batch row 1", "queries 0, 1, 4, 5, 8, 9 of batch row 2"];
+    is(&found, "fully_masked_row", &named, None);
+    assert!(found.fixed.is_none(), "{found}");
+    let square = check(8, 8, r#"{"convention": "additive", "kind": "bidirectional"}"#);
+    is(&square, "fully_masked_row", &["queries 0, 4 of batch row 1"], Some("full".to_string()));
+}
+
+/// The complement of a streaming mask under the kind `chunked` is inverted; the question whether tokens read earlier chunks stays.
+#[test]
+fn the_complement_of_a_streaming_mask() {
+    for (size, lengths) in [(4, [12usize, 9]), (3, [12, 12]), (4, [12, 5])] {
+        let seen = |b: usize, i: usize, k: usize| k / size <= i / size && k < lengths[b];
+        let number = |at: usize| if seen(at / 144, at / 12 % 12, at % 12) { f32::NEG_INFINITY } else { 0.0 };
+        let mask = Values::floats(&[2, 1, 12, 12], (0..288).map(number).collect()).expect("all cells");
+        let declared =
+            format!(r#"{{"convention": "additive", "kind": "chunked", "chunk": {size}, "lengths": {lengths:?}}}"#);
+        let found = Input::new(mask).context(Context::from_json(&declared).expect("declarations")).diagnose();
+        let found = found.expect("a usable mask");
+        assert_eq!(found.classes().first(), Some(&"inverted_polarity"), "{found}");
+        assert!(found.to_string().contains("causal | chunk"), "{found}");
+    }
+}
+
+/// Masked-language training as a task: labels of special tokens are named; without their ids the report asks for them.
+#[test]
+fn labels_of_masked_language_training() {
+    let ids = rows(&[vec![1, 10, 9, 12, 2, 0, 0], vec![1, 9, 21, 22, 23, 9, 2]]);
+    let labels = |special: i64| {
+        rows(&[vec![special, -100, 11, -100, -100, -100, -100], vec![-100, 20, -100, -100, -100, 24, special + 1]])
+    };
+    let check = |special: i64, more: &str| {
+        let declared = format!(r#"{{"task": "mlm", "pad_token_id": 0{more}}}"#);
+        let labels = if special > 0 {
+            labels(special)
+        } else {
+            rows(&[vec![-100, -100, 11, -100, -100, -100, -100], vec![-100, 20, -100, -100, -100, 24, -100]])
+        };
+        report(&declared, &[("input_ids", ids.clone()), ("labels", labels)])
+    };
+    let all = r#", "special_token_ids": [1, 2, 9]"#;
+    let repair = "labels = [[-100, -100, 11, -100, -100, -100, -100], [-100, 20, -100, -100, -100, 24, -100]]";
+    let words = ["2 special tokens", "label 0 of batch row 0, label 6 of batch row 1"];
+    is(&check(1, all), "MLM_masks_padding_or_special", &words, Some(repair.to_string()));
+    is_correct(&check(0, all), &["no padding or special token has a label"]);
+    is_open(&check(0, ""), "special_token_ids");
+    is_open(&check(1, ""), "special_token_ids");
+}
