@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { rested } from "./explorer.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -12,4 +13,15 @@ export async function violations(page) {
     const { violations: found } = await window.axe.run(document, { resultTypes: ["violations"] });
     return found.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
   });
+}
+
+/** Returns the violations in the light and then in the dark theme, each when the page rests. */
+export async function themed(page) {
+  const found = [];
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await rested(page);
+    for (const line of await violations(page)) found.push(`${colorScheme}: ${line}`);
+  }
+  return found;
 }

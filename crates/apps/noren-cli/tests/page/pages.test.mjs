@@ -6,7 +6,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, w
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { violations } from "./axe.mjs";
+import { themed } from "./axe.mjs";
 import { binary, files, root } from "./explorer.mjs";
 
 let [browser, folder] = [];
@@ -201,13 +201,12 @@ test("hostile text stays text, and the policy permits no other script, style or 
 
 test("axe finds no violation", async () => {
   for (const words of [DOCUMENTS, BATCH])
-    for (const theme of ["light", "dark"])
-      for (const width of [1440, 390]) {
-        const page = await saved(words, { theme, width, height: 844 });
-        await page.locator("#cells").focus();
-        await page.keyboard.press("ArrowDown");
-        assert.deepEqual(await violations(page), []);
-        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is cut off");
-        await page.finish();
-      }
+    for (const width of [1440, 390]) {
+      const page = await saved(words, { width, height: 844 });
+      await page.locator("#cells").focus();
+      await page.keyboard.press("ArrowDown");
+      assert.deepEqual(await themed(page), []);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is cut off");
+      await page.finish();
+    }
 });
