@@ -131,7 +131,7 @@ test("pasted arrays become facts, and ambiguous ones are refused with their read
   assert.deepEqual(await drawn(page), ["#....", "##...", "..#..", "..##.", "..###"]);
   assert.equal(await page.getByRole("textbox", { name: "Mask", exact: true }).inputValue(), "causal & documents");
   await paste("[[1, 1, 1, 0], [1, 0, 0, 0]]");
-  await outcome.getByText("This is an attention_mask: 1 is a token and 0 is padding; 4 of 8 entries are padding. 2 batch rows of 4 tokens.").waitFor();
+  await outcome.getByText("This is attention_mask: 1 is a token and 0 is padding; 4 of 8 entries are padding. 2 batch rows of 4 tokens.").waitFor();
   await outcome.getByRole("button", { name: "Use", exact: true }).click();
   await page.waitForFunction(() => document.querySelector(".picture").picture.camera.qLen === 4);
   assert.deepEqual(await drawn(page), ["###.", "###.", "###.", "###."]);
