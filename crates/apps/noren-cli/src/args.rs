@@ -57,6 +57,9 @@ pub(crate) struct FactArgs {
     /// Index of the layer whose mask is used, for a mask that contains layers(...)
     #[arg(long, value_name = "L")]
     pub(crate) layer: Option<usize>,
+    /// Facts of the arrays beside a mask, which are used if no file of facts is given
+    #[arg(skip)]
+    pub(crate) of_arrays: Facts,
 }
 
 /// The end of a row at which the padding tokens are.
@@ -144,7 +147,7 @@ impl FactArgs {
     pub(crate) fn read(&self, named: &[String]) -> Result<(Facts, Sizes)> {
         let (mut facts, mut sizes) = match &self.facts {
             Some(path) => read_facts(path, named)?,
-            None => (Facts::new(), Sizes::default()),
+            None => (self.of_arrays.clone(), Sizes::default()),
         };
         if !self.lengths.is_empty() {
             facts = facts.lengths(self.lengths.clone());

@@ -90,7 +90,8 @@ pub(crate) fn run(args: &CheckArgs, screen: &mut Screen) -> Result<Verdict> {
     if let Some(text) = &args.meant {
         let spec = parse(text, args.facts.layer)?;
         let shape = sized(args, &spec, &input)?;
-        let bound = bind(std::slice::from_ref(text), &shape, &args.facts, &Sizes::default())?;
+        let facts = FactArgs { of_arrays: input.facts().used_by(&spec.mask), ..args.facts.clone() };
+        let bound = bind(std::slice::from_ref(text), &shape, &facts, &Sizes::default())?;
         let placed = !args.shape.query_offset.is_empty() || args.shape.past.is_some();
         input = input.intended(&spec, &bound.masks[0], placed)?;
     }

@@ -139,9 +139,14 @@ pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Inten
     let kv_len = len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside))?;
     // Positions and ids may be given for the new tokens only.
     let q_len = width(POSITIONS).filter(|width| *width < kv_len && *width > 0).unwrap_or(kv_len);
-    let known = Known::new(beside, context, Sizes { batch: batch?, q_len, kv_len });
-    let all = Intent::new(known.batch, q_len, kv_len, known.past.clone());
-    Some(Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all })
+    Some(tokens_of(beside, context, Sizes { batch: batch?, q_len, kv_len }))
+}
+
+/// Returns the padding and the documents of the tokens of a mask of the sizes `sizes` as [`tokens`] does.
+pub(super) fn tokens_of(beside: &Companions<'_>, context: &Context, sizes: Sizes) -> Intent {
+    let known = Known::new(beside, context, sizes);
+    let all = Intent::new(known.batch, known.q_len, known.kv_len, known.past.clone());
+    Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all }
 }
 
 /// Returns the padding that an array or the declared lengths give to the tokens, with its name, as a mask to check against the padding that

@@ -4,7 +4,7 @@ use crate::read::input::Input;
 use crate::read::values::Values;
 use crate::report::{Certainty, Open, Report, Severity, Verdict};
 use noren_mask::Error;
-use noren_mask::batch::{Entry, Meaning, Options, Reading, meaning, read};
+use noren_mask::batch::{Meaning, Options, Reading, meaning, read};
 
 /// The largest number of combinations of readings that are tried.
 const MOST_READINGS: usize = 8;
@@ -67,19 +67,13 @@ fn of_array(input: &Input, name: &str) -> Vec<(Values, String)> {
     }
     // A `key_padding_mask` in which a row has no tokens is inverted.
     let read_as = if own == Meaning::Drop { Meaning::Padding.names()[0] } else { own.names()[0] };
-    let entry = |name: &str, values: &Values| Entry {
-        name: Some(name.into()),
-        shape: values.shape().to_vec(),
-        values: (0..values.len()).map(|i| values.at(i)).collect(),
-        float: values.is_real(),
-    };
     let lengths = &input.context.lengths;
     let declared = Values::ints(&[lengths.len()], lengths.clone()).ok().filter(|lengths| !lengths.is_empty());
-    let mut all = vec![entry(read_as, values)];
-    all.extend(declared.map(|lengths| entry(Meaning::Lengths.names()[0], &lengths)));
+    let mut all = vec![values.entry(read_as)];
+    all.extend(declared.map(|lengths| lengths.entry(Meaning::Lengths.names()[0])));
     let of_tokens = |name: &str| matches!(meaning(name), Some(Meaning::Keep | Meaning::Tokens | Meaning::Lengths));
     let beside = input.companions.iter().filter(|(other, _)| *other != name && of_tokens(other));
-    all.extend(beside.map(|(other, values)| entry(other, values)));
+    all.extend(beside.map(|(other, values)| values.entry(other)));
     let options = Options { pad_id: input.context.pad_id, ..Options::default() };
     let found = read(&all, &options).or_else(|_| read(&all[..1], &Options::default()));
     let mut found: Vec<Reading> = found.map(|readings| readings.found).unwrap_or_default();

@@ -72,6 +72,12 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     check_sizes(mask, &alignment, &input.context)?;
     if let Some(meant) = &input.meant {
         against_expression(mask, input, &alignment, meant, &mut report)?;
+        let faulty = report.faulty();
+        arrays(input, None, Some(alignment.sizes), &mut report);
+        if report.faulty() && !faulty {
+            report.rank();
+            (report.verdict, report.sentence) = (Verdict::Faulty, report.findings[0].says.clone());
+        }
         return Ok(report);
     }
     let case = Case::new(mask, &beside, &input.context, alignment);
@@ -121,8 +127,12 @@ fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut
     // A faulty array does not give the padding of the others.
     let mut others = input.companions.clone();
     others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report)| name != faulty || !report.faulty()));
-    let tokens = companions::tokens(&Companions(&others), context)
-        .filter(|tokens| held.is_none() && (tokens.valid.is_some() || tokens.segments.is_some()));
+    let others = Companions(&others);
+    let tokens = match sizes {
+        Some(sizes) => Some(companions::tokens_of(&others, context, sizes)),
+        None => companions::tokens(&others, context),
+    };
+    let tokens = tokens.filter(|tokens| tokens.valid.is_some() || tokens.segments.is_some());
     let intent = held.map_or(tokens.as_ref(), |held| held.intent.as_ref());
     let mut checked = companions::look(&beside, context, intent, held);
     checked.extend(padding.iter().map(|(name, report)| companions::of_padding(name, input, report)));

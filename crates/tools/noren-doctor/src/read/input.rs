@@ -3,8 +3,8 @@
 use crate::read::context::Context;
 use crate::read::kinds::Role;
 use crate::read::values::Values;
-use noren_mask::batch::meaning;
-use noren_mask::{BoundMask, Error, Spec};
+use noren_mask::batch::{Options, Readings, meaning, read};
+use noren_mask::{BoundMask, Error, Facts, Spec};
 use std::collections::BTreeMap;
 
 /// A mask with its declarations and the other given arrays (such as token ids), ready for a diagnosis.
@@ -81,6 +81,18 @@ impl Input {
         let usual = usual_name(&name).filter(|usual| !self.companions.contains_key(usual));
         self.companions.insert(usual.unwrap_or(name), values);
         self
+    }
+
+    /// Returns the padding and the documents that the arrays beside the mask give; no facts if they give none or have several readings.
+    pub fn facts(&self) -> Facts {
+        let options = Options { pad_id: self.context.pad_id, ..Options::default() };
+        let of = |keep: &dyn Fn(&str) -> bool| {
+            let entries =
+                self.companions.iter().filter(|(name, _)| keep(name)).map(|(name, values)| values.entry(name));
+            read(&entries.collect::<Vec<_>>(), &options).and_then(Readings::one)
+        };
+        // Position ids that contradict the other arrays are a finding.
+        of(&|_| true).or_else(|_| of(&|name| name != "position_ids")).map(|reading| reading.facts).unwrap_or_default()
     }
 
     /// Sets the full expression `spec` of the intended mask, bound to the shape of [`shape`](Self::shape) or, if `placed` is true, to a shape

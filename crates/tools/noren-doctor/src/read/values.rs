@@ -1,6 +1,7 @@
 //! [`Values`]: a mask array as another program stores it. It is not yet known which of its values mean "allowed".
 
 use noren_mask::Error;
+use noren_mask::batch::Entry;
 
 /// The type of the stored numbers. The range of the type matters: a number that hides cells, such as -1e9, overflows in
 /// `float16`.
@@ -210,6 +211,12 @@ impl Values {
             return None;
         }
         Some(self.whole()?.chunks(width).map(<[i64]>::to_vec).collect())
+    }
+
+    /// Returns this array of the name `name` for the readings of a batch.
+    pub(crate) fn entry(&self, name: &str) -> Entry {
+        let values = (0..self.len()).map(|i| self.at(i)).collect();
+        Entry { name: Some(name.into()), shape: self.shape.clone(), values, float: self.is_real() }
     }
 
     /// Returns the sub-array at index `i` of the first dimension; it has one dimension less.

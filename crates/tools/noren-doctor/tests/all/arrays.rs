@@ -428,3 +428,34 @@ fn labels_of_masked_language_training() {
     is_open(&check(0, ""), "special_token_ids");
     is_open(&check(1, ""), "special_token_ids");
 }
+
+/// Arrays beside a mask whose expression is declared: they give its padding, are compared with each other, and those that fit nothing are
+/// named.
+#[test]
+fn arrays_beside_a_declared_expression() {
+    let mut dice = Dice::new(23, true);
+    for _ in 0..40 {
+        let batch = Batch::new(&mut dice, 3);
+        let (n, len) = (batch.tokens.len(), batch.len);
+        let context = Context::from_json(r#"{"api": "sdpa", "pad_token_id": 0}"#).expect("declarations");
+        let check = |padded: bool, positions: Vec<Vec<i64>>| {
+            let mask = bools([n, 1, len, len], |b, i, k| k <= i && (!padded || batch.real(b, k)));
+            let input = Input::new(mask).context(context.clone());
+            let input = input.companion("input_ids", rows(&batch.table(|b, k| batch.id(b, k))));
+            let input = input.companion("position_ids", rows(&positions));
+            let meant: noren_mask::Mask = "causal & padding".parse().expect("a mask");
+            let shape = noren_mask::Shape::square(len).batch(n);
+            let bound = meant.bind(&shape, &input.facts()).expect("facts of the arrays");
+            input.meant(&bound).diagnose().expect("a usable mask")
+        };
+        let right = batch.table(|b, k| k.saturating_sub(batch.tokens[b].start) as i64);
+        is_correct(&check(true, right.clone()), &["number the tokens of input_ids"]);
+        let wrong: Vec<Vec<i64>> = right.iter().map(|row| row.iter().map(|at| at / 2).collect()).collect();
+        assert_eq!(check(true, wrong).classes(), ["position_ids"]);
+        if batch.left {
+            assert_eq!(check(false, right.clone()).classes().first(), Some(&"padding_keys_visible"));
+        }
+        let short = check(true, right[..1].iter().map(|row| row[1..].to_vec()).collect());
+        assert!(short.unknown.iter().any(|text| text.contains("`position_ids` of shape")), "{short}");
+    }
+}

@@ -36,7 +36,7 @@ loaded.
 | looks like | 3 | no mask is declared: the sentence gives the nearest known mask (causal, bidirectional, a window, chunks, a prefix, with the sizes of the array), the number of cells that differ, and the declarations that are needed |
 | cannot tell | 3 | several readings are possible, or the mask resembles no known mask: the report lists the readings and the question to answer |
 
-With `--meant` the repair is the declared mask. Otherwise a repair is given only if a named mistake explains every wrong cell. The repaired
+With `--meant` the repair is the declared mask, whose padding and documents may be those of the arrays beside the mask. Otherwise a repair is given only if a named mistake explains every wrong cell. The repaired
 array, checked with the same declarations, is correct, and has the shape, number type and convention of the given array. If no mistake
 explains the wrong cells, the class is `unexplained_difference`, without `--meant` `--fix` writes nothing, and the picture shows the cells that differ
 from the declaration. Without a verdict `--fix` writes nothing either. If every row is padding, no cell can be compared, and there is no verdict.

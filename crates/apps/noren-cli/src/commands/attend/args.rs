@@ -71,6 +71,12 @@ Examples:
 impl AttendArgs {
     /// Returns the arguments that give the facts of the mask.
     pub(super) fn facts(&self) -> FactArgs {
-        FactArgs { lengths: self.lengths.clone(), side: self.side, facts: self.facts.clone(), layer: self.layer }
+        FactArgs {
+            lengths: self.lengths.clone(),
+            side: self.side,
+            facts: self.facts.clone(),
+            layer: self.layer,
+            ..FactArgs::default()
+        }
     }
 }
