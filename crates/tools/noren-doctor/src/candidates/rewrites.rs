@@ -81,7 +81,8 @@ pub(crate) fn regroupings(meant: &BoundMask, given: &Keep) -> Vec<Rewrite> {
             }
             () if atom.atom_as::<Chunk>().is_some() => "chunk_boundary",
             () if leaks => "cross_document",
-            () => "document_boundary_off_by_one",
+            // Declared borders are in place: others are added.
+            () => "unexplained_difference",
         };
         Some(Rewrite { class, says, cost: 1.15, bound: bound.bind(meant.shape(), meant.facts()).ok()? })
     };
@@ -208,6 +209,7 @@ fn atom_by_atom(edit: Edit, meant: &BoundMask) -> Option<Mask> {
         Edit::WholePrefix => atom.atom_as::<Prefix>().map(|_| prefix(kv_len)),
         Edit::Prefix(by) => longer(&atom.atom_as::<Prefix>()?.lengths, by).map(prefix),
         Edit::DropBlocks => atom.atom_as::<Spans>().map(|_| left_out::<Spans>(meant.mask())),
+        Edit::MergeBlocks => atom.atom_as::<Spans>().map(|of| queries(of.spans.clone()) & keys(of.spans.clone())),
         Edit::TreeAsChain => atom.atom_as::<Tree>().map(|_| causal()),
         _ => None,
     };
@@ -304,17 +306,18 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
     match () {
         () if first::<Documents>(term).is_some() => "cross_document",
         () if first::<Padding>(term).is_some() && shows => "padding_keys_visible",
-        () if first::<Chunk>(term).is_some() => "chunk_boundary",
+        () if first::<Chunk>(term).is_some() && !options::<Chunk>(term) => "chunk_boundary",
         () if first::<Tree>(term).is_some() => "tree_mask",
         () if (first::<Prefix>(term).is_some() || first::<Spans>(term).is_some()) && !shows => {
             "prefix_lm_or_block_wrong"
         }
         () if has(&|atom| resized(atom, Edit::DropWindow).is_some()) => "window_missing_or_wrong_layer",
         () if has(&|atom| Border::of(atom).is_some()) && shows => "causal_dropped",
-        () if first::<Keys>(term).is_none() && first::<Queries>(term).is_none() => "term_missing",
+        () if first::<Keys>(term).is_none() && first::<Queries>(term).is_none() || !shows && !windowed => {
+            "term_missing"
+        }
         () if shows => "multi_hop_leak",
-        () if windowed => "window_missing_or_wrong_layer",
-        () => "term_missing",
+        () => "window_missing_or_wrong_layer",
     }
 }
 

@@ -409,7 +409,7 @@ impl Target<'_> {
                 format!("{moved} of {} borders between documents are shifted by one token", ok + moved),
             ),
             () => (
-                "document_boundary_off_by_one",
+                "unexplained_difference",
                 format!("{} between documents not declared", counted(invented as u64, "border")),
             ),
         }

@@ -244,7 +244,7 @@ impl Case<'_> {
         );
         let readings = [
             "the groups are documents or windows: the mask is right, if segment_ids or cu_seqlens give the same groups",
-            "all tokens may read each other: the mask wrongly hides the cells between the groups",
+            "all tokens may read each other: the mask wrongly hides the cells between the groups (give the intended mask to get this verdict: --meant)",
         ];
         Some((intent, Rc::new(Open::new(&readings, question))))
     }

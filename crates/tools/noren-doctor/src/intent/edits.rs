@@ -359,7 +359,7 @@ impl Edit {
             }
             Edit::TopLeft => format!(
                 "the causal triangle is aligned to the top left: query 0 reads 1 key instead of {}, so the cached context is hidden",
-                number(&intent.past, 0) + 1
+                number(&intent.past, 0).min(intent.left.unwrap_or(i64::MAX - 1)) + 1
             ),
             Edit::BottomRight => "the causal triangle is aligned to the bottom right, as if the queries were the last tokens".into(),
             Edit::DropCausal => "the mask is not causal: every query reads all later keys".into(),

@@ -50,6 +50,12 @@ fn one_mistake_in_any_expression() {
         ("(causal | prefix(5)) & clearance", "causal & clearance", "prefix_lm_or_block_wrong"),
         ("(causal | prefix(5)) & !keys(0)", "(causal | prefix(6)) & !keys(0)", "prefix_lm_or_block_wrong"),
         ("causal | spans([3..6])", "causal", "prefix_lm_or_block_wrong"),
+        (
+            "causal | spans([3..6, 9..12])",
+            "causal | queries([3..6, 9..12]) & keys([3..6, 9..12])",
+            "prefix_lm_or_block_wrong",
+        ),
+        ("(causal | chunk(4)) & !keys(0)", "!keys(0)", "causal_dropped"),
         ("(sliding(3) & stride(1)) | spans([3..9])", "sliding(3)", "prefix_lm_or_block_wrong"),
         ("tree([-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5])", "causal", "tree_mask"),
         ("causal - keys(2)", "causal", "multi_hop_leak"),

@@ -687,3 +687,17 @@ fn segment_numbers_of_a_row_without_tokens() {
         is_calm(&report(mask, declared, &[("segment_ids", rows(&numbers))]));
     }
 }
+
+/// A causal mask aligned to the top left hides only the keys that its window shows.
+#[test]
+fn the_keys_of_a_window_aligned_to_the_top_left() {
+    for (past, window, keys) in [(8, 4, 4), (8, 12, 9), (3, 4, 4), (2, 4, 3)] {
+        let cells = bools(&[1, 1, 4, 4 + past], &|_, i, k| k <= i && i < k + window);
+        let declared = format!(
+            r#"{{"kind": "sliding", "window": {window}, "past_len": {past}, "api": "sdpa", "window_means": "self included"}}"#
+        );
+        let found = report(cells, &declared, &[]);
+        is(&found, "causal_alignment");
+        assert!(found.to_string().contains(&format!("query 0 reads 1 key instead of {keys},")), "{found}");
+    }
+}
