@@ -313,11 +313,10 @@ fn class_of(term: &Mask, shows: bool, windowed: bool) -> &'static str {
         }
         () if has(&|atom| resized(atom, Edit::DropWindow).is_some()) => "window_missing_or_wrong_layer",
         () if has(&|atom| Border::of(atom).is_some()) && shows => "causal_dropped",
-        () if first::<Keys>(term).is_none() && first::<Queries>(term).is_none() || !shows && !windowed => {
-            "term_missing"
-        }
+        () if first::<Keys>(term).is_none() && first::<Queries>(term).is_none() => "term_missing",
         () if shows => "multi_hop_leak",
-        () => "window_missing_or_wrong_layer",
+        () if windowed => "window_missing_or_wrong_layer",
+        () => "term_missing",
     }
 }
 

@@ -20,9 +20,7 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
         if found.is_empty() || readings.len() * found.len() > MOST_READINGS {
             continue;
         }
-        if found.len() > 1 {
-            asked.push(format!("`{name}`"));
-        }
+        asked.extend((found.len() > 1).then(|| format!("`{name}`")));
         let read = |(input, said): &(Input, String), (values, says): &(Values, String)| {
             let input = input.clone().companion(name, values.clone());
             (input, if found.len() > 1 { format!("{said}`{name}`: {says}: ") } else { said.clone() })
