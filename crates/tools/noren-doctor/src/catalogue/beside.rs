@@ -123,9 +123,12 @@ pub(super) const CLASSES: &[Class] = &[
         .example("keys(..5)", "keys(..3)", (6, 6, 0)),
     class("C51", "RL_completion_mask", "T2", "Rewards for tokens after the end of a text")
         .shows("the GRPO loss is 0, or tokens after eos get rewards")
-        .found("the completion mask does not end with the first eos after the prompt")
-        .causes(&[(&[], "`completion_ids != pad_id`")])
-        .repair("let the completion mask include the tokens of the completion up to and including the first eos"),
+        .found("the completion mask does not end with the first eos after the prompt, or marks padding in a row without eos")
+        .causes(&[
+            (&[], "`completion_ids != pad_id`"),
+            (&[Checked], "the mask is made of the first eos alone, and a text that was cut off has none"),
+        ])
+        .repair("let the completion mask include the tokens of the completion up to and including the first eos, or up to the padding in a row without eos"),
     class("C52", "term_missing", "T1", "A term of the mask is missing")
         .shows("the symptoms depend on the missing term")
         .found("the declared expression without one of its terms gives exactly the cells of the array")

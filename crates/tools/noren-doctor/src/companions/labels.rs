@@ -1,6 +1,6 @@
 //! Checks which tokens a model learns: labels and completion masks.
 
-use crate::companions::table::{Checked, Entry, PADDING_UNKNOWN, Table};
+use crate::companions::table::{Checked, Entry, PADDING_UNKNOWN, Table, sources};
 use crate::intent::known::{Companions, IDS};
 use crate::intent::{Intent, number, row};
 use crate::read::context::Context;
@@ -9,10 +9,11 @@ use crate::report::wrong::listed;
 use crate::report::{Certainty, Finding, Severity};
 use noren_mask::bits::bit;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 pub(super) const LABELS: &[&str] = &["labels", "targets", "target_ids_shifted"];
 pub(super) const COMPLETION_IDS: &[&str] = &["completion_ids"];
-pub(super) const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
+pub(crate) const COMPLETIONS: &[&str] = &["completion_mask", "response_mask", "loss_mask", "action_mask"];
 
 /// A mistake in labels, and the labels that it makes wrong.
 type Fault = (Finding, Vec<Entry>);
@@ -25,6 +26,17 @@ fn fault(
     says: impl FnOnce(u64) -> String,
 ) -> Option<Fault> {
     (!wrong.is_empty()).then(|| (Finding::of(class, certainty, says(wrong.len() as u64)), wrong))
+}
+
+/// The tokens of a batch row that a completion mask marks.
+struct Completion {
+    /// The first token after the prompt.
+    from: usize,
+    text: Range<usize>,
+    /// The last tokens of the text, if they may be padding.
+    open: Range<usize>,
+    /// True if the text ends with eos.
+    ends: bool,
 }
 
 /// The token ids, declarations and intended mask that the checks of labels and completions read.
@@ -369,25 +381,26 @@ impl<'a> Scene<'a> {
         Some((if self.context.pad_id.is_none_or(|pad| pad == eos) { finding.because(0) } else { finding }, wrong))
     }
 
-    /// Checks that the completion mask of each batch row marks the tokens after the prompt, up to and including the
-    /// first end-of-text token (eos).
+    /// Checks that the completion mask of each batch row marks the tokens after the prompt, up to and including the first end-of-text
+    /// token (eos), or up to the padding in a row without eos.
     pub(super) fn completion(&self, beside: &Companions<'_>) -> Option<Checked> {
         let mask = Table::of(beside, COMPLETIONS)?;
         let eos = self.context.eos_id?;
         let own = Table::of(beside, COMPLETION_IDS);
         let alone = own.is_some();
-        let ids = own.as_ref().or(self.ids.as_ref()).filter(|ids| mask.fits(&ids.rows))?;
+        let ids = own.or_else(|| Table::of(beside, IDS)).filter(|ids| mask.fits(&ids.rows))?;
+        // The padding of other tokens, such as those of the prompts, is not that of the completions.
+        let of_others = alone && beside.rows(IDS).is_some_and(|rows| rows != ids.rows);
+        let intent = self.intent.filter(|intent| !of_others && intent.kv_len == ids.rows[0].len());
+        let arrays = vec![mask.name.to_string(), ids.name.to_string()];
+        let scene = Scene { intent, ids: Some(ids), ..*self };
+        let texts = scene.completions(eos, alone)?;
         let right = |&(b, k, m): &Entry| {
-            let r = &ids.rows[b];
-            let start = match self.context.prompt.len() {
-                _ if alone => 0,
-                // One number for each batch row counts the tokens of the prompt, one number for all rows counts columns.
-                n if n > 1 => self.answer(b, r),
-                _ => number(&self.context.prompt, b).max(0) as usize,
-            };
-            let end = (start..r.len()).find(|&k| r[k] == eos).map_or(r.len(), |k| k + 1);
-            let inside = k >= start && k < end;
-            ((m != 0) != inside && (alone || k >= start)).then_some((b, k, i64::from(inside)))
+            let Completion { from, text, open, .. } = &texts[b];
+            // A padding id inside of a text may be a token of the text.
+            let unknown = open.contains(&k) || text.contains(&k) && k + 1 < text.end && !scene.real(b, k);
+            let inside = i64::from(text.contains(&k));
+            (i64::from(m != 0) != inside && !unknown && k >= *from).then_some((b, k, inside))
         };
         let wrong: Vec<Entry> = mask.entries().filter_map(|entry| right(&entry)).collect();
         let (lost, extra): (Vec<Entry>, Vec<Entry>) = wrong.iter().copied().partition(|entry| entry.2 != 0);
@@ -397,19 +410,53 @@ impl<'a> Scene<'a> {
         };
         let parts: Vec<String> = [says("includes", &extra), says("leaves out", &lost)].into_iter().flatten().collect();
         let text = format!(
-            "`{}` {}, but must include the tokens after the prompt up to and including the first eos token ({eos}), and no others",
+            "`{}` {}, but must include the tokens after the prompt up to and including the first eos token ({eos}), or up to the padding in a row without it, and no others",
             mask.name,
             parts.join(" and ")
         );
         let finding = Finding::of("RL_completion_mask", Certainty::Certain, text);
+        // Only a row that was cut off is wrong.
+        let finding = if wrong.iter().all(|entry| !texts[entry.0].ends) { finding.because(1) } else { finding };
         let findings = (!wrong.is_empty()).then(|| mask.repaired(finding, &mask.with(&wrong))).into_iter().collect();
+        let ends: Vec<Entry> = mask.entries().filter(|(b, k, _)| texts[*b].open.contains(k)).collect();
+        let open = (!ends.is_empty()).then(|| {
+            let places = mask.places("token", &ends);
+            format!("whether the last tokens of rows without eos are padding ({places}): declare pad_token_id")
+        });
         let says = format!(
-            "`{}` marks the tokens of `{}` up to and including the first eos token: {} compared",
-            mask.name,
-            ids.name,
-            counted(ids.rows.len() as u64, "row")
+            "`{}` marks the tokens of `{}` up to and including the first eos token, or up to the padding: {} compared",
+            arrays[0],
+            arrays[1],
+            counted(texts.len() as u64, "row")
         );
-        let arrays = vec![mask.name.to_string(), ids.name.to_string()];
-        Some(Checked { arrays, says, findings, open: Vec::new() })
+        let arrays = [arrays, intent.map(|intent| sources(beside, self.context, intent)).unwrap_or_default()].concat();
+        Some(Checked { arrays, says, findings, open: open.into_iter().collect() })
+    }
+
+    /// Returns the completions of all batch rows; `alone` is true if the rows hold nothing else.
+    fn completions(&self, eos: i64, alone: bool) -> Option<Vec<Completion>> {
+        let rows = &self.ids.as_ref()?.rows;
+        let known = self.unknown_padding().is_none() || self.context.pad_id == Some(eos);
+        let from = |b: usize| match self.context.prompt.len() {
+            _ if alone => 0,
+            // One number for each batch row counts the tokens of the prompt, one number for all rows counts columns.
+            n if n > 1 => self.answer(b, &rows[b]).min(rows[b].len()),
+            _ => (number(&self.context.prompt, b).max(0) as usize).min(rows[b].len()),
+        };
+        let ends = |b: usize| Some((from(b)..rows[b].len()).find(|&k| rows[b][k] == eos)? + 1);
+        // If the same id follows every eos, it is the padding.
+        let after: BTreeSet<i64> =
+            (0..rows.len()).filter_map(|b| Some(&rows[b][ends(b)?..])).flatten().copied().collect();
+        let of = |b: usize| {
+            let (row, from) = (&rows[b], from(b));
+            let real: Vec<usize> = (from..row.len()).filter(|&k| self.real(b, k)).collect();
+            let end = ends(b).or(real.last().map(|k| k + 1)).unwrap_or(from);
+            let last = if after.len() == 1 { after.first() } else { row.last() };
+            let run = row[from..].iter().rev().take_while(|id| Some(*id) == last).count();
+            let open = if ends(b).is_some() || known { end } else { row.len() - run };
+            let start = real.first().map_or(from, |first| (*first).min(end));
+            Completion { from, text: start..end, open: open..end, ends: ends(b).is_some() }
+        };
+        Some((0..rows.len()).map(of).collect())
     }
 }

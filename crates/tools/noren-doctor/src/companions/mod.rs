@@ -6,12 +6,14 @@ pub(crate) mod packed;
 pub(crate) mod positions;
 pub(crate) mod table;
 pub(crate) mod tensors;
+pub(crate) mod weights;
 
 use crate::companions::labels::{COMPLETION_IDS, COMPLETIONS, LABELS, Scene};
 use crate::companions::packed::{LONGEST, packed_lengths, restarts};
 use crate::companions::positions::positions;
-use crate::companions::table::{Checked, sources};
-use crate::companions::tensors::{POOLED, PROBABILITIES, STATES, VALUES};
+use crate::companions::table::{Checked, sources, tokens_of, used};
+use crate::companions::tensors::{POOLED, STATES, VALUES};
+use crate::companions::weights::PROBABILITIES;
 use crate::intent::held::Held;
 use crate::intent::known::{self, Companions, ENDS, IDS, Known, LENGTHS, PADDING, POSITIONS, SEGMENTS, Sizes};
 use crate::intent::{Intent, row};
@@ -41,7 +43,10 @@ const COMPARED: &[(&[&str], &str)] = &[
     (COMPLETIONS, "completion_ids or input_ids of the same shape and eos_token_id"),
     (POOLED, "hidden of the shape [batch, tokens, width], if it has the shape [batch, width]"),
     (STATES, "pooled of the shape [batch, width], if it has the shape [batch, tokens, width]"),
-    (PROBABILITIES, "a mask of the same queries and keys"),
+    (
+        PROBABILITIES,
+        "a mask of the same queries and keys, or with the padding of its keys (of the encoder, if kind=cross), if it has the shape [batch, heads, queries, keys]",
+    ),
     (VALUES, "a mask of the same keys"),
     (known::BLOCKS, "a mask whose kind has blocks"),
     (known::FLAGGED_BLOCKS, "a mask whose kind has blocks"),
@@ -67,29 +72,29 @@ pub(super) fn unread(beside: &Companions<'_>) -> Result<Vec<String>, Error> {
     unread.map(says).collect()
 }
 
-/// Returns one message for each given array of a known name that is not in `compared`, the names of the compared arrays. `sizes` are the
-/// sizes of the mask, if one is given: an array that gives its padding, documents or positions is compared with its cells.
+/// Returns one message for each given array of a known name that is not in `compared`, the names of the compared arrays, and whether the
+/// verdict is open without it. `sizes` are the sizes of the mask, if one is given: an array that gives its padding, documents or
+/// positions is compared with its cells.
 pub(super) fn uncompared(
     beside: &Companions<'_>,
     context: &Context,
     compared: &BTreeSet<String>,
     sizes: Option<Sizes>,
-) -> Vec<String> {
-    // Given positions are compared with the tokens. Those that also give documents or the order of keys are compared with the cells.
-    let known = |arrays: &Companions<'_>, sizes| Known { positions: None, ..Known::new(arrays, context, sizes) };
-    let used = |name: &String| {
-        let mut others = beside.0.clone();
-        others.remove(name);
-        sizes.is_some_and(|sizes| known(beside, sizes) != known(&Companions(&others), sizes))
-    };
+) -> Vec<(bool, String)> {
+    let used = sizes.map(|sizes| used(beside, context, sizes)).unwrap_or_default();
     let needs = |name: &&str| {
         let found = COMPARED.iter().find(|(names, _)| names.contains(name)).map(|entry| entry.1);
         found.or_else(|| known::NAMES.iter().any(|names| names.contains(name)).then_some("a mask of the same sizes"))
     };
-    let open = beside.0.iter().filter(|(name, _)| !compared.contains(*name) && !used(name));
+    let open = beside.0.iter().filter(|(name, _)| !compared.contains(*name) && !used.contains(*name));
     let says = |(name, values): (&String, &Values)| {
-        let with = needs(&name.as_str())?;
-        Some(format!("the array `{name}` of shape {:?} was not compared: it is compared with {with}", values.shape()))
+        let (with, name, shape) = (needs(&name.as_str())?, name.as_str(), values.shape());
+        // The labels of a classifier are no tokens.
+        let decides = [PROBABILITIES, POOLED, COMPLETIONS].concat().contains(&name)
+            || LABELS.contains(&name)
+                && sizes.is_some_and(|sizes| shape.len() == 2 && [sizes.q_len, sizes.kv_len].contains(&shape[1]));
+        let says = format!("the array `{name}` of shape {shape:?} was not compared: it is compared with {with}");
+        Some((decides, says))
     };
     open.filter_map(says).collect()
 }
@@ -120,13 +125,8 @@ pub(crate) fn look(
         checked.push(comparison);
     }
     checked.extend(scene.completion(beside));
-    if let Some(verdict) = verdict {
-        checked.extend(tensors::probabilities(beside, context, verdict));
-        checked.extend(tensors::poisoned_values(beside, verdict));
-        // The scores are compared with the numbers of the mask.
-        let scores = beside.named(known::SCORES).map(|(name, _)| name.to_string());
-        checked.push(Checked { arrays: scores.into_iter().collect(), ..Checked::default() });
-    }
+    checked.extend(weights::probabilities(beside, context, verdict));
+    checked.extend(verdict.and_then(|verdict| tensors::poisoned_values(beside, verdict)));
     checked
 }
 
@@ -135,18 +135,13 @@ pub(crate) fn look(
 pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Intent> {
     let (batch, len) = known::declared(beside, context);
     let width = |names| beside.get(names).filter(|v| v.shape().len() == 2).and_then(|v| v.shape().last().copied());
-    let batch = batch.or(len.map(|_| 1));
-    let kv_len = len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside))?;
+    let own = || beside.rows(COMPLETION_IDS);
+    let batch = batch.or(len.map(|_| 1)).or_else(|| own().map(|rows| rows.len()));
+    let kv_len =
+        len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside)).or_else(|| width(COMPLETION_IDS))?;
     // Positions and ids may be given for the new tokens only.
     let q_len = width(POSITIONS).filter(|width| *width < kv_len && *width > 0).unwrap_or(kv_len);
     Some(tokens_of(beside, context, Sizes { batch: batch?, q_len, kv_len }))
-}
-
-/// Returns the padding and the documents of the tokens of a mask of the sizes `sizes` as [`tokens`] does.
-pub(super) fn tokens_of(beside: &Companions<'_>, context: &Context, sizes: Sizes) -> Intent {
-    let known = Known::new(beside, context, sizes);
-    let all = Intent::new(known.batch, known.q_len, known.kv_len, known.past.clone());
-    Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all }
 }
 
 /// Returns the padding that an array or the declared lengths give to the tokens, with its name, as a mask to check against the padding that

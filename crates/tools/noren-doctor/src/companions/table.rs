@@ -1,7 +1,7 @@
 //! [`Table`]: integers for the tokens of a batch, such as labels, with the place of the wrong ones and the repair; [`Checked`]: a comparison.
 
 use crate::intent::Intent;
-use crate::intent::known::{Companions, DOCUMENTS, ENDS, IDS, LENGTHS, PADDING, SEGMENTS};
+use crate::intent::known::{Companions, DOCUMENTS, ENDS, IDS, Known, LENGTHS, PADDING, SEGMENTS, Sizes};
 use crate::read::context::Context;
 use crate::read::values::Values;
 use crate::report::wrong::{listed, of_rows};
@@ -127,4 +127,24 @@ pub(crate) fn sources(beside: &Companions<'_>, context: &Context, intent: &Inten
     let documents =
         has(SEGMENTS).or_else(|| has(ENDS)).or_else(|| has(DOCUMENTS)).filter(|_| intent.segments.is_some());
     padding.into_iter().chain(documents).collect()
+}
+
+/// Returns the padding and the documents of the tokens of a mask of the sizes `sizes` as a mask that allows all other cells.
+pub(crate) fn tokens_of(beside: &Companions<'_>, context: &Context, sizes: Sizes) -> Intent {
+    let known = Known::new(beside, context, sizes);
+    let all = Intent::new(known.batch, known.q_len, known.kv_len, known.past.clone());
+    Intent { valid: known.valid, q_valid: known.q_valid, segments: known.segments, ..all }
+}
+
+/// Returns the names of the given arrays that give the padding, documents or positions of a mask of the sizes `sizes`.
+pub(crate) fn used(beside: &Companions<'_>, context: &Context, sizes: Sizes) -> Vec<String> {
+    // Given positions are compared with the tokens. Those that also give documents or the order of keys are compared with the cells.
+    let known = |arrays: &Companions<'_>| Known { positions: None, ..Known::new(arrays, context, sizes) };
+    let all = known(beside);
+    let is_used = |name: &&String| {
+        let mut others = beside.0.clone();
+        others.remove(*name);
+        all != known(&Companions(&others))
+    };
+    beside.0.keys().filter(is_used).cloned().collect()
 }

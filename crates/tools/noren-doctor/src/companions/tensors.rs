@@ -1,21 +1,18 @@
-//! Checks intermediate tensors given with the mask: pooled states, probabilities, values.
+//! Checks intermediate tensors given with the mask: pooled states and values.
 
 use crate::companions::labels::Scene;
 use crate::companions::table::Checked;
 use crate::intent::held::Held;
 use crate::intent::known::Companions;
+use crate::intent::number;
 use crate::read::context::Context;
 use crate::read::words::Pooling;
 use crate::read::words::counted;
 use crate::report::wrong::{listed, of_rows};
 use crate::report::{Certainty, Finding, Severity};
-use noren_mask::Keep;
 use noren_mask::bits::bit;
 use std::collections::BTreeSet;
 
-/// Names of arrays that hold attention probabilities.
-pub(super) const PROBABILITIES: &[&str] =
-    &["probabilities", "probs", "attn_probs", "attention_probs", "attention_weights", "attn_weights", "weights", "p"];
 /// Names of arrays that hold hidden states of tokens.
 pub(super) const STATES: &[&str] = &["hidden", "hidden_states", "last_hidden_state", "h"];
 /// Names of arrays that hold pooled states: one vector for each batch row.
@@ -29,8 +26,37 @@ pub(crate) fn tokens(beside: &Companions<'_>) -> Option<usize> {
 }
 
 /// A formula that pools the hidden states of a batch row, as (name, name of the correct formula, index of the cause in the
-/// catalogue). The index is `None` for a formula that includes no padding.
-type Formula = (&'static str, &'static str, Option<usize>);
+/// catalogue, how the states of tokens are combined, the tokens of a batch row). The index is `None` for a formula that includes no padding.
+type Formula = (&'static str, &'static str, Option<usize>, How, fn(&Texts, usize) -> Vec<usize>);
+
+enum How {
+    Mean,
+    /// The sum divided by the number of all tokens.
+    PaddedMean,
+    Max,
+}
+
+/// The non-padding tokens of each batch row, the number of all tokens of a row, and the lengths of the prompts.
+struct Texts {
+    real: Vec<Vec<usize>>,
+    len: usize,
+    prompts: Vec<i64>,
+}
+
+impl Texts {
+    fn last(&self, b: usize) -> usize {
+        self.real[b].last().copied().unwrap_or(self.len - 1)
+    }
+
+    fn prompt(&self, b: usize) -> usize {
+        number(&self.prompts, b).max(0) as usize
+    }
+
+    /// Returns the non-padding tokens of the batch row that is `by` rows after row `b`.
+    fn other(&self, b: usize, by: usize) -> Vec<usize> {
+        self.real[(b + by) % self.real.len()].clone()
+    }
+}
 
 const MEAN: &str = "mean of non-padding tokens";
 const TEXT: &str = "mean of non-padding tokens after the prompt";
@@ -40,22 +66,32 @@ const MAX: &str = "maximum of non-padding tokens";
 
 /// The formulas in the order in which they are tried.
 const FORMULAS: &[Formula] = &[
-    ("mean of all tokens, padding included", MEAN, Some(0)),
-    ("sum of non-padding tokens divided by the padded length", MEAN, None),
-    ("token at index 0", FIRST, Some(2)),
-    ("token at index -1", LAST, Some(1)),
-    ("token at index `mask.sum() - 1`", LAST, Some(3)),
-    ("token at index `mask.sum()`", LAST, None),
-    ("token before the last non-padding token", LAST, None),
-    ("maximum of all tokens, padding included", MAX, None),
-    ("mean of the tokens that are non-padding in batch row 0", MEAN, Some(4)),
-    ("mean of the tokens that are non-padding in the next batch row", MEAN, Some(4)),
-    ("mean of the tokens that are non-padding in the batch row before", MEAN, Some(4)),
-    ("mean of non-padding tokens from index prompt_len on, although padding is before the prompt", TEXT, None),
-    (MEAN, MEAN, None),
-    (FIRST, FIRST, None),
-    (LAST, LAST, None),
-    (MAX, MAX, None),
+    ("mean of all tokens, padding included", MEAN, Some(0), How::Mean, |t, _| (0..t.len).collect()),
+    ("sum of non-padding tokens divided by the padded length", MEAN, None, How::PaddedMean, |t, b| t.real[b].clone()),
+    ("token at index 0", FIRST, Some(2), How::Mean, |_, _| vec![0]),
+    ("token at index -1", LAST, Some(1), How::Mean, |t, _| vec![t.len - 1]),
+    // In PyTorch, the index -1 is the last token.
+    ("token at index `mask.sum() - 1`", LAST, Some(3), How::Mean, |t, b| vec![(t.real[b].len() + t.len - 1) % t.len]),
+    ("token at index `mask.sum()`", LAST, None, How::Mean, |t, b| vec![t.real[b].len().min(t.len - 1)]),
+    ("token before the last non-padding token", LAST, None, How::Mean, |t, b| vec![t.last(b).saturating_sub(1)]),
+    ("maximum of all tokens, padding included", MAX, None, How::Max, |t, _| (0..t.len).collect()),
+    ("mean of the tokens that are non-padding in batch row 0", MEAN, Some(4), How::Mean, |t, _| t.real[0].clone()),
+    ("mean of the tokens that are non-padding in the next batch row", MEAN, Some(4), How::Mean, |t, b| t.other(b, 1)),
+    ("mean of the tokens that are non-padding in the batch row before", MEAN, Some(4), How::Mean, |t, b| {
+        t.other(b, t.real.len() - 1)
+    }),
+    (
+        "mean of non-padding tokens from index prompt_len on, although padding is before the prompt",
+        TEXT,
+        None,
+        How::Mean,
+        |t, b| t.real[b].iter().copied().filter(|k| *k >= t.prompt(b)).collect(),
+    ),
+    (MEAN, MEAN, None, How::Mean, |t, b| t.real[b].clone()),
+    (FIRST, FIRST, None, How::Mean, |t, b| vec![t.real[b].first().copied().unwrap_or(0)]),
+    (LAST, LAST, None, How::Mean, |t, b| vec![t.last(b)]),
+    (MAX, MAX, None, How::Max, |t, b| t.real[b].clone()),
+    (TEXT, TEXT, None, How::Mean, |t, b| t.real[b].iter().copied().skip(t.prompt(b)).collect()),
 ];
 
 /// Compares the given pooled states with those computed from the given hidden states. The pooled states are computed with the declared
@@ -76,15 +112,19 @@ pub(super) fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<
         let largest = b.iter().fold(1e-6f64, |m, x| m.max(x.abs()));
         a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 2e-3 * largest)
     };
-    let real = |b: usize| -> Vec<usize> { (0..len).filter(|&k| is_real(b, k)).collect() };
+    let real = (0..batch).map(|b| (0..len).filter(|&k| is_real(b, k)).collect()).collect();
+    let texts = Texts { real, len, prompts: context.prompt.clone() };
     let fits_row = |name: &str, b: usize| {
         let found: Vec<f64> = (0..width).map(|d| pooled.at(b * width + d)).collect();
-        let prompt = crate::intent::number(&context.prompt, b).max(0) as usize;
-        let (tokens, over) = pooled_tokens(name, b, [batch, len, prompt], &real);
-        let at = |k: usize, d: usize| hidden.at((b * len + k) * width + d);
-        let of = |d: usize| match over {
-            Some(over) => tokens.iter().map(|&k| at(k, d)).sum::<f64>() / over.max(1) as f64,
-            None => tokens.iter().map(|&k| at(k, d)).fold(f64::NEG_INFINITY, f64::max),
+        let Some((.., how, tokens)) = FORMULAS.iter().find(|formula| formula.0 == name) else { return false };
+        let tokens = tokens(&texts, b);
+        let of = |d: usize| {
+            let states = tokens.iter().map(|&k| hidden.at((b * len + k) * width + d));
+            match how {
+                How::Mean => states.sum::<f64>() / tokens.len().max(1) as f64,
+                How::PaddedMean => states.sum::<f64>() / len as f64,
+                How::Max => states.fold(f64::NEG_INFINITY, f64::max),
+            }
         };
         let made: Vec<f64> = (0..width).map(of).collect();
         close(&made, &found) || close(&normal(made), &found)
@@ -97,12 +137,12 @@ pub(super) fn pooling(beside: &Companions<'_>, context: &Context, scene: &Scene<
         // A prompt may belong to the mean or not.
         Some(Pooling::Mean) if !context.prompt.is_empty() => &[TEXT, MEAN],
         Some(Pooling::Mean) => &[MEAN],
-        Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX],
+        Some(Pooling::Other) | None => &[MEAN, FIRST, LAST, MAX, TEXT],
     };
     let fitting = right.iter().find(|name| fits(name));
     let says = format!("`{name}` is the {} of `{states}`: {batch} rows compared", fitting.unwrap_or(&right[0]));
     let finding = match FORMULAS.iter().find(|(name, ..)| fits(name)) {
-        Some((name, meant, cause)) => {
+        Some((name, meant, cause, ..)) => {
             let meant = if let [declared] = right { declared } else { meant };
             let wrong: BTreeSet<usize> = (0..batch).filter(|&b| !fits_row(meant, b)).collect();
             let place = if wrong.len() < batch {
@@ -167,127 +207,6 @@ fn other_rows(right: &[&str], batch: usize, fits: &dyn Fn(&str, usize) -> bool) 
             parts.join(", ")
         )
     })
-}
-
-/// Returns the tokens that the formula `name` reads in batch row `b`, and the number by which it divides their sum;
-/// `None` for the maximum. `real` returns the non-padding tokens of a batch row, `len` is the number of all tokens, and `prompt` that of
-/// the prompt.
-fn pooled_tokens(
-    name: &str,
-    b: usize,
-    [batch, len, prompt]: [usize; 3],
-    real: &dyn Fn(usize) -> Vec<usize>,
-) -> (Vec<usize>, Option<usize>) {
-    let own = real(b);
-    let count = own.len();
-    let one = |k: usize| (vec![k.min(len - 1)], Some(1));
-    let mean = |tokens: Vec<usize>| {
-        let over = tokens.len();
-        (tokens, Some(over))
-    };
-    let last = own.last().copied().unwrap_or(len - 1);
-    match name {
-        "mean of all tokens, padding included" => mean((0..len).collect()),
-        "sum of non-padding tokens divided by the padded length" => (own, Some(len)),
-        "token at index 0" => one(0),
-        "token at index -1" => one(len - 1),
-        // In PyTorch, the index -1 is the last token.
-        "token at index `mask.sum() - 1`" => one(count.checked_sub(1).unwrap_or(len - 1)),
-        "token at index `mask.sum()`" => one(count),
-        "token before the last non-padding token" => one(last.saturating_sub(1)),
-        "maximum of all tokens, padding included" => ((0..len).collect(), None),
-        "mean of the tokens that are non-padding in batch row 0" => mean(real(0)),
-        "mean of the tokens that are non-padding in the next batch row" => mean(real((b + 1) % batch)),
-        "mean of the tokens that are non-padding in the batch row before" => mean(real((b + batch - 1) % batch)),
-        "mean of non-padding tokens from index prompt_len on, although padding is before the prompt" => {
-            mean(own.into_iter().filter(|k| *k >= prompt).collect())
-        }
-        TEXT => mean(own.into_iter().skip(prompt).collect()),
-        MEAN => mean(own),
-        FIRST => one(own.first().copied().unwrap_or(0)),
-        LAST => one(last),
-        _ => (own, None),
-    }
-}
-
-/// Returns a finding if the given attention probabilities are above 0 in hidden cells. Also returns a finding if the
-/// probabilities of a query sum to less than 1 although the model has no sinks. The finding names the cause: scores
-/// multiplied by the mask, an ignored mask, or a mask applied after the softmax.
-pub(crate) fn probabilities(beside: &Companions<'_>, context: &Context, verdict: &Held) -> Option<Checked> {
-    let (name, given) = beside.named(PROBABILITIES)?;
-    let [batch, heads, q_len, kv_len] = verdict.keep.dims();
-    let shape = match *given.shape() {
-        [q, k] => [1, 1, q, k],
-        [n, q, k] if n == batch => [n, 1, q, k],
-        [n, q, k] => [1, n, q, k],
-        [b, h, q, k] => [b, h, q, k],
-        _ => return None,
-    };
-    if shape[2] != q_len || shape[3] != kv_len {
-        return None;
-    }
-    let keep: Keep = verdict.keep.clone();
-    let (mut leaking, mut uneven, mut short, mut rows, mut full_rows, mut several) =
-        (0u64, 0u64, 0u64, 0u64, 0u64, false);
-    let mut place = [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()];
-    for b in 0..shape[0] {
-        for h in 0..shape[1] {
-            for i in 0..q_len {
-                if !verdict.cares(b, i) {
-                    continue;
-                }
-                let row = keep.row(b.min(batch - 1), h.min(heads - 1), i);
-                let p = |k: usize| given.at(((b * shape[1] + h) * q_len + i) * kv_len + k);
-                let hidden: Vec<f64> = (0..kv_len).filter(|&k| !bit(row, k)).map(p).collect();
-                let sum: f64 = (0..kv_len).map(p).sum();
-                if hidden.is_empty() || hidden.len() == kv_len {
-                    continue;
-                }
-                rows += 1;
-                several |= hidden.len() > 1;
-                if hidden.iter().any(|x| *x > 1e-6) {
-                    leaking += 1;
-                    place[0].insert(b);
-                    place[1].insert(i);
-                    place[2].extend((0..kv_len).filter(|&k| !bit(row, k) && p(k) > 1e-6));
-                }
-                uneven += u64::from(hidden.iter().any(|x| (x - hidden[0]).abs() > 1e-4 * hidden[0].abs().max(1e-6)));
-                short += u64::from(sum < 0.998);
-                full_rows += u64::from((sum - 1.0).abs() < 2e-3);
-            }
-        }
-    }
-    if rows == 0 {
-        return None;
-    }
-    let sinks = context.sinks > 0 || context.slot.has_sinks();
-    let finding = match () {
-        () if leaking > 0 && uneven == 0 && several && full_rows == rows && leaking == rows => Some(Finding::of(
-            "multiplied_before_softmax",
-            Certainty::Likely,
-            "all hidden cells of a row have the same probability, the probability of a score of 0: scores were multiplied by the mask before the softmax",
-        )),
-        () if leaking > 0 => Some(Finding::of(
-            "mask_ignored_by_backend",
-            Certainty::Certain,
-            format!(
-                "{leaking} of {rows} rows give probability to hidden cells ({}, {}, {}): this backend ignored the mask",
-                listed("batch row", &place[0]),
-                listed("query", &place[1]),
-                listed("key", &place[2])
-            ),
-        )),
-        () if short > 0 && !sinks => Some(Finding::of(
-            "mask_after_softmax",
-            Certainty::Likely,
-            format!(
-                "hidden cells have probability 0, but in {short} of {rows} rows the sum of all probabilities is below 1: the mask was applied after the softmax, and the probabilities were not normalised again"
-            ),
-        )),
-        () => None,
-    };
-    let says = format!("`{name}` give no probability to hidden cells: {rows} rows compared");
-    Some(Checked { arrays: vec![name.to_string()], says, findings: finding.into_iter().collect(), open: Vec::new() })
 }
 
 /// Checks that the value of a key that no query may read is not NaN. A dense product of probabilities and values is then NaN, because 0 * NaN is

@@ -17,16 +17,20 @@ use crate::array::limits::{check_pairs, check_sizes};
 use crate::array::polarity::{inverted, open_polarity};
 use crate::candidates::expect::{Hypothesis, assumed_padding, hypotheses};
 use crate::candidates::resemble::{in_words, padding_in_words, rows_of};
+use crate::candidates::rewrites::terms;
 use crate::candidates::search::Explanation;
 use crate::candidates::target::Target;
 use crate::companions;
 use crate::companions::borders::{DOCUMENTS, where_documents_end};
+use crate::companions::labels::COMPLETIONS;
+use crate::companions::table::tokens_of;
+use crate::companions::weights::probabilities;
 use crate::diagnose::evidence::{Evidence, name_causes};
 use crate::diagnose::repair::{Check, Form, Repair};
 use crate::diagnose::stated::against_expression;
 use crate::intent::Intent;
 use crate::intent::held::Held;
-use crate::intent::known::{Companions, Known, Sizes};
+use crate::intent::known::{Companions, Known, SCORES, Sizes};
 use crate::intent::leaks::Leaks;
 use crate::read::context::Context;
 use crate::read::input::Input;
@@ -35,9 +39,8 @@ use crate::read::values::{Numbers, Values};
 use crate::recognise::recognise;
 use crate::report::verdict::{Outcome, compared, decide};
 use crate::report::{Certainty, Finding, Open, Report, Severity, Verdict};
-use noren_mask::Error;
-use noren_mask::Keep;
 use noren_mask::bits::{bit, count, ends};
+use noren_mask::{BoundMask, Error, Keep};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -47,7 +50,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     let Some(mask) = &input.mask else {
         check_pairs(&input.context, [1, 1], 0)?;
         report.description = "no mask was given: only the other arrays were checked".into();
-        let open = arrays(input, None, None, &mut report);
+        let (open, _) = arrays(input, None, None, &mut report);
         name_causes(&mut report, None);
         decide(&mut report, &Outcome { open, ..Outcome::default() }, None);
         if report.verdict != Verdict::Faulty && report.open.is_empty() {
@@ -72,12 +75,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     check_sizes(mask, &alignment, &input.context)?;
     if let Some(meant) = &input.meant {
         against_expression(mask, input, &alignment, meant, &mut report)?;
-        let faulty = report.faulty();
-        arrays(input, None, Some(alignment.sizes), &mut report);
-        if report.faulty() && !faulty {
-            report.rank();
-            (report.verdict, report.sentence) = (Verdict::Faulty, report.findings[0].says.clone());
-        }
+        beside_expression(input, meant, &context, alignment.sizes, &mut report);
         return Ok(report);
     }
     let case = Case::new(mask, &beside, &input.context, alignment);
@@ -89,7 +87,7 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     case.offer(&beside, held.intent.as_ref(), &mut report);
     let about_mask = report.findings.len();
     let sizes = Sizes { batch: case.known.batch, q_len: case.known.q_len, kv_len: case.known.kv_len };
-    arrays(input, Some(&held), Some(sizes), &mut report);
+    let (_, not_compared) = arrays(input, Some(&held), Some(sizes), &mut report);
     // A fill that does not hide cells explains the probabilities of hidden cells.
     let ignored = report.findings.iter().position(|f| f.class == "mask_ignored_by_backend");
     let weak =
@@ -116,12 +114,35 @@ pub(crate) fn diagnose(input: &Input) -> Result<Report, Error> {
     outcome.open.extend(holes.map(Rc::new));
     let against = case.declared(held.intent.as_ref());
     decide(&mut report, &outcome, against.as_deref());
+    report.leave_open(&not_compared);
     Ok(report)
 }
 
+/// Compares the arrays given with a mask that was compared with the intended mask `meant`, and completes its verdict.
+fn beside_expression(input: &Input, meant: &BoundMask, context: &Context, sizes: Sizes, report: &mut Report) {
+    let faulty = report.faulty();
+    let held = report.expected.clone().map(|keep| {
+        let own = Some(terms(meant)).filter(|_| context.role != Role::Cross);
+        let padded = own.and_then(|terms| terms.valid.clone().and_then(|valid| terms.padded(&valid).q_valid));
+        let real = padded.or_else(|| tokens_of(&Companions(&input.companions), context, sizes).q_valid);
+        Held { keep, intent: None, real, given: report.given.clone() }
+    });
+    let (_, open) = arrays(input, held.as_ref(), Some(sizes), report);
+    if report.faulty() && !faulty {
+        report.rank();
+        (report.verdict, report.sentence) = (Verdict::Faulty, report.findings[0].says.clone());
+    }
+    report.leave_open(&open);
+}
+
 /// Compares the arrays given with the mask with each other and with the mask `held`, whose sizes are `sizes`, and adds the results to the
-/// report. Returns the questions on the padding.
-fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut Report) -> Vec<Rc<Open>> {
+/// report. Returns the questions on the padding, and what was not compared and leaves a correct mask without a verdict.
+fn arrays(
+    input: &Input,
+    held: Option<&Held>,
+    sizes: Option<Sizes>,
+    report: &mut Report,
+) -> (Vec<Rc<Open>>, Vec<String>) {
     let (beside, context) = (Companions(&input.companions), &input.context);
     let padding = companions::padding(input).and_then(|(name, alone)| Some((name, diagnose(&alone).ok()?)));
     // A faulty array does not give the padding of the others.
@@ -129,25 +150,33 @@ fn arrays(input: &Input, held: Option<&Held>, sizes: Option<Sizes>, report: &mut
     others.retain(|name, _| padding.as_ref().is_none_or(|(faulty, report)| name != faulty || !report.faulty()));
     let others = Companions(&others);
     let tokens = match sizes {
-        Some(sizes) => Some(companions::tokens_of(&others, context, sizes)),
+        Some(sizes) => Some(tokens_of(&others, context, sizes)),
         None => companions::tokens(&others, context),
     };
     let tokens = tokens.filter(|tokens| tokens.valid.is_some() || tokens.segments.is_some());
-    let intent = held.map_or(tokens.as_ref(), |held| held.intent.as_ref());
+    let by_mask = held.filter(|_| input.meant.is_none());
+    let intent = by_mask.map_or(tokens.as_ref(), |held| held.intent.as_ref());
     let mut checked = companions::look(&beside, context, intent, held);
     checked.extend(padding.iter().map(|(name, report)| companions::of_padding(name, input, report)));
-    let mut compared = BTreeSet::new();
+    // The scores are compared with the numbers of the mask.
+    let scores = beside.named(SCORES).filter(|_| by_mask.is_some()).map(|(name, _)| name.to_string());
+    let (mut compared, mut open) = (BTreeSet::from_iter(scores), Vec::new());
     for comparison in checked {
         let sound = comparison.findings.is_empty() && comparison.open.is_empty();
         report.matches.extend(Some(comparison.says).filter(|says| sound && !says.is_empty()));
-        report
-            .unknown
-            .extend(comparison.open.into_iter().filter(|open| !report.unknown.contains(open)).collect::<Vec<_>>());
+        let texts = comparison.open.into_iter().filter(|open| !report.unknown.contains(open));
+        let texts: Vec<String> = texts.collect();
+        let rewarded = comparison.arrays.iter().any(|name| COMPLETIONS.contains(&name.as_str()));
+        open.extend(texts.iter().filter(|_| rewarded).cloned());
+        report.unknown.extend(texts);
         report.findings.extend(comparison.findings);
         compared.extend(comparison.arrays);
     }
-    report.unknown.extend(companions::uncompared(&beside, context, &compared, sizes));
-    padding.into_iter().flat_map(|(_, report)| report.open).map(Rc::new).collect()
+    for (decides, says) in companions::uncompared(&beside, context, &compared, sizes) {
+        open.extend(Some(says.clone()).filter(|_| decides));
+        report.unknown.push(says);
+    }
+    (padding.into_iter().flat_map(|(_, report)| report.open).map(Rc::new).collect(), open)
 }
 
 /// The given mask, the decoded cells, and the data known from the declarations and from the other given arrays.
@@ -177,15 +206,15 @@ impl<'a> Case<'a> {
     /// Returns true if nothing states whether true allows a cell, and the given probabilities are those of the inverted array: the backend
     /// did not ignore the mask then.
     fn inverse_fits(&self, beside: &Companions<'_>, held: &Held) -> bool {
-        let inverse = Held { keep: inverted(&held.keep), intent: held.intent.clone(), real: held.real.clone() };
-        let checked = || crate::companions::tensors::probabilities(beside, self.context, &inverse);
+        let inverse = Held { keep: inverted(&held.keep), given: None, ..held.clone() };
+        let checked = || probabilities(beside, self.context, Some(&inverse));
         open_polarity(&self.decoded, self.context) && checked().is_none_or(|checked| checked.findings.is_empty())
     }
 
     /// Returns the cells `keep` together with the intended mask, for later checks such as the check of probabilities.
     /// `intent` is `None` if no intended mask was found.
     pub(super) fn held(&self, keep: Keep, intent: Option<Intent>) -> Held {
-        Held { keep, intent, real: self.known.q_valid.clone() }
+        Held { keep, intent, real: self.known.q_valid.clone(), given: None }
     }
 
     /// Returns the sizes `[batch, heads, q_len, kv_len]` of the given mask after broadcasting. Only `heads` is not
@@ -467,7 +496,7 @@ impl<'a> Case<'a> {
         let whole = || self.settled(built.expand([right.batch, heads, right.q_len, right.kv_len]), &right);
         report.fixed = (!assumed).then(whole);
         report.given = Some(self.as_read(&given));
-        self.held(built, Some(right))
+        Held { given: Some(given), ..self.held(built, Some(right)) }
     }
 
     fn report_explanation(

@@ -5,6 +5,7 @@ use noren_mask::Keep;
 
 /// The result of the comparison of an array with its intended mask: the cells and the intended mask. Later checks, such
 /// as the check of probabilities, read this result.
+#[derive(Clone)]
 pub(crate) struct Held {
     /// The correct cells for all queries and keys; if the correct cells are unknown, the cells of the array.
     pub(crate) keep: Keep,
@@ -13,6 +14,8 @@ pub(crate) struct Held {
     /// For each batch row and query, true if the query is a non-padding token. This field is used only if `intent` is
     /// `None`.
     pub(crate) real: Option<PerRow<bool>>,
+    /// The cells of the array, if they are faulty.
+    pub(crate) given: Option<Keep>,
 }
 
 impl Held {

@@ -76,6 +76,17 @@ pub(crate) fn decide(report: &mut Report, outcome: &Outcome, declared: Option<&s
     }
 }
 
+impl Report {
+    /// Takes back the verdict on a correct mask, if other arrays have the open questions `open`: the sentence then names them too.
+    pub(crate) fn leave_open(&mut self, open: &[String]) {
+        if self.verdict == Verdict::Correct && !open.is_empty() {
+            self.verdict = Verdict::CannotTell;
+            self.sentence = format!("{}; but {}", self.sentence, open.join("; "));
+            self.fixed = None;
+        }
+    }
+}
+
 /// Returns the verdict on a mask without a declared kind, and the sentence for the verdict. `cells` is the number of compared cells.
 fn undeclared(outcome: &Outcome, cells: u64) -> (Verdict, String) {
     let ask = match outcome.rows_of_keys {

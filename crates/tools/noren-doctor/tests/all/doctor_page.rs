@@ -31,7 +31,7 @@ loaded.
 
 | verdict | exit code | given when |
 |---|---|---|
-| correct | 0 | `kind` or the intended mask is declared, or for rows of keys (`role=key_padding`) the padding of the batch, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared. Without a mask: each given array was compared with another array, without a finding, and nothing is open |
+| correct | 0 | `kind` or the intended mask is declared, or for rows of keys (`role=key_padding`) the padding of the batch, and every compared cell equals it. The sentence names the declared mask and the number of compared cells. Rows of padding queries, and of tokens that `redactions` hide from every query, are not compared. `probabilities`, `pooled`, token `labels` or a completion mask beside the mask were compared too; otherwise the verdict is \"cannot tell\", and the sentence names them. Without a mask: each given array was compared with another array, without a finding, and nothing is open |
 | faulty | 1 | a finding is an error or a warning |
 | looks like | 3 | no mask is declared: the sentence gives the nearest known mask (causal, bidirectional, a window, chunks, a prefix, with the sizes of the array), the number of cells that differ, and the declarations that are needed |
 | cannot tell | 3 | several readings are possible, or the mask resembles no known mask: the report lists the readings and the question to answer |
@@ -99,7 +99,9 @@ In a file with several arrays the mask is the one named
 `mask`, `attn_mask` or `key_padding_mask` (which declares the role), or an `attention_mask` of three or four dimensions. Without a mask (`noren check batch.npz -d pooling=mean`) the
 other arrays are checked with the padding that they give, and `attention_mask`, `lengths` and `input_ids` must give the same; if none gives it, the report states this.
 The report lists the comparisons that found no mistake (`compared:`), and each array that was not compared, with the array or declaration that the comparison needs
-(`not known:`). One row of `position_ids` is used for all batch rows. Positions that begin the documents themselves are compared with no document.
+(`not known:`). `probabilities` are compared with the mask, whose rows of keys hold for any number of queries, and without a mask of
+the same keys with the padding of the keys, for `kind=cross` that of the encoder. A completion ends with the first eos; in a row without eos it
+ends before the padding, and without `pad_token_id` or another padding the last tokens of such a row are a question. One row of `position_ids` is used for all batch rows. Positions that begin the documents themselves are compared with no document.
 
 An array of 0 and a number from -80 to 0 does not hide cells reliably; the -100 of Swin transformers is a note, unless `score_bound`, `scores` or
 `probabilities` show that it does not hide them.

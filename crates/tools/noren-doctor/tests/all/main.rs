@@ -19,3 +19,4 @@ mod reported;
 mod rows;
 mod strangers;
 mod strangers_beside;
+mod used;
