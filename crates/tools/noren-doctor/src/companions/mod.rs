@@ -137,8 +137,8 @@ pub(super) fn tokens(beside: &Companions<'_>, context: &Context) -> Option<Inten
     let width = |names| beside.get(names).filter(|v| v.shape().len() == 2).and_then(|v| v.shape().last().copied());
     let own = || beside.rows(COMPLETION_IDS);
     let batch = batch.or(len.map(|_| 1)).or_else(|| own().map(|rows| rows.len()));
-    let kv_len =
-        len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside)).or_else(|| width(COMPLETION_IDS))?;
+    let kv_len = len.max(width(known::PADDING)).or_else(|| tensors::tokens(beside));
+    let kv_len = kv_len.or_else(|| width(COMPLETION_IDS)).filter(|len| *len > 0)?;
     // Positions and ids may be given for the new tokens only.
     let q_len = width(POSITIONS).filter(|width| *width < kv_len && *width > 0).unwrap_or(kv_len);
     Some(tokens_of(beside, context, Sizes { batch: batch?, q_len, kv_len }))

@@ -72,7 +72,7 @@ pub(super) fn positions(beside: &Companions<'_>, context: &Context, intent: Opti
     };
     let moved = numbered(wrong[0].0).moved();
     // The texts of the rows whose padding is at the right end may begin with another number than 0.
-    wrong.retain(|entry| moved.is_none() || uneven.contains(&entry.0));
+    wrong.retain(|entry| moved.is_none() || uneven.is_empty() || uneven.contains(&entry.0));
     let rows: BTreeSet<usize> = wrong.iter().map(|entry| entry.0).collect();
     let says = match moved {
         Some((end, _)) => {

@@ -1,10 +1,11 @@
 //! Arrays beside the mask that have several readings, such as a `padding_mask`: the diagnosis is made for each of them.
 
 use crate::read::input::Input;
+use crate::read::kinds::Role;
 use crate::read::values::Values;
-use crate::report::{Certainty, Open, Report, Severity, Verdict};
-use noren_mask::Error;
-use noren_mask::batch::{Meaning, Options, Reading, meaning, read};
+use crate::report::{Certainty, Finding, Open, Report, Severity, Verdict};
+use noren_mask::batch::{Meaning, Options, Reading, contradiction, meaning, read};
+use noren_mask::{Error, Facts, Side};
 
 /// The largest number of combinations of readings that are tried.
 const MOST_READINGS: usize = 8;
@@ -12,6 +13,11 @@ const MOST_READINGS: usize = 8;
 /// Returns the report on `input`, made by `run` for each reading of the arrays beside the mask. If the readings lead to different verdicts,
 /// the verdict is open, and the report asks which of them is right.
 pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>) -> Result<Report, Error> {
+    for (name, values) in &input.companions {
+        if matches!(meaning(name), Some(Meaning::Documents | Meaning::Lengths)) {
+            read(&[values.entry(name)], &Options::default())?;
+        }
+    }
     // an input with one reading of each array, and a sentence for the arrays with several
     let mut readings = vec![(input.clone(), String::new())];
     let mut asked = Vec::new();
@@ -50,7 +56,42 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
         report.findings.iter_mut().for_each(|f| f.certainty = f.certainty.min(Certainty::Likely));
         report.unknown.push(format!("which reading is meant: {}", answers.join("; ")));
     }
+    if let Some(problem) = contradiction_of(input).filter(|_| !report.faulty()) {
+        let says = format!("the given arrays contradict each other: {problem}");
+        (report.verdict, report.sentence) = (Verdict::Faulty, says.clone());
+        report.findings.insert(0, Finding::of("stale_or_bucketed_mask", Certainty::Likely, says));
+    }
     Ok(report)
+}
+
+/// Returns the contradiction between the arrays that give the padding or the documents of the same tokens.
+fn contradiction_of(input: &Input) -> Option<Error> {
+    let tables = [Meaning::Keep, Meaning::Drop, Meaning::Padding, Meaning::Segments, Meaning::SegmentsFromZero];
+    let all = input.companions.iter().filter_map(|(name, values)| Some((meaning(name)?, name, values)));
+    let all: Vec<_> = all.filter(|_| input.context.role != Role::Cross).collect();
+    let shape = all.iter().find(|(own, ..)| tables.contains(own))?.2.shape();
+    let rows = |shape: &[usize]| if shape.len() > 1 { shape[0] } else { 1 };
+    let same = |(own, _, values): &&(Meaning, &String, &Values)| match own {
+        Meaning::Lengths => values.len() == rows(shape),
+        Meaning::Documents => rows(values.shape()) == rows(shape),
+        own => tables.contains(own) && values.shape() == shape,
+    };
+    let entries: Vec<_> = all.iter().filter(same).map(|(_, name, values)| values.entry(name)).collect();
+    let without = |own: Meaning| -> Vec<_> {
+        entries.iter().filter(|entry| entry.name.as_deref().and_then(meaning) != Some(own)).cloned().collect()
+    };
+    let right = contradiction(&entries, &Options::default())?;
+    // Lengths do not state the side of the padding: the last tokens of each row may be meant.
+    if input.context.side != Some(Side::Right)
+        && contradiction(&without(Meaning::Lengths), &Options::default()).is_none()
+    {
+        let lengths = entries.iter().find(|entry| entry.name.as_deref().and_then(meaning) == Some(Meaning::Lengths))?;
+        let lengths: Vec<usize> = lengths.values.iter().map(|n| *n as usize).collect();
+        let known = Facts::new().lengths(lengths).side(Side::Left);
+        let left = Options { known, ..Options::default() };
+        read(&without(Meaning::Lengths), &left).err()?;
+    }
+    Some(right)
 }
 
 /// Returns the readings of the array `name`: 1 for a token in an array of padding, and 0 only for padding in document numbers; with a

@@ -294,7 +294,8 @@ impl Known {
             });
             numbered(&mut std::iter::once(0).chain(ends))
         };
-        let from_lengths = companions.rows(DOCUMENTS).map(|rows| rows.iter().map(summed).collect());
+        let from_lengths = companions.rows(DOCUMENTS).filter(|rows| self.one_each(rows));
+        let from_lengths = from_lengths.map(|rows| rows.iter().map(summed).collect());
         let given = companions.rows(SEGMENTS).filter(|rows| self.fits(rows)).or(from_ends).or(from_lengths);
         if let Some(rows) = given {
             if rows.iter().any(|r| r.contains(&0)) {
@@ -419,6 +420,9 @@ impl Known {
             let expected = match () {
                 () if one_of(&rows) && !is_row(shape) => {
                     format!("[{}, {}] (batch rows, keys)", self.batch, self.kv_len)
+                }
+                () if one_of(&[DOCUMENTS]) && shape.len() > 1 && ![1, self.batch].contains(&shape[0]) => {
+                    format!("[{}, documents] (batch rows, lengths of documents)", self.batch)
                 }
                 () if one_of(&[LENGTHS, ENCODER_LENGTHS]) && !is_number(shape) => {
                     format!("[{}] (batch rows)", self.batch)

@@ -524,3 +524,55 @@ fn arrays_are_read_as_by_all_other_readers() {
         }
     }
 }
+
+/// Arrays that are malformed or do not fit each other are errors or findings, and never a panic.
+#[test]
+fn malformed_arrays_beside_a_mask_or_alone() {
+    let diagnosed = |mask: Option<Values>, beside: &[(&str, Values)]| {
+        let input = mask.map_or_else(Input::without_mask, Input::new);
+        let declared = r#"{"kind": "causal_packed", "convention": "keep_bool"}"#;
+        let input = input.context(Context::from_json(declared).expect("declarations"));
+        beside.iter().fold(input, |input, (name, values)| input.companion(*name, values.clone())).diagnose()
+    };
+    let numbers = |last: &[i64]| {
+        [("segment_ids", rows(&[(0..last.len() as i64).collect()])), ("position_ids", rows(&[last.to_vec()]))]
+    };
+    for positions in [&[0, 1, 0][..], &[0, 1, 2, 0]] {
+        assert_ne!(diagnosed(None, &numbers(positions)).expect("a report").verdict, Verdict::Correct);
+    }
+    let three = rows(&[vec![4], vec![1], vec![1]]);
+    let planes = [("attention_mask", rows(&[vec![1, 1], vec![1, 0]])), ("documents", three.clone())];
+    assert_ne!(diagnosed(None, &planes).expect("a report").verdict, Verdict::Correct);
+    let ids = rows(&[vec![85, 59, 67], vec![80, 61, 53], vec![46, 2, 2]]);
+    drop(diagnosed(None, &[("documents", rows(&[vec![3], vec![3]])), ("input_ids", ids)]));
+    let empty = Values::ints(&[2, 0], Vec::new()).expect("no cells");
+    drop(diagnosed(None, &[("attention_mask", empty), ("lengths", list(&[2, 3]))]));
+    let square = |n: usize| Some(bools(&[1, 1, n, n], &|_, i, k| k <= i));
+    for (documents, named) in [(list(&[-1, 5]), "-1"), (three, "[3, 1]"), (rows(&[vec![2, 2], vec![2, 2]]), "[2, 2]")] {
+        let error =
+            diagnosed(square(4), &[("documents", documents)]).expect_err("an array that does not fit").to_string();
+        assert!(error.contains("documents") && error.contains(named), "{error}");
+    }
+}
+
+/// Arrays that give different tokens or documents are never correct together, whatever the mask; those that agree are.
+#[test]
+fn given_arrays_that_contradict_each_other() {
+    let plane = |rows_of: &[[i64; 4]]| rows(&rows_of.iter().map(|r| r.to_vec()).collect::<Vec<_>>());
+    let both = [[1, 1, 1, 1], [1, 1, 0, 0]];
+    let cases: [(&[(&str, Values)], bool); 8] = [
+        (&[("attention_mask", plane(&both)), ("segment_ids", plane(&[[1, 2, -1, -1], [1, 1, 2, 2]]))], false),
+        (&[("attention_mask", plane(&both)), ("segment_ids", plane(&[[1, 1, 2, 2], [1, 2, -1, -1]]))], true),
+        (&[("attention_mask", plane(&[[1; 4]])), ("key_padding_mask", plane(&[[0, 1, 0, 0]]))], false),
+        (&[("attention_mask", plane(&[[1, 0, 1, 1]])), ("key_padding_mask", plane(&[[0, 1, 0, 0]]))], true),
+        (&[("segment_ids", plane(&[[1, 1, 1, 2]])), ("documents", list(&[2, 2]))], false),
+        (&[("segment_ids", plane(&[[1, 1, 1, 2]])), ("documents", list(&[3, 1]))], true),
+        (&[("segment_ids", plane(&[[1, 1, 2, -1]])), ("lengths", list(&[4]))], false),
+        (&[("segment_ids", plane(&[[-1, 1, 1, 2]])), ("lengths", list(&[3]))], true),
+    ];
+    for (beside, agree) in cases {
+        let found = report(None, "{}", beside);
+        assert_eq!(found.faulty(), !agree, "{beside:?}: {found}");
+        assert!(agree || found.to_string().contains("contradict"), "{found}");
+    }
+}

@@ -111,6 +111,12 @@ pub fn read(entries: &[Entry], options: &Options) -> Result<Readings, Error> {
     }
 }
 
+/// Returns the contradiction between the arrays of a batch; `None` if they have a reading together, or if one of them has none alone.
+pub fn contradiction(entries: &[Entry], options: &Options) -> Option<Error> {
+    let alone = entries.iter().all(|entry| named(std::slice::from_ref(entry), options).is_ok());
+    named(entries, options).err().filter(|_| alone)
+}
+
 fn named(entries: &[Entry], options: &Options) -> Result<Vec<Reading>, Error> {
     let mut parts = Vec::new();
     for entry in entries {
