@@ -75,7 +75,7 @@ size than declared, the declared mask is built only up to 2^24 cells.
 `bidirectional_sliding`; `not_causal` is `bidirectional`), `past_len`, `q_len`, `kv_len`, `window`, `window_means`, `chunk`,
 `chunk_from`, `prefix_len`, `prefix_from`, `pad_token_id`, `eos_token_id`, `bos_token_id`, `special_token_ids`, `padding_side`, `lengths`,
 `kv_written`, `batch`, `heads`, `compute_dtype`, `score_bound`, `position_encoding`, `bias`, `sinks`, `is_causal`, `layers`, `layer_types`,
-`layer`, `max_seqlen`, `redactions`; for labels and pooled states `task` (`generation`, `mlm`), `model_shifts_labels`, `mlm_probability`, `ignore_index`,
+`layer`, `max_seqlen`, `redactions`; for labels and pooled states `task` (`generation`, `training`, `mlm`), `model_shifts_labels`, `mlm_probability`, `ignore_index`,
 `prompt_len`, `pooling`.
 A `convention` may be a sentence such as `1 = attend, 0 = hidden` or `true_is_padding`. `api` is `sdpa`, `mha`, `flash_attn`, `xformers`,
 `flex_attention`, `transformers`, `diffusers`, `keras`, `jax`, `mlx`, `megatron`, `fairseq`, `vllm` or another word that an error message lists;
