@@ -168,7 +168,12 @@ fn bounds_of_a_function_are_checked() {
         [(narrow, "reads the key", "`some` leaves this key out"), (wide, "does not read the key", "`every` contains")]
     {
         for shape in [shape.clone(), Shape::cached(30, 20), Shape::new(70, 90, 5).heads(2)] {
-            let error = (atoms::full() & !wrong.clone()).bind(&shape, &Facts::new()).unwrap_err().to_string();
+            let bound = (atoms::full() & !wrong.clone()).bind(&shape, &Facts::new());
+            if !cfg!(debug_assertions) {
+                bound.unwrap(); // only debug builds check the bounds when a mask is bound
+                continue;
+            }
+            let error = bound.unwrap_err().to_string();
             assert!(error.starts_with("`full & !function`: the bounds of the query positions"), "{error}");
             assert!(error.contains(problem) && error.contains(list), "{error}");
         }
