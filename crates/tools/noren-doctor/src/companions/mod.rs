@@ -234,7 +234,7 @@ fn padding_side(beside: &Companions<'_>, context: &Context, intent: Option<&Inte
     beside.get(IDS).filter(|_| !at_end.is_empty())?;
     let rows = format!("{} {}", listed("batch row", &at_end), if at_end.len() > 1 { "are" } else { "is" });
     let text = match () {
-        () if context.generates => format!(
+        () if context.generates && beside.get(LABELS).is_none() => format!(
             "{rows} padded on the right, but the model continues the text: the last logits belong to a padding token; pad on the left"
         ),
         () if declared_left && valid.iter().all(|r| bit(r, 0)) => {

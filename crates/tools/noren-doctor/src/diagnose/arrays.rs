@@ -1,11 +1,13 @@
 //! Arrays beside the mask that have several readings, such as a `padding_mask`: the diagnosis is made for each of them.
 
+use crate::intent::known::{Companions, IDS, LENGTHS, PADDING, SEGMENTS};
 use crate::read::input::Input;
 use crate::read::kinds::Role;
 use crate::read::values::Values;
 use crate::report::{Certainty, Finding, Open, Report, Severity, Verdict};
 use noren_mask::batch::{Meaning, Options, Reading, contradiction, meaning, read};
 use noren_mask::{Error, Facts, Side};
+use std::collections::BTreeSet;
 
 /// The largest number of combinations of readings that are tried.
 const MOST_READINGS: usize = 8;
@@ -21,12 +23,26 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
     // an input with one reading of each array, and a sentence for the arrays with several
     let mut readings = vec![(input.clone(), String::new())];
     let mut asked = Vec::new();
+    let mut advice = BTreeSet::new();
+    if let Some(pad) = input.context.pad_id.filter(|pad| may_end_texts(input, *pad)) {
+        let mut other = input.clone();
+        other.context.eos_id = Some(pad);
+        readings[0].1 = format!("`input_ids`: {pad} is padding only: ");
+        readings.push((other, format!("`input_ids`: {pad} also ends texts: ")));
+        asked.push("`input_ids`".to_string());
+        advice.insert("declare eos_token_id");
+    }
     for name in input.companions.keys() {
         let found = of_array(input, name);
         if found.is_empty() || readings.len() * found.len() > MOST_READINGS {
             continue;
         }
-        asked.extend((found.len() > 1).then(|| format!("`{name}`")));
+        if found.len() > 1 {
+            asked.push(format!("`{name}`"));
+            advice.insert(
+                "give the padding as attention_mask (1 for a token) or key_padding_mask (1 for padding), and documents as numbers from 1",
+            );
+        }
         let read = |(input, said): &(Input, String), (values, says): &(Values, String)| {
             let input = input.clone().companion(name, values.clone());
             (input, if found.len() > 1 { format!("{said}`{name}`: {says}: ") } else { said.clone() })
@@ -44,9 +60,9 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
     let mut report = reports.swap_remove(at);
     if !one_verdict {
         let question = format!(
-            "the verdict depends on how {} is read: give the padding as attention_mask (1 for a token) or key_padding_mask (1 for padding), \
-             and documents as numbers from 1",
-            asked.join(" and ")
+            "the verdict depends on how {} is read: {}",
+            asked.join(" and "),
+            Vec::from_iter(advice).join("; ")
         );
         report.open.insert(0, Open { readings: answers, question: question.clone(), between: false });
         report.findings.retain(|finding| finding.severity == Severity::Note);
@@ -62,6 +78,22 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
         report.findings.insert(0, Finding::of("stale_or_bucketed_mask", Certainty::Likely, says));
     }
     Ok(report)
+}
+
+/// Returns true if no declaration states which id ends texts, and it may be the padding id `pad`: one is between tokens, or another array
+/// calls one a token in several rows.
+fn may_end_texts(input: &Input, pad: i64) -> bool {
+    let beside = Companions(&input.companions);
+    let Some(ids) = beside.rows(IDS).filter(|_| input.context.eos_id.is_none()) else { return false };
+    let inside = |ids: &Vec<i64>| ids.split(|id| *id == pad).filter(|part| !part.is_empty()).count() > 1;
+    let tokens = |names: &[&str]| {
+        let rows = beside.rows(names).filter(|rows| rows.len() == ids.len() && rows[0].len() == ids[0].len());
+        let is_token = |(own, ids): (&Vec<i64>, &Vec<i64>)| own.iter().zip(ids).any(|(own, id)| *own > 0 && *id == pad);
+        rows.is_some_and(|rows| rows.iter().zip(&ids).filter(|row| is_token(*row)).count() > 1)
+    };
+    let count = |ids: &Vec<i64>| ids.iter().filter(|id| **id != pad).count() as i64;
+    let longer = |lengths: Vec<i64>| lengths.iter().zip(&ids).filter(|(own, ids)| **own > count(ids)).count() > 1;
+    ids.iter().any(inside) || tokens(PADDING) || tokens(SEGMENTS) || beside.list(LENGTHS).is_some_and(longer)
 }
 
 /// Returns the contradiction between the arrays that give the padding or the documents of the same tokens.

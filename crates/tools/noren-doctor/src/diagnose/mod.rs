@@ -303,13 +303,16 @@ impl<'a> Case<'a> {
         let readings = self.readings(&given, structure.as_ref());
         for (reading, text) in &readings {
             if let Some((intent, open)) = self.accept(reading, &hypotheses) {
+                if let Some(open) = self.which_side(reading, &hypotheses, Some(&intent)) {
+                    return self.asked(open, report, outcome);
+                }
                 report.findings.extend(text.clone());
                 (outcome.fits, outcome.open) = (true, if self.context.kind.is_some() { open } else { Vec::new() });
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
         }
-        let ways = [Self::which_side, Self::which_chunks];
-        if let Some(open) = ways.iter().find_map(|way| way(self, &given, &hypotheses)) {
+        let chunks = || self.which_chunks(&given, &hypotheses);
+        if let Some(open) = self.which_side(&given, &hypotheses, None).or_else(chunks) {
             return self.asked(open, report, outcome);
         }
         if let Some((reading, finding, intent)) = self.undeclared_family(&readings, &hypotheses) {
@@ -518,18 +521,15 @@ impl<'a> Case<'a> {
         let declared = self.context.kind.is_some() || self.is_compared_padding();
         let certain = declared && !width_unclear && answered;
         report.findings.extend(Explanation::findings(found, certain, &wrong, &|class| self.refine(class)));
-        let leaks = Leaks::count(target.given, right);
-        let mut also = |class: &'static str, text: String| {
-            report.findings.push(Finding::of(class, Certainty::Certain, text).severity(Severity::Warning));
+        let (class, what) = match best.mistakes[0].0 {
+            "inverted_polarity" if right.causal.is_some() => ("causal_leak", "later keys"),
+            "document_boundary_off_by_one" => ("cross_document", "another document"),
+            _ => return,
         };
-        match best.mistakes[0].0 {
-            "inverted_polarity" if leaks.future > 0 && right.causal.is_some() => {
-                also("causal_leak", format!("{} cells let queries read later keys", leaks.future));
-            }
-            "document_boundary_off_by_one" if leaks.documents > 0 => {
-                also("cross_document", format!("{} cells let queries read another document", leaks.documents));
-            }
-            _ => {}
+        let cells = Leaks::count(target.given, right).of(class);
+        if cells > 0 {
+            let text = format!("{cells} cells let queries read {what}");
+            report.findings.push(Finding::of(class, Certainty::Certain, text).severity(Severity::Warning));
         }
     }
 

@@ -196,16 +196,31 @@ impl Case<'_> {
         flags(cells) && (0..rows).all(run)
     }
 
-    /// If the mask has the declared lengths with padding on the left, and only the default puts it on the right, returns
-    /// the question on which side it is.
-    pub(crate) fn which_side(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
+    /// Returns the question on which side the padding of the declared lengths is, if only the default puts it on the right, and the mask
+    /// has it on the left, or has rows that are padding only if it is on the right. `accepted` is the intended mask that the given mask
+    /// equals with padding on the right.
+    pub(crate) fn which_side(
+        &self,
+        given: &Keep,
+        hypotheses: &[Hypothesis],
+        accepted: Option<&Intent>,
+    ) -> Option<Open> {
         let valid = self.known.valid.as_ref().filter(|_| self.known.side_assumed)?;
         let kv_len = self.alignment.sizes.kv_len;
         let rows: PerRow<u64> = Rc::new(valid.iter().map(|row| other_side(row, kv_len)).collect());
         let mirrored = |h: &Hypothesis| Hypothesis { intent: h.intent.clone().padded(&rows), ..h.clone() };
-        let (intent, _) = self.accept(given, &hypotheses.iter().map(mirrored).collect::<Vec<_>>())?;
-        let left = format!("the padding is on the left: the mask is {}", resemble::in_words(&intent));
-        let right = "the padding is on the right: the mask hides the wrong end of the rows (padding_side)";
+        let left = match accepted {
+            Some(right) if (0..right.batch).all(|b| (0..right.q_len).any(|i| right.cares(b, i))) => return None,
+            Some(_) => "the padding is on the left: all rows are compared".to_string(),
+            None => {
+                let (intent, _) = self.accept(given, &hypotheses.iter().map(mirrored).collect::<Vec<_>>())?;
+                format!("the padding is on the left: the mask is {}", resemble::in_words(&intent))
+            }
+        };
+        let right = match accepted {
+            Some(_) => "the padding is on the right: all new tokens of some batch rows are padding",
+            None => "the padding is on the right: the mask hides the wrong end of the rows (padding_side)",
+        };
         let question =
             "on which side is the padding? lengths do not state it: declare padding_side=left or padding_side=right";
         Some(Open::new(&[&left, right], question))

@@ -18,6 +18,9 @@ use crate::report::{Certainty, Finding, Report};
 use noren_mask::Keep;
 use noren_mask::bits::ends;
 
+/// The class and the cells of leaks to the unwritten slots of a cache.
+const UNWRITTEN: (&str, &str) = ("unwritten_cache_visible", "cache slots to which nothing has been written");
+
 impl Case<'_> {
     /// Reports a mask that no known mistake explains. If a kind is declared, the finding names a class only if one term
     /// of the intended mask forbids every wrong cell. If no kind is declared, the finding names only cells that are
@@ -32,7 +35,6 @@ impl Case<'_> {
         let asked = self.hidden_keys(&given, hypotheses).or_else(|| self.groups(&given, hypotheses));
         if let Some((intent, open)) = asked {
             (outcome.fits, outcome.open) = (true, vec![open]);
-            (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
             return self.undecided(given, Some(&intent), report);
         }
         let target = Target::new(&given);
@@ -40,7 +42,6 @@ impl Case<'_> {
         if let Some(Hypothesis { intent, open, .. }) = inverse {
             let finding = Finding::of("inverted_polarity", Certainty::Likely, Post::Complement.says());
             report.findings.push(target.wrong(&intent).marked(finding));
-            (report.compared, report.rows_left_out) = compared(&intent, given.dims()[1]);
             outcome.open = open;
             return self.undecided(given, Some(&intent), report);
         }
@@ -54,7 +55,6 @@ impl Case<'_> {
         if declared && hypothesis.open.iter().any(|open| !open.between) {
             // The missing declaration may explain the whole difference.
             outcome.open = hypothesis.open.clone();
-            (report.compared, report.rows_left_out) = compared(right, given.dims()[1]);
             return self.undecided(given, Some(right), report);
         }
         let named = match declared {
@@ -87,6 +87,9 @@ impl Case<'_> {
     /// Reports only the query rows without visible keys. The other cells cannot be judged, and the report has no
     /// repair. `intent` is the intended mask, if it is known. Returns the cells and the intended mask for later checks.
     pub(crate) fn undecided(&self, given: Keep, intent: Option<&Intent>, report: &mut Report) -> Held {
+        if let Some(intent) = intent {
+            (report.compared, report.rows_left_out) = compared(intent, given.dims()[1]);
+        }
         self.empty_rows(intent, report);
         report.given = Some(self.as_read(&given));
         self.held(given, intent.cloned())
@@ -100,17 +103,10 @@ impl Case<'_> {
             return None;
         }
         let all = leaks.visible;
-        let unwritten = self.unwritten(given) && right.causal.is_some();
-        let (class, what) = match () {
-            () if leaks.redacted == all => ("multi_hop_leak", "keys that are declared redacted"),
-            () if leaks.documents == all => ("cross_document", "keys of another document"),
-            () if leaks.padding == all => ("padding_keys_visible", "padding keys"),
-            () if leaks.future == all && unwritten => {
-                ("unwritten_cache_visible", "cache slots to which nothing has been written")
-            }
-            () if leaks.future == all => ("causal_leak", "keys after the query"),
-            () if leaks.before == all => ("window_missing_or_wrong_layer", "keys before the declared window"),
-            () => return None,
+        let (class, _, what) = leaks.terms.into_iter().find(|(_, cells, _)| *cells == all)?;
+        let (class, what) = match class {
+            "causal_leak" if right.causal.is_some() && self.unwritten(given) => UNWRITTEN,
+            class => (class, what),
         };
         let says = format!("{all} cells let queries read {what}; all other cells are as declared");
         Some((class, says, right.clone()))
@@ -132,22 +128,15 @@ impl Case<'_> {
             ..right.clone()
         };
         let leaks = Leaks::count(given, &loosest);
-        let (class, n, what) = match () {
-            () if leaks.documents > 0 && leaks.documents >= leaks.padding => {
-                ("cross_document", leaks.documents, "keys of another document")
-            }
-            () if leaks.padding > 0 => ("padding_keys_visible", leaks.padding, "padding keys"),
-            () if leaks.redacted > 0 => ("multi_hop_leak", leaks.redacted, "keys that are declared redacted"),
-            () if self.unwritten(given) => {
-                let worst = Leaks::count(given, right);
-                if worst.future == 0 || worst.future != worst.visible {
-                    return None;
-                }
-                let what = "cache slots to which nothing has been written";
-                ("unwritten_cache_visible", worst.future, what)
-            }
-            () => return None,
+        let [redacted, documents, padding, ..] = leaks.terms;
+        let order =
+            if documents.1 >= padding.1 { [documents, padding, redacted] } else { [padding, documents, redacted] };
+        let unwritten = || {
+            let worst = self.unwritten(given).then(|| Leaks::count(given, right))?;
+            let future = Some(worst.of("causal_leak")).filter(|cells| *cells > 0 && *cells == worst.visible)?;
+            Some((UNWRITTEN.0, future, UNWRITTEN.1))
         };
+        let (class, n, what) = order.into_iter().find(|(_, cells, _)| *cells > 0).or_else(unwritten)?;
         Some((class, format!("{n} cells let queries read {what}"), loosest))
     }
 

@@ -226,6 +226,11 @@ impl Known {
         {
             self.side = Some(if padded_left(rows, pad, lengths.as_deref()) { Side::Left } else { Side::Right });
         }
+        // A document number 0 at the start of a row is padding.
+        let led = |r: &Vec<i64>| r.first() == Some(&0) && r.last() > Some(&0);
+        if self.side.is_none() && companions.rows(SEGMENTS).is_some_and(|rows| rows.iter().any(led)) {
+            self.side = Some(Side::Left);
+        }
         self.side_assumed = self.side.is_none() && lengths.is_some();
         let left = self.side == Some(Side::Left);
         let run = |n: i64| {

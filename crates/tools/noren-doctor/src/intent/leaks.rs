@@ -12,16 +12,9 @@ pub(crate) struct Leaks {
     pub(crate) visible: u64,
     /// Number of cells that are hidden in the given mask but allowed in the intended mask.
     pub(crate) hidden: u64,
-    /// Number of wrongly visible cells that the intended mask without its causality would allow.
-    pub(crate) future: u64,
-    /// Number of wrongly visible cells that the intended mask without its padding would allow.
-    pub(crate) padding: u64,
-    /// Number of wrongly visible cells that the intended mask without its documents would allow.
-    pub(crate) documents: u64,
-    /// Number of wrongly visible cells that the intended mask without its redactions would allow.
-    pub(crate) redacted: u64,
-    /// Number of wrongly visible cells that the intended mask without the left limit of its window would allow.
-    pub(crate) before: u64,
+    /// For each term of the intended mask: the class of a mistake that leaves it out, the number of wrongly visible cells that the intended
+    /// mask without the term would allow, and what they are.
+    pub(crate) terms: [(&'static str, u64, &'static str); 5],
 }
 
 impl Leaks {
@@ -43,14 +36,26 @@ impl Leaks {
             0 => 0,
             _ => sum(&variant.build(), |given, own, other| given & !own & other),
         };
-        Leaks {
-            visible,
-            hidden,
-            future: without(Intent { causal: None, ..right.clone() }),
-            padding: without(Intent { valid: None, ..right.clone() }),
-            documents: without(Intent { segments: None, ..right.clone() }),
-            redacted: without(Intent { redactions: Rc::new(Vec::new()), ..right.clone() }),
-            before: without(Intent { left: None, ..right.clone() }),
-        }
+        let terms = [
+            (
+                "multi_hop_leak",
+                without(Intent { redactions: Rc::new(Vec::new()), ..right.clone() }),
+                "keys that are declared redacted",
+            ),
+            ("cross_document", without(Intent { segments: None, ..right.clone() }), "keys of another document"),
+            ("padding_keys_visible", without(Intent { valid: None, ..right.clone() }), "padding keys"),
+            ("causal_leak", without(Intent { causal: None, ..right.clone() }), "keys after the query"),
+            (
+                "window_missing_or_wrong_layer",
+                without(Intent { left: None, ..right.clone() }),
+                "keys before the declared window",
+            ),
+        ];
+        Leaks { visible, hidden, terms }
+    }
+
+    /// Returns the number of wrongly visible cells that the intended mask would allow without the term of `class`.
+    pub(crate) fn of(&self, class: &str) -> u64 {
+        self.terms.iter().find(|term| term.0 == class).map_or(0, |term| term.1)
     }
 }

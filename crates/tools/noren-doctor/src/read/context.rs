@@ -183,20 +183,20 @@ impl Context {
             self.kind_name = Some(name.clone());
         }
         self.kind = of_layer.or(named);
-        let role = read.word("role", words::role)?;
+        let role = read.one_of("role", words::ROLES)?;
         self.role_declared = role.is_some();
         self.role = match self.kind.is_some_and(|k| k.cross) {
             true => Role::Cross,
             false => role.unwrap_or_default(),
         };
         self.prefix = read.lengths("prefix_len")?;
-        self.prefix_from_slot = read.word("prefix_from", |word| words::from_slot("prefix_from", word))?;
+        self.prefix_from_slot = read.one_of("prefix_from", words::CHUNK_ORIGINS)?;
         // If this layer has no window, the declared width belongs to other layers of the model.
         let width = read.count("window", 1)?;
         self.window = width.filter(|_| of_layer.is_none_or(|k| k.sliding));
-        self.window_means = read.word("window_means", words::window_means)?;
+        self.window_means = read.one_of("window_means", words::WIDTHS)?;
         self.chunk = read.count("chunk", 1)?;
-        self.chunk_from_slot = read.word("chunk_from", |word| words::from_slot("chunk_from", word))?;
+        self.chunk_from_slot = read.one_of("chunk_from", words::CHUNK_ORIGINS)?;
         self.sinks = read.size("sinks", 0)?.unwrap_or(0);
         self.redactions = read.redactions("redactions")?;
         self.layers = read.size("layers", 0)?;
@@ -210,15 +210,10 @@ impl Context {
         self.api = read.text("api")?;
         self.slot = self.api.as_deref().map(Api::named).transpose()?.unwrap_or_default();
         self.convention = read.word("convention", words::convention)?;
-        let dtype = read.text("compute_dtype")?;
-        self.compute_dtype = match dtype {
-            Some(name) => Some(Dtype::named(&name).ok_or_else(|| {
-                Error::invalid(format!(
-                    "compute_dtype=`{name}` is an unknown type: give float16, bfloat16, float32 or float64"
-                ))
-            })?),
-            None => None,
-        };
+        self.compute_dtype = read.word("compute_dtype", |name| {
+            let text = format!("compute_dtype=`{name}` is an unknown type: give float16, bfloat16, float32 or float64");
+            Dtype::named(name).ok_or_else(|| Error::invalid(text))
+        })?;
         self.bias = read.word("bias", words::bias)?;
         self.position_encoding = read.word("position_encoding", words::encoding)?;
         self.score_bound = read.real("score_bound")?;
@@ -235,7 +230,7 @@ impl Context {
         for name in ["cls_token_id", "mask_token_id", "unk_token_id", "sep_token_id", "decoder_start_token_id"] {
             self.special_ids.extend(read.id(name)?);
         }
-        self.side = read.word("padding_side", words::side)?;
+        self.side = read.one_of("padding_side", words::SIDES)?;
         self.lengths = read.lengths("lengths")?;
         self.written = read.lengths("kv_written")?;
         Ok(())
@@ -253,13 +248,13 @@ impl Context {
 
     /// Reads the declarations about labels, losses and pooling.
     fn read_training(&mut self, read: &Reader<'_>) -> Result<(), Error> {
-        let task = read.word("task", words::task)?;
+        let task = read.one_of("task", words::TASKS)?;
         self.generates = task == Some(words::Task::Generation);
         self.shifts_labels = read.flag("model_shifts_labels")?;
         self.masked_fraction = read.real("mlm_probability")?;
         self.masked_lm = self.masked_fraction.is_some() || task == Some(words::Task::MaskedLm);
         self.ignore_index = read.id("ignore_index")?;
-        self.pooling = read.word("pooling", words::pooling)?;
+        self.pooling = read.one_of("pooling", words::POOLINGS)?;
         self.prompt = read.lengths("prompt_len")?;
         Ok(())
     }

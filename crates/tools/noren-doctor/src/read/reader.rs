@@ -1,7 +1,7 @@
 //! [`Reader`]: reads declared values by name, and checks their types and ranges.
 
 use crate::read::kinds::Redaction;
-use crate::read::words::unknown_key;
+use crate::read::words::{Words, look_up, unknown_key};
 use noren_mask::{Error, Shape};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -56,6 +56,11 @@ impl<'a> Reader<'a> {
         meaning: impl Fn(&str) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
         self.text(name)?.map(|word| meaning(&word)).transpose()
+    }
+
+    /// Returns the meaning in `table` of the word that is declared under `name`; `None` if no word is declared.
+    pub(crate) fn one_of<T: Copy>(&self, name: &'static str, table: Words<T>) -> Result<Option<T>, Error> {
+        self.word(name, |word| look_up(name, word, table))
     }
 
     pub(crate) fn texts(&self, name: &'static str) -> Result<Vec<String>, Error> {

@@ -40,7 +40,7 @@ pub enum Pooling {
 }
 
 /// A list of pairs (meaning, words with this meaning). A `|` is between two words; the first word is the usual one.
-type Words<T> = &'static [(T, &'static str)];
+pub(super) type Words<T> = &'static [(T, &'static str)];
 
 /// Words for the convention of a mask array.
 const CONVENTIONS: Words<Convention> = &[
@@ -77,7 +77,7 @@ const SENTENCES: Words<Said> = &[
 ];
 
 /// Words for the role of a mask array in a model.
-const ROLES: Words<Role> = &[
+pub(super) const ROLES: Words<Role> = &[
     (Role::Attention, "attn|attention|attn_mask|self|self_attn|self_attention|src_mask|tgt_mask|attn_bias"),
     (
         Role::KeyPadding,
@@ -86,10 +86,10 @@ const ROLES: Words<Role> = &[
     (Role::Cross, "cross|cross_attn|cross_attention|encoder_decoder|encoder_attn|memory|memory_mask"),
 ];
 
-const SIDES: Words<Side> = &[(Side::Left, "left"), (Side::Right, "right")];
+pub(super) const SIDES: Words<Side> = &[(Side::Left, "left"), (Side::Right, "right")];
 
 /// Phrases for the keys that a window width counts.
-const WIDTHS: Words<WindowMeans> = &[
+pub(super) const WIDTHS: Words<WindowMeans> = &[
     (WindowMeans::WithSelf, "keys visible, self included|keys visible|self included|including self|with self"),
     (
         WindowMeans::Before,
@@ -100,7 +100,7 @@ const WIDTHS: Words<WindowMeans> = &[
 ];
 
 /// Words for methods of pooling.
-const POOLINGS: Words<Pooling> = &[
+pub(super) const POOLINGS: Words<Pooling> = &[
     (Pooling::Mean, "mean|avg|average|mean_tokens"),
     (Pooling::First, "cls|first|first_token|cls_token"),
     (Pooling::Last, "last|last_token|eos"),
@@ -125,7 +125,7 @@ pub(crate) enum Task {
     Other,
 }
 
-const TASKS: Words<Task> = &[
+pub(super) const TASKS: Words<Task> = &[
     (Task::Generation, "generation|generate|generating|text_generation|decode|decoding"),
     (Task::MaskedLm, "mlm|masked_lm|masked_language_modeling|fill_mask"),
     (Task::Other, "training|train|prefill|inference|evaluation|eval|embedding|encoding|classification"),
@@ -133,7 +133,7 @@ const TASKS: Words<Task> = &[
 
 /// Words for the token at which counting of chunks or prefixes begins. The meaning is true for the first token of the
 /// row, padding included, and false for the first non-padding token.
-const CHUNK_ORIGINS: Words<bool> = &[(true, "slot|slot_0"), (false, "text|first_real_token")];
+pub(super) const CHUNK_ORIGINS: Words<bool> = &[(true, "slot|slot_0"), (false, "text|first_real_token")];
 
 /// Other usual names of declarations: for an error message that gives the one accepted name.
 const OTHER_NAMES: Words<&str> = &[
@@ -237,7 +237,7 @@ fn usual<T: Copy + PartialEq>(meaning: T, table: Words<T>) -> Option<&'static st
 
 /// Returns the meaning of `word`. If the word is unknown, returns an error that names `key`, the declaration that
 /// contains the word.
-fn look_up<T: Copy>(key: &str, word: &str, table: Words<T>) -> Result<T, Error> {
+pub(super) fn look_up<T: Copy>(key: &str, word: &str, table: Words<T>) -> Result<T, Error> {
     let plain = phrase(word);
     let found = each(table).find(|(known, _)| phrase(known) == plain).map(|(_, meaning)| meaning);
     let usual: Vec<&str> = table.iter().filter_map(|(_, words)| words.split('|').next()).collect();
@@ -295,22 +295,6 @@ fn sentence(text: &str) -> Option<Convention> {
     Some(if keeps? { Convention::Keep } else { Convention::Drop })
 }
 
-pub(crate) fn role(word: &str) -> Result<Role, Error> {
-    look_up("role", word, ROLES)
-}
-
-pub(crate) fn side(word: &str) -> Result<Side, Error> {
-    look_up("padding_side", word, SIDES)
-}
-
-pub(crate) fn window_means(word: &str) -> Result<WindowMeans, Error> {
-    look_up("window_means", word, WIDTHS)
-}
-
-pub(crate) fn pooling(word: &str) -> Result<Pooling, Error> {
-    look_up("pooling", word, POOLINGS)
-}
-
 /// Returns the name of a position encoding in lower case, or an error if the encoding is unknown.
 pub(crate) fn encoding(word: &str) -> Result<String, Error> {
     look_up("position_encoding", word, ENCODINGS).map(|_| phrase(word))
@@ -329,16 +313,6 @@ pub(crate) fn bias(word: &str) -> Result<String, Error> {
 /// Returns true if `word` is the name of a position encoding that depends only on the distances between positions.
 pub(crate) fn counts_distances(word: &str) -> bool {
     each(ENCODINGS).any(|(known, relative)| known == word && relative)
-}
-
-pub(crate) fn task(word: &str) -> Result<Task, Error> {
-    look_up("task", word, TASKS)
-}
-
-/// Returns true if `word` means that chunks or prefixes are counted from the first token of the row, padding included,
-/// and false if it means the first non-padding token.
-pub(crate) fn from_slot(key: &str, word: &str) -> Result<bool, Error> {
-    look_up(key, word, CHUNK_ORIGINS)
 }
 
 /// Returns the kind for a name such as `causal`, `causal_packed` or `prefix_lm`. Every word of the name must be known.

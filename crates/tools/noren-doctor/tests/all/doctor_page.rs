@@ -61,7 +61,9 @@ In these cases the doctor guesses nothing, and the report contains a question:
 - the array holds 0 and large negative numbers, but a convention of truth values is declared: declare `convention=additive`, or give 0 and 1
 - the kind is `chunked`, and the mask lets tokens also read all earlier chunks, as in streaming models: give the intended mask `causal | chunk(SIZE)`
 - the complement of a boolean array is the declared mask, or without a declared kind a known mask: declare `convention` or `api`
-- `lengths` are given without the side of the padding, and the mask is padded on the left: declare `padding_side`
+- `lengths` are given without the side of the padding, and the mask is padded on the left, or all new tokens of a row are padding if it
+  is on the right: declare `padding_side`
+- `eos_token_id` is not declared, and the padding id is between tokens of `input_ids`, or other arrays call it a token in several rows
 
 A finding names a usual cause only if it can be true of the data: \"left padding is combined with a causal mask\" needs left padding and a
 causal mask. The catalogue below lists all causes of a class.

@@ -576,3 +576,42 @@ fn given_arrays_that_contradict_each_other() {
         assert!(agree || found.to_string().contains("contradict"), "{found}");
     }
 }
+
+#[test]
+fn an_id_that_may_also_end_texts_is_a_question() {
+    let mut dice = Dice::new(61, true);
+    for _ in 0..100 {
+        let (batch, len, left) = (dice.of(2, 4), dice.of(5, 9), dice.chance(50));
+        let texts: Vec<usize> = (0..batch).map(|b| dice.of(4, if b < 2 { len - 1 } else { len })).collect();
+        let packed = dice.chance(50);
+        // Each text ends with the id of padding, and a packed text has one after its first token too.
+        let token = |b: usize, k: usize| {
+            let at = if left { k.checked_sub(len - texts[b])? } else { k };
+            (at < texts[b]).then(|| if at + 1 == texts[b] || packed && at == 1 { 2 } else { 10 + at as i64 })
+        };
+        let of = |id: &dyn Fn(usize, usize) -> i64| {
+            rows(&(0..batch).map(|b| (0..len).map(|k| id(b, k)).collect()).collect::<Vec<_>>())
+        };
+        let ids = of(&|b, k| token(b, k).unwrap_or(2));
+        let real = of(&|b, k| i64::from(token(b, k).is_some()));
+        let mask = bools(&[batch, 1, len, len], &|b, q, k| k <= q && token(b, k).is_some());
+        let beside = [("input_ids", ids), ("attention_mask", real)];
+        let side = if left { "left" } else { "right" };
+        let declared =
+            |more: &str| format!(r#"{{"kind": "causal", "padding_side": "{side}", "pad_token_id": 2{more}}}"#);
+        let open = report(Some(mask.clone()), &declared(""), &beside);
+        assert!(open.verdict == Verdict::CannotTell && open.to_string().contains("eos_token_id"), "{open}");
+        is_calm(&report(Some(mask), &declared(r#", "eos_token_id": 2"#), &beside));
+    }
+}
+
+#[test]
+fn texts_of_training_are_padded_on_the_right() {
+    let beside = [
+        ("input_ids", rows(&[vec![5, 6, 7, 2], vec![5, 6, 2, 0]])),
+        ("labels", rows(&[vec![5, 6, 7, 2], vec![5, 6, 2, -100]])),
+    ];
+    let context = r#"{"task": "generation", "pad_token_id": 0, "eos_token_id": 2, "model_shifts_labels": true}"#;
+    is_calm(&report(None, context, &beside));
+    is(&report(None, context, &beside[..1]), "padding_side", "pad on the left");
+}
