@@ -68,10 +68,8 @@ pub struct Certificate {
     /// The channels that the certificate does not cover: paths of influence between tokens outside of attention masks.
     pub not_covered: Vec<String>,
     /// The SHA-256 hash of the JSON document without this field, written as one line of JSON.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// The verdicts in the form that the library uses. This field is not part of the JSON document.
-    #[serde(skip)]
-    ruling: Ruling,
 }
 
 /// The verdict for one rule in one batch row.
@@ -137,11 +135,9 @@ impl Certificate {
             reach: entries(&proof)?,
             not_covered: CHANNELS.iter().map(|c| (*c).to_string()).collect(),
             sha256: String::new(),
-            ruling,
         };
-        certificate.ruling.empty.clear();
-        certificate.ruling.rules = certificate.rules.iter().map(RuleEntry::verdict).collect();
-        certificate.sha256 = certificate.hash_of_all()?;
+        let text = serde_json::to_string(&certificate).map_err(|e| Error::fact("certificate", e.to_string()))?;
+        certificate.sha256 = hex(&Hash::hash(text.as_bytes()));
         Ok(certificate)
     }
 
@@ -151,8 +147,15 @@ impl Certificate {
     }
 
     /// Returns the verdicts of the certificate.
-    pub fn ruling(&self) -> &Ruling {
-        &self.ruling
+    pub fn ruling(&self) -> Ruling {
+        Ruling {
+            rules: self.rules.iter().map(RuleEntry::verdict).collect(),
+            pairs: self.pairs,
+            batch_rows: self.shape.batch_len(),
+            heads: self.shape.head_count(),
+            layers: self.layers.len(),
+            empty: Vec::new(),
+        }
     }
 
     /// Checks that the certificate belongs to `flow`.
@@ -197,50 +200,11 @@ impl Certificate {
     /// Returns an error if the text is no certificate of this format.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let read: Result<Self, _> = serde_json::from_str(text);
-        let mut certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
+        let certificate = read.map_err(|e| Error::fact("certificate", format!("not a certificate: {e}")))?;
         if certificate.format != FORMAT {
             return refuse(format!("the format of the certificate is {:?}, expected {FORMAT:?}", certificate.format));
         }
-        certificate.ruling = Ruling {
-            rules: certificate.rules.iter().map(RuleEntry::verdict).collect(),
-            pairs: certificate.pairs,
-            batch_rows: certificate.shape.batch_len(),
-            heads: certificate.shape.head_count(),
-            layers: certificate.layers.len(),
-            empty: Vec::new(),
-        };
         Ok(certificate)
-    }
-
-    fn hash_of_all(&self) -> Result<String, Error> {
-        #[derive(Serialize)]
-        struct Bare<'a> {
-            format: &'a str,
-            layers: &'a [String],
-            shape: &'a Shape,
-            facts: &'a Facts,
-            fill: Fill,
-            #[serde(serialize_with = "write_lines")]
-            policy: &'a str,
-            rules: &'a [RuleEntry],
-            pairs: u64,
-            holds: bool,
-            reach: &'a [ReachEntry],
-            not_covered: &'a [String],
-        }
-        hash(&Bare {
-            format: &self.format,
-            layers: &self.layers,
-            shape: &self.shape,
-            facts: &self.facts,
-            fill: self.fill,
-            policy: &self.policy,
-            rules: &self.rules,
-            pairs: self.pairs,
-            holds: self.holds,
-            reach: &self.reach,
-            not_covered: &self.not_covered,
-        })
     }
 }
 
@@ -300,12 +264,6 @@ fn entries(proof: &[Followed]) -> Result<Vec<ReachEntry>, Error> {
         after: followed.runs.iter().map(|(count, set)| (*count, ranges(set))).collect(),
     };
     Ok(proof.iter().map(entry).collect())
-}
-
-/// Returns the SHA-256 of a value's compact JSON, in hexadecimal.
-fn hash(value: &impl Serialize) -> Result<String, Error> {
-    let text = serde_json::to_string(value).map_err(|e| Error::fact("certificate", e.to_string()))?;
-    Ok(hex(&Hash::hash(text.as_bytes())))
 }
 
 /// Serializes a text as the list of its lines.

@@ -258,7 +258,7 @@ impl PyCertificate {
         py.detach(|| noren_verify::verify(&self.1))
             .map_err(|refusal| crate::error::Error::new_err(refusal.to_string()))?;
         let ruling = self.0.ruling();
-        made(py, "ruling", (json(ruling)?, words(ruling)))
+        made(py, "ruling", (json(&ruling)?, words(&ruling)))
     }
 
     /// Raises `Error` if the masks, sizes or facts (data of the masks) of the certificate differ from those of `flow`.
