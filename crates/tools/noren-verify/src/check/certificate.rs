@@ -154,12 +154,11 @@ impl Certificate {
 
 /// Returns the lower-case hexadecimal SHA-256 of a certificate without its field `sha256`.
 fn hash(value: &Value) -> String {
-    let mut text = String::new();
-    if let Value::Object(fields) = value {
-        let rest: Vec<(String, Value)> = fields.iter().filter(|field| field.0 != "sha256").cloned().collect();
-        Value::Object(rest).write(&mut text);
+    let mut value = value.clone();
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|field| field.0 != "sha256");
     }
-    Hash::hash(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    Hash::hash(value.to_json().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn not_covered(at: &At<'_>) -> Result<()> {

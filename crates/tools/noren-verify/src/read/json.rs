@@ -3,14 +3,15 @@
 
 use crate::read::refusal::{Result, wrong};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use std::fmt::Write;
+use serde::{Serialize, Serializer};
 
 /// The maximum size of the text of a certificate, in bytes. A larger certificate is refused before it is parsed,
 /// because the parsed values take up to 16 times the memory of the text.
 pub const MOST_BYTES: usize = 64 << 20;
 
 /// A JSON value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub(crate) enum Value {
     Null,
     Bool(bool),
@@ -21,7 +22,7 @@ pub(crate) enum Value {
     /// A list of whole numbers with at least one entry.
     Ints(Vec<i64>),
     /// An object: pairs `(key, value)` in the order of the text.
-    Object(Vec<(String, Value)>),
+    Object(#[serde(serialize_with = "write_object")] Vec<(String, Value)>),
 }
 
 impl<'de> Deserialize<'de> for Value {
@@ -95,25 +96,9 @@ impl Value {
             .map_err(|e| wrong("the text", e.to_string(), "JSON with whole numbers and without repeated keys"))
     }
 
-    /// Appends the value as JSON without white space to `out`. The fields of an object keep their order.
-    pub(crate) fn write(&self, out: &mut String) {
-        match self {
-            Value::Null => out.push_str("null"),
-            Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-            Value::Int(value) => write!(out, "{value}").unwrap_or(()),
-            Value::Text(text) => out.push_str(&quoted(text)),
-            Value::List(list) => write_list(list, out, |value, out| value.write(out)),
-            Value::Ints(list) => write_list(list, out, |value, out| write!(out, "{value}").unwrap_or(())),
-            Value::Object(fields) => {
-                for (at, (key, value)) in fields.iter().enumerate() {
-                    out.push(if at == 0 { '{' } else { ',' });
-                    out.push_str(&quoted(key));
-                    out.push(':');
-                    value.write(out);
-                }
-                out.push_str(if fields.is_empty() { "{}" } else { "}" });
-            }
-        }
+    /// Returns the value as JSON without white space. The fields of an object keep their order.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("every value can be written as JSON")
     }
 
     /// Returns the value as text for an error message. For a list or an object, the text contains only the number of
@@ -123,25 +108,13 @@ impl Value {
             Value::List(list) => format!("a list of length {}", list.len()),
             Value::Ints(list) => format!("a list of length {}", list.len()),
             Value::Object(fields) => format!("an object (number of fields: {})", fields.len()),
-            other => {
-                let mut text = String::new();
-                other.write(&mut text);
-                text
-            }
+            other => other.to_json(),
         }
     }
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
-}
-
-fn write_list<T>(list: &[T], out: &mut String, write: impl Fn(&T, &mut String)) {
-    for (at, value) in list.iter().enumerate() {
-        out.push(if at == 0 { '[' } else { ',' });
-        write(value, out);
-    }
-    out.push_str(if list.is_empty() { "[]" } else { "]" });
+fn write_object<S: Serializer>(fields: &[(String, Value)], to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_map(fields.iter().map(|(key, value)| (key, value)))
 }
 
 /// A JSON value with its path in the document, such as `rules[0].pairs`.
