@@ -49,51 +49,35 @@ impl Target {
 
     /// Returns the name of the target, as the option `--to` accepts it.
     pub fn name(self) -> &'static str {
-        match self {
-            Target::Rust => "rust",
-            Target::Python => "python",
-            Target::Sdpa => "sdpa",
-            Target::Mha => "mha",
-            Target::Encoder => "encoder",
-            Target::Flex => "flex",
-            Target::Hf => "hf",
-            Target::Jax => "jax",
-            Target::Keras => "keras",
-            Target::Numpy => "numpy",
-            Target::Onnx => "onnx",
-        }
+        self.words()[0]
     }
 
     /// Returns a short title: the library and the form of the code.
     pub fn title(self) -> &'static str {
-        match self {
-            Target::Rust => "noren in Rust",
-            Target::Python => "noren in Python",
-            Target::Sdpa => "PyTorch scaled_dot_product_attention, dense mask",
-            Target::Mha => "PyTorch nn.MultiheadAttention",
-            Target::Encoder => "PyTorch nn.TransformerEncoder",
-            Target::Flex => "PyTorch FlexAttention, mask_mod and BlockMask",
-            Target::Hf => "Hugging Face transformers, mask function",
-            Target::Jax => "jax.nn.dot_product_attention",
-            Target::Keras => "keras.layers.MultiHeadAttention",
-            Target::Numpy => "NumPy, attention written out",
-            Target::Onnx => "ONNX Attention, opset 23",
-        }
+        self.words()[1]
     }
 
     /// Returns the name of the target for error messages about masks that the target cannot express.
     pub(crate) fn refuser(self) -> &'static str {
+        self.words()[2]
+    }
+
+    /// Returns the name, the title and the name for error messages.
+    fn words(self) -> [&'static str; 3] {
         match self {
-            Target::Rust | Target::Python => "noren",
-            Target::Sdpa => "PyTorch's scaled_dot_product_attention",
-            Target::Mha => "nn.MultiheadAttention",
-            Target::Encoder => "nn.TransformerEncoder",
-            Target::Flex => "FlexAttention's score_mod",
-            Target::Hf => "transformers' mask function",
-            Target::Jax => "jax.nn.dot_product_attention",
-            Target::Keras => "keras.layers.MultiHeadAttention",
-            Target::Numpy => "NumPy code",
-            Target::Onnx => "ONNX Attention",
+            Target::Rust => ["rust", "noren in Rust", "noren"],
+            Target::Python => ["python", "noren in Python", "noren"],
+            Target::Sdpa => {
+                ["sdpa", "PyTorch scaled_dot_product_attention, dense mask", "PyTorch's scaled_dot_product_attention"]
+            }
+            Target::Mha => ["mha", "PyTorch nn.MultiheadAttention", "nn.MultiheadAttention"],
+            Target::Encoder => ["encoder", "PyTorch nn.TransformerEncoder", "nn.TransformerEncoder"],
+            Target::Flex => ["flex", "PyTorch FlexAttention, mask_mod and BlockMask", "FlexAttention's score_mod"],
+            Target::Hf => ["hf", "Hugging Face transformers, mask function", "transformers' mask function"],
+            Target::Jax => ["jax", "jax.nn.dot_product_attention", "jax.nn.dot_product_attention"],
+            Target::Keras => ["keras", "keras.layers.MultiHeadAttention", "keras.layers.MultiHeadAttention"],
+            Target::Numpy => ["numpy", "NumPy, attention written out", "NumPy code"],
+            Target::Onnx => ["onnx", "ONNX Attention, opset 23", "ONNX Attention"],
         }
     }
 

@@ -39,7 +39,7 @@ impl Cell<'_> {
                     Op::Min => a.min(b),
                 }
             }
-            Num::Entry(table, indices) => self.entry(*table, indices),
+            Num::Entry(table, indices) => self.entry(table, indices),
         }
     }
 
@@ -58,7 +58,7 @@ impl Cell<'_> {
                     Compare::AtLeast => a >= b,
                 }
             }
-            Test::Entry(table, indices) => self.entry(*table, indices) == 1,
+            Test::Entry(table, indices) => self.entry(table, indices) == 1,
             Test::OneOf(a, list) => list.contains(&self.num(a)),
             Test::InRanges(a, ranges) => ranges.iter().any(|range| within(self.num(a), range)),
             Test::SameRange(a, b, ranges) => {
@@ -79,14 +79,13 @@ impl Cell<'_> {
             Test::All(tests) => tests.iter().all(|test| self.test(test)),
             Test::Any(tests) => tests.iter().any(|test| self.test(test)),
             Test::Not(test) => !self.test(test),
-            Test::Part(index) => self.test(&self.program.parts[*index].test),
+            Test::Part(part) => self.test(&part.test),
         }
     }
 
     /// Returns the entry of a table. An index outside of the table is an error, also where another condition denies the cell: code
     /// for whole arrays reads all entries.
-    fn entry(&self, table: usize, indices: &[Num]) -> i64 {
-        let table = &self.program.tables[table];
+    fn entry(&self, table: &Table, indices: &[Num]) -> i64 {
         let mut at: Vec<i64> = indices.iter().map(|index| self.num(index)).collect();
         let row = if table.by_batch() { at.remove(0) as usize } else { 0 };
         assert!(at.iter().all(|index| *index >= 0), "{table:?} at {at:?}");

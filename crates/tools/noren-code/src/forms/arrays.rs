@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::forms::python::Library;
-use crate::forms::python::scores::{real, scores};
-use crate::forms::python::statements::call;
+use crate::forms::python::scores::real;
+use crate::forms::python::statements::{Opening, call};
 use crate::forms::python::text::Text;
-use crate::forms::pytorch::{ADDED, all_uses, attention_inputs};
-use crate::program::{Test, Uses};
+use crate::forms::pytorch::{ADDED, attention_inputs};
+use crate::program::Test;
 use crate::request::Request;
 
 type Made = Result<(Text, Vec<String>), Error>;
@@ -15,9 +15,9 @@ type Made = Result<(Text, Vec<String>), Error>;
 const SMALL: u64 = 1 << 29;
 
 /// Returns the sizes of the array of cells, `(batch or 1, heads or 1, q_len, kv_len)`, as Python code. A size is 1 if
-/// `uses` shows that the cells do not depend on the batch row or head.
-fn four(request: &Request<'_>, uses: Uses) -> String {
-    let [batch, heads, q_len, kv_len] = request.sizes(uses);
+/// the cells do not depend on the batch row or head.
+fn own_sizes(request: &Request<'_>) -> String {
+    let [batch, heads, q_len, kv_len] = request.sizes(request.program.uses(&request.program.root));
     format!("({batch}, {heads}, {q_len}, {kv_len})")
 }
 
@@ -25,23 +25,16 @@ pub(crate) fn jax(request: &Request<'_>) -> Made {
     // by default, JAX computes with 32 bits
     let wide = request.program.has(&|test| matches!(test, Test::Drawn { .. })) || request.program.largest() > SMALL;
     let library = if wide { Library::NumPy } else { Library::Jax };
-    let style = request.style(library);
-    let scores = scores(request, &style, &ADDED, "")?;
-    request.refuse_empty_rows("the mean of all values")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
+    let shape = request.shape;
     let sizes = |len: usize, heads: usize| format!("[{}, {len}, {heads}, head_dim]", shape.batch_len());
     let given = [
         ("query", sizes(shape.q_len(), shape.head_count())),
         ("key, value", sizes(shape.kv_len(), shape.kv_head_count())),
     ];
-    let (inputs, names) = request.inputs(&given, &scores);
-    let mut out = Text::default();
-    out.line("import jax\nimport jax.numpy as jnp\nimport numpy as np");
-    out.block(inputs);
-    out.block(request.prelude(library, uses));
-    let mut cells = request.parts(&style);
-    let own = request.program.uses(&request.program.root);
-    cells.append(request.cells(library, "keep", &request.program.root, &four(request, own)));
+    let imports = "import jax\nimport jax.numpy as jnp\nimport numpy as np";
+    let Opening { mut out, names, scores, .. } = request.opening(library, imports, &given, &ADDED)?;
+    request.refuse_empty_rows("the mean of all values")?;
+    let mut cells = request.keep(library, &own_sizes(request));
     let mut arguments: Vec<String> = ["query", "key", "value"].map(String::from).into();
     if let Some(sum) = scores.sum() {
         cells.append(scores.setup);
@@ -59,19 +52,13 @@ pub(crate) fn jax(request: &Request<'_>) -> Made {
 }
 
 pub(crate) fn keras(request: &Request<'_>) -> Made {
-    let style = request.style(Library::NumPy);
-    let scores = scores(request, &style, &[], "")?;
-    request.refuse_empty_rows("the mean of all values")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
+    let shape = request.shape;
     let sizes = |len: usize| format!("[{}, {len}, features]", shape.batch_len());
     let given = [("query", sizes(shape.q_len())), ("key, value", sizes(shape.kv_len()))];
-    let (inputs, names) = request.inputs(&given, &scores);
-    let mut out = Text::default();
-    out.line("import keras\nimport numpy as np");
-    out.block(inputs);
-    out.block(request.prelude(Library::NumPy, uses));
-    let mut cells = request.parts(&style);
-    cells.append(request.cells(Library::NumPy, "keep", &request.program.root, &four(request, uses)));
+    let Opening { mut out, names, uses, .. } =
+        request.opening(Library::NumPy, "import keras\nimport numpy as np", &given, &[])?;
+    request.refuse_empty_rows("the mean of all values")?;
+    let mut cells = request.keep(Library::NumPy, &own_sizes(request));
     if !uses.head {
         cells.line("keep = keep[:, 0]  # [batch or 1, q_len, kv_len]");
     }
@@ -84,18 +71,10 @@ pub(crate) fn keras(request: &Request<'_>) -> Made {
 }
 
 pub(crate) fn numpy(request: &Request<'_>) -> Made {
-    let style = request.style(Library::NumPy);
-    let scores = scores(request, &style, &["bias", "relative", "alibi", "softcap", "soft", "sinks"], "")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
-    let (inputs, names) = request.inputs(&attention_inputs(request), &scores);
-    let mut out = Text::default();
-    out.line("import numpy as np");
-    out.block(inputs);
-    out.block(request.prelude(Library::NumPy, uses));
-    let mut cells = request.parts(&style);
-    let own = request.program.uses(&request.program.root);
-    cells.append(request.cells(Library::NumPy, "keep", &request.program.root, &four(request, own)));
-    out.block(cells);
+    let (shape, kinds) = (request.shape, ["bias", "relative", "alibi", "softcap", "soft", "sinks"]);
+    let Opening { mut out, names, scores, .. } =
+        request.opening(Library::NumPy, "import numpy as np", &attention_inputs(request), &kinds)?;
+    out.block(request.keep(Library::NumPy, &own_sizes(request)));
     let mut text = Text::default();
     let groups = shape.head_count() / shape.kv_head_count().max(1);
     if groups > 1 {
@@ -133,18 +112,13 @@ pub(crate) fn numpy(request: &Request<'_>) -> Made {
 }
 
 pub(crate) fn onnx(request: &Request<'_>) -> Made {
-    let style = request.style(Library::NumPy);
-    let scores = scores(request, &style, &["bias", "relative", "alibi", "softcap"], "")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
-    let (inputs, names) = request.inputs(&attention_inputs(request), &scores);
-    let mut out = Text::default();
-    out.line("import numpy as np\nfrom onnx import TensorProto, helper\nfrom onnx.reference import ReferenceEvaluator");
-    out.block(inputs);
-    out.block(request.prelude(Library::NumPy, uses));
-    let mut cells = request.parts(&style);
-    let own = request.program.uses(&request.program.root);
+    let (shape, kinds) = (request.shape, ["bias", "relative", "alibi", "softcap"]);
+    let imports =
+        "import numpy as np\nfrom onnx import TensorProto, helper\nfrom onnx.reference import ReferenceEvaluator";
+    let Opening { mut out, names, scores, .. } =
+        request.opening(Library::NumPy, imports, &attention_inputs(request), &kinds)?;
     let sum = scores.sum();
-    cells.append(request.cells(Library::NumPy, "keep", &request.program.root, &four(request, own)));
+    let mut cells = request.keep(Library::NumPy, &own_sizes(request));
     cells.append(scores.setup);
     let kind = if sum.is_some() { "FLOAT" } else { "BOOL" };
     cells.line(match sum {

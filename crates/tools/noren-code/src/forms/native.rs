@@ -2,8 +2,8 @@
 
 use crate::Error;
 use crate::program::ground::{Ground, together};
-use noren_mask::atoms::{Clearance, Dense, Documents, Global, Keys, Neighborhood, Padding, Queries};
-use noren_mask::{Mask, Node, Positions, Side, Span};
+use noren_mask::atoms::*;
+use noren_mask::{Arm, Mask, Node, Positions, Rows, Side, Span};
 
 /// Maximum number of numbers that the code lists for one fact.
 const MOST: usize = 4096;
@@ -21,13 +21,86 @@ pub(crate) enum Binds {
 pub(crate) trait Language {
     /// The operator that negates a mask.
     const NOT: &'static str;
+    /// The text before the name of a builder.
+    const MODULE: &'static str;
+    /// The name of the builder `global`.
+    const GLOBAL: &'static str;
 
-    /// Returns the code of an elementary mask, or of the masks `full` and `none`.
-    fn atom(mask: &Mask) -> Result<String, Error>;
+    fn numbers(list: &[impl ToString]) -> String;
 
-    /// Returns the code of `mask`, which is `heads(...)` or `batch(...)`. `word` is `heads` or `batch`, and `masks` are
-    /// the masks of its groups as code.
-    fn arms(word: &str, mask: &Mask, masks: &[String]) -> String;
+    fn span(span: &Span) -> String;
+
+    fn spans(spans: &[Span]) -> String;
+
+    /// Returns the argument for the positions with the label `name`.
+    fn label(name: &str) -> String;
+
+    fn text(text: &str) -> String;
+
+    /// Returns the code of an elementary mask whose builder has another name or other arguments than in the other
+    /// language; `None` if name and arguments are the same.
+    fn own_atom(mask: &Mask) -> Option<String>;
+
+    /// Returns the code of `heads(...)` or `batch(...)`, which is `word`. `masks` are the masks of `arms` as code.
+    fn arms(word: &str, arms: &[Arm], masks: &[String]) -> String;
+}
+
+/// Returns one position or range, or a list of several.
+pub(crate) fn places<L: Language>(spans: &[Span]) -> String {
+    match spans {
+        [one] => L::span(one),
+        spans => L::spans(spans),
+    }
+}
+
+/// Returns the code of an elementary mask, or of the masks `full` and `none`.
+fn atom<L: Language>(mask: &Mask) -> Result<String, Error> {
+    if let Some(code) = L::own_atom(mask) {
+        return Ok(code);
+    }
+    let set = |set: &Positions| match set {
+        Positions::Label(name) => L::label(name),
+        Positions::Spans(spans) => places::<L>(spans),
+    };
+    let (name, arguments) = if matches!(mask.node(), Node::Full) {
+        ("full", String::new())
+    } else if matches!(mask.node(), Node::None) {
+        ("none", String::new())
+    } else if let Some(atom) = mask.atom_as::<Sliding>() {
+        ("sliding", atom.window.to_string())
+    } else if let Some(atom) = mask.atom_as::<Chunk>() {
+        ("chunk", atom.size.to_string())
+    } else if let Some(atom) = mask.atom_as::<Stride>() {
+        ("stride", atom.step.to_string())
+    } else if let Some(atom) = mask.atom_as::<Distances>() {
+        ("distances", L::numbers(&atom.distances))
+    } else if let Some(Prefix { lengths: Rows::All(n) }) = mask.atom_as() {
+        ("prefix", n.to_string())
+    } else if let Some(Prefix { lengths: Rows::Each(list) }) = mask.atom_as() {
+        ("prefix", L::numbers(list))
+    } else if let Some(atom) = mask.atom_as::<Keys>() {
+        ("keys", set(&atom.0))
+    } else if let Some(atom) = mask.atom_as::<Queries>() {
+        ("queries", set(&atom.0))
+    } else if let Some(atom) = mask.atom_as::<Global>() {
+        (L::GLOBAL, set(&atom.0))
+    } else if let Some(atom) = mask.atom_as::<Spans>() {
+        ("spans", L::spans(&atom.spans))
+    } else if mask.atom_as::<Clearance>().is_some() {
+        ("clearance", String::new())
+    } else if let Some(atom) = mask.atom_as::<Random>() {
+        ("random", format!("{:?}, {}", atom.p.get(), atom.seed))
+    } else if let Some(atom) = mask.atom_as::<RandomBlocks>() {
+        ("random_blocks", format!("{}, {}, {}", atom.block, atom.count, atom.seed))
+    } else if let Some(atom) = mask.atom_as::<Dense>() {
+        ("dense", L::text(&atom.name))
+    } else {
+        return Err(Error::unreadable(
+            format!("`{mask}`"),
+            "it is an elementary mask of the user, which has no builder in noren: write this part by hand",
+        ));
+    };
+    Ok(format!("{}{name}({arguments})", L::MODULE))
 }
 
 /// Returns `mask` as an expression in the language `L`. `around` is the precedence of the operator around the
@@ -46,9 +119,9 @@ pub(crate) fn expression<L: Language>(mask: &Mask, around: Binds) -> Result<Stri
         Node::Heads(arms) | Node::Batch(arms) => {
             let masks = arms.iter().map(|arm| expression::<L>(&arm.mask, Binds::Or)).collect::<Result<Vec<_>, _>>()?;
             let word = if matches!(mask.node(), Node::Heads(_)) { "heads" } else { "batch" };
-            return Ok(L::arms(word, mask, &masks));
+            return Ok(L::arms(word, arms, &masks));
         }
-        _ => return L::atom(mask),
+        _ => return atom::<L>(mask),
     };
     Ok(if around > own { format!("({text})") } else { text })
 }
@@ -150,12 +223,4 @@ impl Fact {
             Fact::LeftPadding | Fact::Array(..) => 0,
         }
     }
-}
-
-/// Returns the error for an elementary mask of a type that the user defined.
-pub(crate) fn unknown(mask: &Mask) -> Error {
-    Error::unreadable(
-        format!("`{mask}`"),
-        "it is an elementary mask of the user, which has no builder in noren: write this part by hand",
-    )
 }

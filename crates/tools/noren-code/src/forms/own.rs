@@ -1,7 +1,7 @@
 //! Code for noren in Python.
 
 use crate::Error;
-use crate::forms::native::{Binds, Fact, Language, expression, facts, unknown};
+use crate::forms::native::{Binds, Fact, Language, expression, facts, places};
 use crate::forms::python::scores::{Scores, array_of, kind, real, variable};
 use crate::forms::python::statements::{call, inputs};
 use crate::forms::python::text::{Text, list};
@@ -10,55 +10,17 @@ use crate::program::Program;
 use crate::program::ground::Ground;
 use crate::request::Request;
 use noren_mask::atoms::*;
-use noren_mask::{Mask, Node, Positions, Rows, Score, Selector, Side, Span};
+use noren_mask::{Arm, Mask, Score, Selector, Side, Span};
+use std::fmt::Display;
 
 /// The language Python, in which mask expressions are written.
 struct Python;
 
-fn numbers(numbers: &[impl ToString]) -> String {
-    list(20, numbers.iter().map(ToString::to_string))
-}
-
-fn span(span: &Span) -> String {
-    match span {
-        Span { start, end: Some(end) } if *end == start + 1 => start.to_string(),
-        Span { start: 0, end: Some(end) } => format!("range({end})"),
-        Span { start, end: Some(end) } => format!("range({start}, {end})"),
-        Span { start, end: None } => format!("slice({start}, None)"),
-    }
-}
-
-fn spans(spans: &[Span]) -> String {
-    list(20, spans.iter().map(span))
-}
-
 /// Returns ranges of positions as a Python list for `nr.Facts`. A range without an end is written as a string such as
 /// `"4.."`.
 fn positions(spans: &[Span]) -> String {
-    let one = |of: &Span| if of.end.is_none() { format!("\"{}..\"", of.start) } else { span(of) };
+    let one = |of: &Span| if of.end.is_none() { format!("\"{}..\"", of.start) } else { Python::span(of) };
     list(20, spans.iter().map(one))
-}
-
-/// Returns `text` as a Python string literal.
-fn quoted(text: &str) -> String {
-    let escaped = text.chars().map(|c| match c {
-        '"' => "\\\"".into(),
-        '\\' => "\\\\".into(),
-        '\n' => "\\n".into(),
-        c if c == '\'' || c.escape_debug().len() == 1 => c.to_string(),
-        c => format!("\\U{:08x}", u32::from(c)),
-    });
-    format!("\"{}\"", escaped.collect::<String>())
-}
-
-fn set(set: &Positions) -> String {
-    match set {
-        Positions::Label(label) => format!("label={}", quoted(label)),
-        Positions::Spans(list) => match &list[..] {
-            [one] => span(one),
-            list => spans(list),
-        },
-    }
 }
 
 /// Returns a call of the function `name` of noren. Arguments that are `None` are left out.
@@ -69,48 +31,76 @@ fn called(name: &str, arguments: impl IntoIterator<Item = Option<String>>) -> St
 
 impl Language for Python {
     const NOT: &'static str = "~";
+    const MODULE: &'static str = "nr.";
+    const GLOBAL: &'static str = "global_";
 
-    fn atom(mask: &Mask) -> Result<String, Error> {
-        let named = |name: &str, value: Option<i64>| value.map(|value| format!("{name}={value}"));
-        Ok(if matches!(mask.node(), Node::Full) {
-            "nr.full()".into()
-        } else if matches!(mask.node(), Node::None) {
-            "nr.none()".into()
-        } else if let Some(atom) = mask.atom_as::<Causal>() {
+    fn numbers(numbers: &[impl ToString]) -> String {
+        list(20, numbers.iter().map(ToString::to_string))
+    }
+
+    fn span(span: &Span) -> String {
+        match span {
+            Span { start, end: Some(end) } if *end == start + 1 => start.to_string(),
+            Span { start: 0, end: Some(end) } => format!("range({end})"),
+            Span { start, end: Some(end) } => format!("range({start}, {end})"),
+            Span { start, end: None } => format!("slice({start}, None)"),
+        }
+    }
+
+    fn spans(spans: &[Span]) -> String {
+        list(20, spans.iter().map(Self::span))
+    }
+
+    fn label(name: &str) -> String {
+        format!("label={}", Self::text(name))
+    }
+
+    fn text(text: &str) -> String {
+        let escaped = text.chars().map(|c| match c {
+            '"' => "\\\"".into(),
+            '\\' => "\\\\".into(),
+            '\n' => "\\n".into(),
+            c if c == '\'' || c.escape_debug().len() == 1 => c.to_string(),
+            c => format!("\\U{:08x}", u32::from(c)),
+        });
+        format!("\"{}\"", escaped.collect::<String>())
+    }
+
+    fn own_atom(mask: &Mask) -> Option<String> {
+        fn named(name: &str, value: Option<impl Display>) -> Option<String> {
+            value.map(|value| format!("{name}={value}"))
+        }
+        let listed = |list: &Option<Vec<usize>>| list.as_ref().map(|list| Python::numbers(list));
+        Some(if let Some(atom) = mask.atom_as::<Causal>() {
             called("causal", [named("offset", (atom.offset != 0).then_some(atom.offset))])
         } else if let Some(atom) = mask.atom_as::<Window>() {
             called("window", [named("left", atom.left), named("right", atom.right)])
-        } else if let Some(atom) = mask.atom_as::<Sliding>() {
-            format!("nr.sliding({})", atom.window)
-        } else if let Some(atom) = mask.atom_as::<Chunk>() {
-            format!("nr.chunk({})", atom.size)
-        } else if let Some(atom) = mask.atom_as::<Stride>() {
-            format!("nr.stride({})", atom.step)
-        } else if let Some(atom) = mask.atom_as::<Distances>() {
-            format!("nr.distances({})", numbers(&atom.distances))
-        } else if let Some(atom) = mask.atom_as::<Prefix>() {
-            match &atom.lengths {
-                Rows::All(n) => format!("nr.prefix({n})"),
-                Rows::Each(list) => format!("nr.prefix({})", numbers(list)),
-            }
-        } else if let Some(atom) = mask.atom_as::<Keys>() {
-            format!("nr.keys({})", set(&atom.0))
-        } else if let Some(atom) = mask.atom_as::<Queries>() {
-            format!("nr.queries({})", set(&atom.0))
-        } else if let Some(atom) = mask.atom_as::<Global>() {
-            format!("nr.global_({})", set(&atom.0))
+        } else if let Some(atom) = mask.atom_as::<Padding>() {
+            let side = atom.side.map(|side| if side == Side::Left { "\"left\"" } else { "\"right\"" });
+            let both = atom.both.then_some("\"both\"");
+            called("padding", [named("side", side), named("lengths", listed(&atom.lengths)), named("on", both)])
+        } else if let Some(atom) = mask.atom_as::<Documents>() {
+            called("documents", [listed(&atom.lengths)])
+        } else if let Some(atom) = mask.atom_as::<Tree>() {
+            let arguments = [
+                Some(Python::numbers(&atom.parents)),
+                named("start", (atom.start > 0).then_some(atom.start)),
+                named("runs", (!atom.runs.is_empty()).then(|| Python::numbers(&atom.runs))),
+                named("window", atom.window),
+                named("chunk", atom.chunk),
+            ];
+            called("tree", arguments)
+        } else if let Some(atom) = mask.atom_as::<Neighborhood>() {
+            let dilation = (!atom.dilation.iter().all(|d| *d == 1)).then(|| Python::numbers(&atom.dilation));
+            called("neighborhood", [Some(Python::numbers(&atom.grid)), Some(Python::numbers(&atom.size)), dilation])
         } else {
-            return structure(mask);
+            return None;
         })
     }
 
-    fn arms(word: &str, mask: &Mask, masks: &[String]) -> String {
-        let (Node::Heads(arms) | Node::Batch(arms)) = mask.node() else { return String::new() };
+    fn arms(word: &str, arms: &[Arm], masks: &[String]) -> String {
         let selector = |selector: &Selector| match selector {
-            Selector::Spans(list) => match &list[..] {
-                [one] => span(one),
-                list => spans(list),
-            },
+            Selector::Spans(spans) => places::<Self>(spans),
             Selector::Every { step, from: 0 } => format!("\"every {step}\""),
             Selector::Every { step, from } => format!("\"every {step} from {from}\""),
             Selector::Else => "\"else\"".into(),
@@ -121,44 +111,6 @@ impl Language for Python {
     }
 }
 
-/// Returns the code of an elementary mask that depends on facts, on a tree or grid, or on random numbers.
-fn structure(mask: &Mask) -> Result<String, Error> {
-    let list_of = |name: &str, list: &Option<Vec<usize>>| list.as_ref().map(|list| format!("{name}={}", numbers(list)));
-    Ok(if let Some(atom) = mask.atom_as::<Padding>() {
-        let side = atom.side.map(|side| format!("side={:?}", if side == Side::Left { "left" } else { "right" }));
-        called("padding", [side, list_of("lengths", &atom.lengths), atom.both.then(|| "on=\"both\"".into())])
-    } else if let Some(atom) = mask.atom_as::<Documents>() {
-        called("documents", [atom.lengths.as_ref().map(|list| numbers(list))])
-    } else if let Some(atom) = mask.atom_as::<Spans>() {
-        format!("nr.spans({})", spans(&atom.spans))
-    } else if let Some(atom) = mask.atom_as::<Tree>() {
-        let number = |name: &str, value: Option<usize>| value.map(|value| format!("{name}={value}"));
-        let arguments = [
-            Some(numbers(&atom.parents)),
-            number("start", (atom.start > 0).then_some(atom.start)),
-            (!atom.runs.is_empty()).then(|| format!("runs={}", numbers(&atom.runs))),
-            number("window", atom.window),
-            number("chunk", atom.chunk),
-        ];
-        called("tree", arguments)
-    } else if mask.atom_as::<Clearance>().is_some() {
-        "nr.clearance()".into()
-    } else if let Some(atom) = mask.atom_as::<Neighborhood>() {
-        let dilation = (!atom.dilation.iter().all(|d| *d == 1)).then(|| numbers(&atom.dilation));
-        called("neighborhood", [Some(numbers(&atom.grid)), Some(numbers(&atom.size)), dilation])
-    } else if let Some(atom) = mask.atom_as::<Random>() {
-        format!("nr.random({}, {})", real(atom.p.get()), atom.seed)
-    } else if let Some(atom) = mask.atom_as::<RandomBlocks>() {
-        format!("nr.random_blocks({}, {}, {})", atom.block, atom.count, atom.seed)
-    } else if let Some(atom) = mask.atom_as::<Dense>() {
-        format!("nr.dense({})", quoted(&atom.name))
-    } else {
-        return Err(unknown(mask));
-    })
-}
-
-/// Returns the code of a fact: one list if `rows` has one entry, which applies to all batch rows; otherwise one list
-/// for each batch row.
 fn rows_of<T>(rows: &[T], one: impl Fn(&T) -> String) -> String {
     match rows {
         [row] => one(row),
@@ -168,18 +120,18 @@ fn rows_of<T>(rows: &[T], one: impl Fn(&T) -> String) -> String {
 
 fn fact_code(fact: &Fact, program: &Program) -> String {
     match fact {
-        Fact::Lengths(list) => format!("lengths={}", numbers(list)),
+        Fact::Lengths(list) => format!("lengths={}", Python::numbers(list)),
         Fact::LeftPadding => "side=\"left\"".into(),
         Fact::RealKeys(rows) => {
             let ranges =
                 |row: &Vec<(u32, u32)>| list(20, row.iter().map(|(start, end)| format!("range({start}, {end})")));
             format!("real_keys={}", list(20, rows.iter().map(ranges)))
         }
-        Fact::QueryLengths(list) => format!("query_lengths={}", numbers(list)),
-        Fact::Documents(rows) => format!("documents={}", rows_of(rows, |row| numbers(row))),
-        Fact::Label(label, rows) => format!("{}: {}", quoted(label), rows_of(rows, |row| positions(row))),
-        Fact::Levels(rows) => format!("levels={}", rows_of(rows, |row| numbers(row))),
-        Fact::Positions(rows) => format!("positions={}", rows_of(rows, |row| numbers(row))),
+        Fact::QueryLengths(list) => format!("query_lengths={}", Python::numbers(list)),
+        Fact::Documents(rows) => format!("documents={}", rows_of(rows, |row| Python::numbers(row))),
+        Fact::Label(label, rows) => format!("{}: {}", Python::text(label), rows_of(rows, |row| positions(row))),
+        Fact::Levels(rows) => format!("levels={}", rows_of(rows, |row| Python::numbers(row))),
+        Fact::Positions(rows) => format!("positions={}", rows_of(rows, |row| Python::numbers(row))),
         Fact::Array(name, [batch, heads, q_len, kv_len], Some(cells)) => {
             let row = |row: &[bool]| list(0, row.iter().map(|cell| u8::from(*cell)));
             let plane = |cells: &[bool]| list(20, cells.chunks(*kv_len).map(row));
@@ -188,9 +140,9 @@ fn fact_code(fact: &Fact, program: &Program) -> String {
                 1 => plane(cells),
                 _ => list(20, cells.chunks(heads * q_len * kv_len).map(head)),
             };
-            format!("{}: nr.Array.keep(np.array({cells}) == 1)", quoted(name))
+            format!("{}: nr.Array.keep(np.array({cells}) == 1)", Python::text(name))
         }
-        Fact::Array(name, ..) => format!("{}: nr.Array.keep({})", quoted(name), program.variable_of(name)),
+        Fact::Array(name, ..) => format!("{}: nr.Array.keep({})", Python::text(name), program.variable_of(name)),
     }
 }
 
@@ -216,12 +168,12 @@ fn arguments(facts: &[Fact], program: &Program) -> Vec<String> {
 fn score_code(score: &Score) -> String {
     let named = |name: &str| {
         let kind = kind(score);
-        if name == kind { format!("nr.{kind}()") } else { format!("nr.{kind}({})", quoted(name)) }
+        if name == kind { format!("nr.{kind}()") } else { format!("nr.{kind}({})", Python::text(name)) }
     };
     match score {
         Score::Bias { name } | Score::Relative { name } | Score::Soft { name } | Score::Sinks { name } => named(name),
         Score::Alibi { slopes: Some(slopes) } => {
-            format!("nr.alibi({})", numbers(&slopes.iter().map(|slope| real(slope.get())).collect::<Vec<_>>()))
+            format!("nr.alibi({})", Python::numbers(&slopes.iter().map(|slope| real(slope.get())).collect::<Vec<_>>()))
         }
         Score::Softcap { cap } => format!("nr.softcap({})", real(cap.get())),
         _ => "nr.alibi()".into(),
@@ -265,7 +217,7 @@ pub(crate) fn python(request: &Request<'_>, ground: &Ground<'_>) -> Result<(Text
     let offsets = ground.offsets();
     let offset = match &offsets[..] {
         [offset] => offset.to_string(),
-        offsets => numbers(offsets),
+        offsets => Python::numbers(offsets),
     };
     let mut sizes = vec![shape.q_len().to_string(), shape.kv_len().to_string(), format!("query_offset={offset}")];
     for (name, size, usual) in [
@@ -299,7 +251,7 @@ pub(crate) fn python(request: &Request<'_>, ground: &Ground<'_>) -> Result<(Text
     if !scores.inputs.is_empty() {
         let names: Vec<&str> = request.spec.scores.iter().filter_map(array_of).collect();
         let first = names.iter().enumerate().filter(|(i, name)| !names[..*i].contains(name));
-        let named = first.map(|(_, name)| format!("{}: {}", quoted(name), variable(request, name)));
+        let named = first.map(|(_, name)| format!("{}: {}", Python::text(name), variable(request, name)));
         arguments.push(format!("arrays={{{}}}", named.collect::<Vec<_>>().join(", ")));
     }
     out.line(call("output = nr.attention", &arguments));

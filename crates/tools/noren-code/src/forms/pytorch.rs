@@ -6,16 +6,17 @@ use crate::forms::python::Library;
 use crate::forms::python::expression::Style;
 use crate::forms::python::helpers::helpers;
 use crate::forms::python::scores::{Scores, real, scores};
-use crate::forms::python::statements::{call, positions};
+use crate::forms::python::statements::{Opening, call, positions};
 use crate::forms::python::tables::tables;
 use crate::forms::python::text::Text;
 use crate::program::{Test, Uses};
 use crate::request::Request;
-use crate::target::Target;
 
 const LIBRARY: Library = Library::PyTorch;
 /// The kinds of score modifiers that can be written as one array that is added to scores.
 pub(crate) const ADDED: [&str; 3] = ["bias", "relative", "alibi"];
+
+const NN: &str = "import torch\nfrom torch import nn";
 
 type Made = Result<(Text, Vec<String>), Error>;
 
@@ -29,27 +30,19 @@ pub(crate) fn attention_inputs(request: &Request<'_>) -> Vec<(&'static str, Stri
     ]
 }
 
-/// Returns the indices (batch row, head, query, key) on which the cells or the scores depend.
-pub(crate) fn all_uses(request: &Request<'_>, scores: &Scores) -> Uses {
-    let mut uses = request.program.uses(&request.program.root);
-    uses.head |= scores.reads.0;
-    if scores.reads.1 {
-        let read = request.program.uses(&crate::program::Num::Q.equals(crate::program::Num::K));
-        uses.batch |= read.batch;
-    }
-    uses
-}
-
 pub(crate) fn sdpa(request: &Request<'_>) -> Made {
-    let style = request.style(LIBRARY);
-    let scores = scores(request, &style, &ADDED, "")?;
-    let uses = all_uses(request, &scores);
-    let (inputs, names) = request.inputs(&attention_inputs(request), &scores);
-    let mut out = Text::default();
-    out.line("import torch\nimport torch.nn.functional as F");
-    out.block(inputs);
-    out.block(request.prelude(LIBRARY, uses));
-    let (mask, cells) = added_or_cells(request, &style, scores, uses, "keep");
+    let imports = "import torch\nimport torch.nn.functional as F";
+    let Opening { mut out, names, scores, uses } =
+        request.opening(LIBRARY, imports, &attention_inputs(request), &ADDED)?;
+    let sum = scores.sum();
+    let sizes = if sum.is_some() { String::new() } else { broadcast(request, uses) };
+    let mut cells = request.keep(LIBRARY, &sizes);
+    let mut mask = "keep";
+    if let Some(sum) = sum {
+        cells.append(scores.setup);
+        cells.line(format!("attn_mask = torch.where(keep, {sum}, -torch.inf)"));
+        mask = "attn_mask";
+    }
     out.block(cells);
     let mut arguments =
         vec!["query".into(), "key".into(), "value".into(), format!("attn_mask={mask}.to(query.device)")];
@@ -59,26 +52,6 @@ pub(crate) fn sdpa(request: &Request<'_>) -> Made {
     out.gap();
     out.line(call("output = F.scaled_dot_product_attention", &arguments));
     Ok((out, names))
-}
-
-/// Returns the name of an array and the statements that compute it. Without score modifiers, this is the boolean array
-/// `name` of cells; otherwise the array `attn_mask` of numbers that are added to scores.
-fn added_or_cells(
-    request: &Request<'_>,
-    style: &Style<'_>,
-    scores: Scores,
-    uses: Uses,
-    name: &'static str,
-) -> (&'static str, Text) {
-    let mut out = Text::default();
-    out.append(request.parts(style));
-    let sum = scores.sum();
-    let sizes = if sum.is_some() { String::new() } else { broadcast(request, uses) };
-    out.append(request.cells(style.library, name, &request.program.root, &sizes));
-    let Some(sum) = sum else { return (name, out) };
-    out.append(scores.setup);
-    out.line(format!("attn_mask = torch.where({name}, {sum}, -torch.inf)"));
-    ("attn_mask", out)
 }
 
 /// Returns the sizes, as code, to which the array of cells must be broadcast; empty if it already has these sizes.
@@ -93,21 +66,16 @@ fn broadcast(request: &Request<'_>, uses: Uses) -> String {
     }
 }
 
-/// The masks of `nn.MultiheadAttention` or `nn.TransformerEncoder`: the statements, and whether each of the two masks
-/// exists.
-struct Dropped {
-    text: Text,
-    attention: bool,
-    padding: bool,
-}
-
 /// Returns the statements of two masks in which true hides a cell: `attn_mask` `[q_len, kv_len]` or `[batch * heads,
-/// q_len, kv_len]`, and `key_padding_mask` `[batch, kv_len]`. `names` are the names of these two masks.
-fn dropped(request: &Request<'_>, style: &Style<'_>, scores: Scores, uses: Uses, names: [&str; 2]) -> Dropped {
+/// q_len, kv_len]`, and `key_padding_mask` `[batch, kv_len]`; and the arguments that pass the masks which the code needs.
+/// `names` are the names of these two masks, and the masks are moved to the device of the tensor `input`.
+fn dropped(request: &Request<'_>, scores: Scores, names: [&str; 2], input: &str) -> (Text, Vec<String>) {
     let [attn_mask, key_padding_mask] = names;
+    let style = request.style(LIBRARY);
     let [batch, heads] = [request.shape.batch_len(), request.shape.head_count()];
     let (q_len, kv_len) = (request.shape.q_len(), request.shape.kv_len());
-    let mut text = request.parts(style);
+    let argument = |name: &str| format!("{name}={name}.to({input}.device)");
+    let (mut text, mut arguments) = (request.parts(&style), Vec::new());
     let sum = scores.sum();
     let is_padding = |test: &Test| {
         let uses = request.program.uses(test);
@@ -118,8 +86,7 @@ fn dropped(request: &Request<'_>, style: &Style<'_>, scores: Scores, uses: Uses,
         test => vec![test.clone()],
     };
     let (padding, rest): (Vec<Test>, Vec<Test>) = all.into_iter().partition(is_padding);
-    let attention = !rest.is_empty();
-    if attention {
+    if !rest.is_empty() {
         let rest = Test::all(rest);
         let own = request.program.uses(&rest);
         let by_pair = own.batch || own.head || sum.is_some();
@@ -133,38 +100,28 @@ fn dropped(request: &Request<'_>, style: &Style<'_>, scores: Scores, uses: Uses,
             Some(sum) => text.line(format!("{attn_mask} = torch.where(keep, {sum}, -torch.inf){pairs}")),
             None => text.line(format!("{attn_mask} = ~keep{pairs}  # true hides a cell")),
         }
+        arguments.push(argument(attn_mask));
     }
     if !padding.is_empty() {
-        let test = style.test(&Test::all(padding.clone()).negated(), key_padding_mask.len() + 3);
+        let test = style.test(&Test::all(padding).negated(), key_padding_mask.len() + 3);
         text.line(format!("{key_padding_mask} = {test}  # true hides a key"));
-        let _ = uses;
         text.line(format!(
             "{key_padding_mask} = torch.broadcast_to({key_padding_mask}, ({batch}, 1, 1, {kv_len}))[:, 0, 0]"
         ));
+        arguments.push(argument(key_padding_mask));
     }
-    Dropped { text, attention, padding: !padding.is_empty() }
+    (text, arguments)
 }
 
 pub(crate) fn mha(request: &Request<'_>) -> Made {
-    let style = request.style(LIBRARY);
-    let scores = scores(request, &style, &ADDED, "")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
+    let shape = request.shape;
     let sizes = |len: usize| format!("[{}, {len}, embed_dim]", shape.batch_len());
     let given = [("query", sizes(shape.q_len())), ("key, value", sizes(shape.kv_len()))];
-    let (inputs, names) = request.inputs(&given, &scores);
-    let mut out = Text::default();
-    out.line("import torch\nfrom torch import nn");
-    out.block(inputs);
-    out.block(request.prelude(LIBRARY, uses));
-    let masks = dropped(request, &style, scores, uses, ["attn_mask", "key_padding_mask"]);
-    out.block(masks.text);
+    let Opening { mut out, names, scores, .. } = request.opening(LIBRARY, NN, &given, &ADDED)?;
+    let (masks, given) = dropped(request, scores, ["attn_mask", "key_padding_mask"], "query");
+    out.block(masks);
     let mut arguments: Vec<String> = ["query", "key", "value"].map(String::from).into();
-    if masks.attention {
-        arguments.push("attn_mask=attn_mask.to(query.device)".into());
-    }
-    if masks.padding {
-        arguments.push("key_padding_mask=key_padding_mask.to(query.device)".into());
-    }
+    arguments.extend(given);
     arguments.push("need_weights=False".into());
     out.gap();
     out.line(format!("attention = nn.MultiheadAttention(query.shape[-1], {}, batch_first=True)", shape.head_count()));
@@ -173,32 +130,19 @@ pub(crate) fn mha(request: &Request<'_>) -> Made {
 }
 
 pub(crate) fn encoder(request: &Request<'_>) -> Made {
-    let style = request.style(LIBRARY);
-    let scores = scores(request, &style, &ADDED, "")?;
-    let (uses, shape) = (all_uses(request, &scores), request.shape);
+    let shape = request.shape;
+    let given = [("src", format!("[{}, {}, embed_dim]", shape.batch_len(), shape.q_len()))];
+    let Opening { mut out, names, scores, .. } = request.opening(LIBRARY, NN, &given, &ADDED)?;
     if shape.q_len() != shape.kv_len() {
         let part = format!("a mask of {} queries and {} keys", shape.q_len(), shape.kv_len());
         return Err(request.refuse(part, "its queries and keys are the same tokens; use nn.MultiheadAttention (mha)"));
     }
-    let given = [("src", format!("[{}, {}, embed_dim]", shape.batch_len(), shape.q_len()))];
-    let (inputs, names) = request.inputs(&given, &scores);
-    let mut out = Text::default();
-    out.line("import torch\nfrom torch import nn");
-    out.block(inputs);
-    out.block(request.prelude(LIBRARY, uses));
-    let masks = dropped(request, &style, scores, uses, ["mask", "src_key_padding_mask"]);
-    out.block(masks.text);
-    let mut arguments = vec!["src".to_string()];
-    if masks.attention {
-        arguments.push("mask=mask.to(src.device)".into());
-    }
-    if masks.padding {
-        arguments.push("src_key_padding_mask=src_key_padding_mask.to(src.device)".into());
-    }
+    let (masks, given) = dropped(request, scores, ["mask", "src_key_padding_mask"], "src");
+    out.block(masks);
     out.gap();
     out.line(format!("layer = nn.TransformerEncoderLayer(src.shape[-1], {}, batch_first=True)", shape.head_count()));
     out.line("encoder = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)");
-    out.line(call("output = encoder", &arguments));
+    out.line(call("output = encoder", &[vec!["src".to_string()], given].concat()));
     Ok((out, names))
 }
 
@@ -279,7 +223,6 @@ pub(crate) fn hf(request: &Request<'_>) -> Made {
             "write the code of each group of equal heads separately, or use a dense mask or a FlexAttention mask",
         ));
     }
-    debug_assert_eq!(request.target, Target::Hf);
     let (inputs, names) = request.inputs(&[], &scores);
     let mut out = Text::default();
     out.line("import torch\nfrom transformers.masking_utils import sdpa_mask");

@@ -1,7 +1,7 @@
 //! Code for noren in Rust.
 
 use crate::Error;
-use crate::forms::native::{Binds, Fact, Language, expression, facts, unknown};
+use crate::forms::native::{Binds, Fact, Language, expression, facts, places};
 use crate::forms::python::scores::{array_of, variable};
 use crate::forms::python::text::{Text, list};
 use crate::forms::pytorch::attention_inputs;
@@ -9,43 +9,11 @@ use crate::program::Program;
 use crate::program::ground::Ground;
 use crate::request::Request;
 use noren_mask::atoms::*;
-use noren_mask::{Arm, Mask, Node, Positions, Rows, Score, Selector, Shape, Side, Span};
+use noren_mask::{Arm, Mask, Score, Selector, Shape, Span};
 use std::fmt::Write as _;
 
 /// The language Rust, in which mask expressions are written.
 struct Rust;
-
-fn numbers(list: &[impl ToString]) -> String {
-    let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
-    format!("[{}]", texts.join(", "))
-}
-
-fn range(span: &Span) -> String {
-    match span {
-        Span { start, end: Some(end) } => format!("{start}..{end}"),
-        Span { start, end: None } => format!("{start}.."),
-    }
-}
-
-/// Returns spans as a Rust array. The ranges of an array must have one type, so `4..` is a `Span` unless it is alone.
-fn ranges(spans: &[Span]) -> String {
-    let uniform = spans.len() == 1 || spans.iter().all(|span| span.end.is_some());
-    let each = |span| if uniform { range(span) } else { format!("Span::from({})", range(span)) };
-    match spans {
-        [] => "Vec::<Span>::new()".into(),
-        spans => numbers(&spans.iter().map(each).collect::<Vec<_>>()),
-    }
-}
-
-fn set(set: &Positions) -> String {
-    match set {
-        Positions::Label(label) => format!("Positions::label({label:?})"),
-        Positions::Spans(list) => match &list[..] {
-            [span] => range(span),
-            list => ranges(list),
-        },
-    }
-}
 
 fn optional(number: Option<i64>) -> String {
     number.map_or("None".into(), |number| number.to_string())
@@ -53,102 +21,90 @@ fn optional(number: Option<i64>) -> String {
 
 impl Language for Rust {
     const NOT: &'static str = "!";
+    const MODULE: &'static str = "";
+    const GLOBAL: &'static str = "global";
 
-    fn atom(mask: &Mask) -> Result<String, Error> {
-        Ok(if matches!(mask.node(), Node::Full) {
-            "full()".into()
-        } else if matches!(mask.node(), Node::None) {
-            "none()".into()
-        } else if let Some(atom) = mask.atom_as::<Causal>() {
+    fn numbers(list: &[impl ToString]) -> String {
+        let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+        format!("[{}]", texts.join(", "))
+    }
+
+    fn span(span: &Span) -> String {
+        match span {
+            Span { start, end: Some(end) } => format!("{start}..{end}"),
+            Span { start, end: None } => format!("{start}.."),
+        }
+    }
+
+    /// Returns spans as a Rust array. The ranges of an array must have one type, so `4..` is a `Span` unless it is alone.
+    fn spans(spans: &[Span]) -> String {
+        let uniform = spans.len() == 1 || spans.iter().all(|span| span.end.is_some());
+        let each = |span| if uniform { Self::span(span) } else { format!("Span::from({})", Self::span(span)) };
+        match spans {
+            [] => "Vec::<Span>::new()".into(),
+            spans => Self::numbers(&spans.iter().map(each).collect::<Vec<_>>()),
+        }
+    }
+
+    fn label(name: &str) -> String {
+        format!("Positions::label({name:?})")
+    }
+
+    fn text(text: &str) -> String {
+        format!("{text:?}")
+    }
+
+    fn own_atom(mask: &Mask) -> Option<String> {
+        Some(if let Some(atom) = mask.atom_as::<Causal>() {
             if atom.offset == 0 { "causal()".into() } else { format!("causal_offset({})", atom.offset) }
         } else if let Some(atom) = mask.atom_as::<Window>() {
             format!("window({}, {})", optional(atom.left), optional(atom.right))
-        } else if let Some(atom) = mask.atom_as::<Sliding>() {
-            format!("sliding({})", atom.window)
-        } else if let Some(atom) = mask.atom_as::<Chunk>() {
-            format!("chunk({})", atom.size)
-        } else if let Some(atom) = mask.atom_as::<Stride>() {
-            format!("stride({})", atom.step)
-        } else if let Some(atom) = mask.atom_as::<Distances>() {
-            format!("distances({})", numbers(&atom.distances))
-        } else if let Some(atom) = mask.atom_as::<Prefix>() {
-            match &atom.lengths {
-                Rows::All(n) => format!("prefix({n})"),
-                Rows::Each(list) => format!("prefix({})", numbers(list)),
+        } else if let Some(atom) = mask.atom_as::<Padding>() {
+            padding(atom)
+        } else if let Some(atom) = mask.atom_as::<Documents>() {
+            atom.lengths.as_ref().map_or("documents()".into(), |list| format!("documents_of({})", Self::numbers(list)))
+        } else if let Some(atom) = mask.atom_as::<Tree>() {
+            let mut text = format!("Tree::new({})", Self::numbers(&atom.parents));
+            if !atom.runs.is_empty() {
+                let _ = write!(text, ".runs({})", Self::numbers(&atom.runs));
             }
-        } else if let Some(atom) = mask.atom_as::<Keys>() {
-            format!("keys({})", set(&atom.0))
-        } else if let Some(atom) = mask.atom_as::<Queries>() {
-            format!("queries({})", set(&atom.0))
-        } else if let Some(atom) = mask.atom_as::<Global>() {
-            format!("global({})", set(&atom.0))
+            let limits =
+                [("window", atom.window), ("chunk", atom.chunk), ("start", (atom.start > 0).then_some(atom.start))];
+            for (name, value) in limits {
+                if let Some(value) = value {
+                    let _ = write!(text, ".{name}({value})");
+                }
+            }
+            text + ".mask()"
+        } else if let Some(atom) = mask.atom_as::<Neighborhood>() {
+            let [grid, size, dilation] = [&atom.grid, &atom.size, &atom.dilation].map(|list| Self::numbers(list));
+            match atom.dilation.iter().all(|d| *d == 1) {
+                true => format!("neighborhood({grid}, {size})"),
+                false => format!("neighborhood_dilated({grid}, {size}, {dilation})"),
+            }
         } else {
-            return structure(mask);
+            return None;
         })
     }
 
-    fn arms(word: &str, mask: &Mask, masks: &[String]) -> String {
-        let (Node::Heads(arms) | Node::Batch(arms)) = mask.node() else { return String::new() };
+    fn arms(word: &str, arms: &[Arm], masks: &[String]) -> String {
         let arm = |(arm, mask): (&Arm, &String)| match &arm.selector {
-            Selector::Spans(list) => match &list[..] {
-                [span] => format!("arm({}, {mask})", range(span)),
-                list => format!("arm({}, {mask})", ranges(list)),
-            },
+            Selector::Spans(spans) => format!("arm({}, {mask})", places::<Self>(spans)),
             Selector::Every { step, from: 0 } => format!("arm(Selector::every({step}), {mask})"),
             Selector::Every { step, from } => format!("arm(Selector::Every {{ step: {step}, from: {from} }}, {mask})"),
             Selector::Else => format!("otherwise({mask})"),
         };
-        format!("{word}({})", numbers(&arms.iter().zip(masks).map(arm).collect::<Vec<_>>()))
+        format!("{word}({})", Self::numbers(&arms.iter().zip(masks).map(arm).collect::<Vec<_>>()))
     }
 }
 
-/// Returns the code of an elementary mask that depends on facts, on a tree or grid, or on random numbers.
-fn structure(mask: &Mask) -> Result<String, Error> {
-    Ok(if let Some(atom) = mask.atom_as::<Padding>() {
-        let side = match atom.side {
-            None => "None",
-            Some(Side::Left) => "Some(Side::Left)",
-            Some(Side::Right) => "Some(Side::Right)",
-        };
-        let lengths = atom.lengths.as_ref().map_or("None".into(), |list| format!("Some(vec!{})", numbers(list)));
-        match (atom.side, &atom.lengths, atom.both) {
-            (None, None, false) => "padding()".into(),
-            (_, _, both) => format!("padding_with(Padding {{ side: {side}, lengths: {lengths}, both: {both} }})"),
-        }
-    } else if let Some(atom) = mask.atom_as::<Documents>() {
-        atom.lengths.as_ref().map_or("documents()".into(), |list| format!("documents_of({})", numbers(list)))
-    } else if let Some(atom) = mask.atom_as::<Spans>() {
-        format!("spans({})", ranges(&atom.spans))
-    } else if let Some(atom) = mask.atom_as::<Tree>() {
-        let mut text = format!("Tree::new({})", numbers(&atom.parents));
-        if !atom.runs.is_empty() {
-            let _ = write!(text, ".runs({})", numbers(&atom.runs));
-        }
-        let limits =
-            [("window", atom.window), ("chunk", atom.chunk), ("start", (atom.start > 0).then_some(atom.start))];
-        for (name, value) in limits {
-            if let Some(value) = value {
-                let _ = write!(text, ".{name}({value})");
-            }
-        }
-        text + ".mask()"
-    } else if mask.atom_as::<Clearance>().is_some() {
-        "clearance()".into()
-    } else if let Some(atom) = mask.atom_as::<Neighborhood>() {
-        let [grid, size, dilation] = [&atom.grid, &atom.size, &atom.dilation].map(|list| numbers(list));
-        match atom.dilation.iter().all(|d| *d == 1) {
-            true => format!("neighborhood({grid}, {size})"),
-            false => format!("neighborhood_dilated({grid}, {size}, {dilation})"),
-        }
-    } else if let Some(atom) = mask.atom_as::<Random>() {
-        format!("random({:?}, {})", atom.p.get(), atom.seed)
-    } else if let Some(atom) = mask.atom_as::<RandomBlocks>() {
-        format!("random_blocks({}, {}, {})", atom.block, atom.count, atom.seed)
-    } else if let Some(atom) = mask.atom_as::<Dense>() {
-        format!("dense({:?})", atom.name)
-    } else {
-        return Err(unknown(mask));
-    })
+fn padding(Padding { side, lengths, both }: &Padding) -> String {
+    if side.is_none() && lengths.is_none() && !both {
+        return "padding()".into();
+    }
+    let side = side.map_or("None".into(), |side| format!("Some(Side::{side:?})"));
+    let lengths = lengths.as_ref().map_or("None".into(), |list| format!("Some(vec!{})", Rust::numbers(list)));
+    format!("padding_with(Padding {{ side: {side}, lengths: {lengths}, both: {both} }})")
 }
 
 /// Returns the position of the first query of each batch row as a call of `Attend`; empty if all positions are 0 by
@@ -158,7 +114,7 @@ fn offset_code(shape: &Shape) -> String {
     match &offsets[..] {
         [0, rest @ ..] if rest.iter().all(|n| *n == 0) && shape.q_len() == shape.kv_len() => String::new(),
         [first, rest @ ..] if rest.iter().all(|n| n == first) => format!(".query_offset({first})"),
-        offsets => format!(".query_offsets({})", numbers(offsets)),
+        offsets => format!(".query_offsets({})", Rust::numbers(offsets)),
     }
 }
 
@@ -199,9 +155,9 @@ fn fact_code(fact: &Fact, program: &Program) -> String {
         Fact::QueryLengths(list) => format!(".query_lengths({})", array(list)),
         Fact::Documents(rows) => format!(".documents({})", rows_of(rows)),
         Fact::Label(label, rows) => match &rows[..] {
-            [row] => format!(".label({label:?}, {})", ranges(row)),
+            [row] => format!(".label({label:?}, {})", Rust::spans(row)),
             rows => {
-                let span = |span: &Span| format!("({}).into()", range(span));
+                let span = |span: &Span| format!("({}).into()", Rust::span(span));
                 let each = |row: &Vec<Span>| vector(&row.iter().map(span).collect::<Vec<_>>());
                 format!(".label_rows({label:?}, {})", vector(&rows.iter().map(each).collect::<Vec<_>>()))
             }
@@ -224,7 +180,7 @@ fn score_code(score: &Score) -> String {
         Score::Alibi { slopes: None } => "Score::alibi()".into(),
         Score::Alibi { slopes: Some(slopes) } => {
             let slopes: Vec<String> = slopes.iter().map(|slope| format!("{:?}", slope.get())).collect();
-            format!("Score::alibi_with({})", numbers(&slopes))
+            format!("Score::alibi_with({})", Rust::numbers(&slopes))
         }
         Score::Softcap { cap } => format!("Score::softcap({:?})", cap.get()),
         Score::Soft { name } => format!("Score::soft({name:?})"),

@@ -145,9 +145,9 @@ fn documents(to: &mut Builder<'_>, atom: &Documents) -> Test {
     let covered = rows.iter().all(|row| row.0 == 0 && end(row) >= to.ground.len);
     let len = last.max(to.ground.len);
     let table = to.table("document_id", Content::Documents { rows, len });
-    let of_query = to.entry_number(table, Num::Q);
+    let of_query = to.entry_number(&table, Num::Q);
     let inside = if covered { Test::Always(true) } else { of_query.clone().at_least(0) };
-    let same = of_query.equals(to.entry_number(table, Num::K));
+    let same = of_query.equals(to.entry_number(&table, Num::K));
     to.not_before(&Num::Q).and(same).and(inside)
 }
 
@@ -192,9 +192,9 @@ fn clearance(to: &mut Builder<'_>) -> Test {
     let lowest = rows.iter().flatten().min().copied().unwrap_or(0);
     let fill = if complete { 0 } else { lowest.saturating_sub(1).max(NO_LEVEL) };
     let table = to.table("level", Content::Numbers { rows, len, fill, note: "clearance level of each position" });
-    let of_key = to.entry_number(table, Num::K);
+    let of_key = to.entry_number(&table, Num::K);
     let known = if complete { Test::Always(true) } else { of_key.clone().differs(fill) };
-    let reads = to.entry_number(table, Num::Q).at_least(of_key);
+    let reads = to.entry_number(&table, Num::Q).at_least(of_key);
     to.not_before(&Num::Q).and(reads).and(known)
 }
 
@@ -250,7 +250,7 @@ fn dense(to: &mut Builder<'_>, name: &str) -> Test {
     let supplied = matches!(content, Content::Given { .. });
     let table = to.table(&Names::variable(name), content);
     if supplied {
-        to.given.push((name.into(), to.tables[table].name.clone()));
+        to.given.push((name.into(), table.name.clone()));
     }
     let mut indices = Vec::new();
     if batch > 1 || heads > 1 {

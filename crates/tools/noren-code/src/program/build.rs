@@ -5,11 +5,12 @@ use crate::program::atoms::condition;
 use crate::program::builder::{Builder, one_of_ranges};
 use crate::program::ground::Ground;
 use crate::program::names::Names;
-use crate::program::table::{Content, Table};
+use crate::program::table::Content;
 use crate::program::{Num, Op, Part, Program, Range, Test};
 use noren_mask::atom::AtomRef;
 use noren_mask::{Arm, Mask, Node, Selector};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Maximum depth of nested operators in a mask; for a deeper mask, no code is written.
 const MOST_DEPTH: usize = 64;
@@ -41,13 +42,12 @@ pub(crate) fn build(mask: &Mask, ground: &Ground<'_>, scored: bool) -> Result<Pr
         root = Num::K.at_least(0).and(root);
     }
     let Builder { tables, parts, given, .. } = building.to;
+    drop(building.made);
     let mut program = Program { tables, parts, root, given, query, key };
     program.prune(scored);
     check_size(&program)?;
-    if let [Part { test, .. }] = &program.parts[..]
-        && program.root == Test::Part(0)
-    {
-        program.root = test.clone();
+    if let (Test::Part(part), [_]) = (&program.root, &program.parts[..]) {
+        program.root = part.test.clone();
         program.parts.clear();
     }
     Ok(program)
@@ -62,7 +62,7 @@ fn check_size(program: &Program) -> Result<(), Error> {
             format!("give shorter facts, of at most {MOST_LISTED} numbers, and replace them in the code by your own");
         return Err(Error::unreadable(part, advice));
     }
-    let entries: u128 = program.tables.iter().map(Table::entries).sum();
+    let entries: u128 = program.tables.iter().map(|table| table.entries()).sum();
     if entries > MOST_ENTRIES {
         let advice = format!("give fewer tokens, so that the tables have at most {MOST_ENTRIES} entries");
         return Err(Error::unreadable(format!("a mask whose tables have {entries} entries"), advice));
@@ -101,7 +101,7 @@ impl Building<'_> {
         let len = shape.kv_len() as i64;
         let note = "position of each key, -1 for a slot without a key";
         let table = self.to.table("key_position", Content::Numbers { rows, len, fill: -1, note });
-        Ok(Some(self.to.entry_number(table, Num::Key)))
+        Ok(Some(self.to.entry_number(&table, Num::Key)))
     }
 
     fn mask(&mut self, mask: &Mask, depth: usize) -> Result<Test, Error> {
@@ -172,8 +172,9 @@ impl Building<'_> {
             Test::Always(_) => test,
             test => {
                 let name = self.to.names.fresh(name);
-                self.to.parts.push(Part { name, test });
-                Test::Part(self.to.parts.len() - 1)
+                let part = Rc::new(Part { name, test });
+                self.to.parts.push(part.clone());
+                Test::Part(part)
             }
         };
         self.made.insert(atom.clone(), test.clone());

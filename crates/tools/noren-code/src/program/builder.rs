@@ -6,52 +6,53 @@ use crate::program::table::{Content, Table};
 use crate::program::{Num, Op, Part, Range, Test};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Positions, Side};
+use std::rc::Rc;
 
 /// The tables, named conditions and variable names of a mask that is being converted to a program.
 pub(crate) struct Builder<'a> {
     pub(crate) ground: &'a Ground<'a>,
     pub(crate) names: Names,
-    pub(crate) tables: Vec<Table>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) tables: Vec<Rc<Table>>,
+    pub(crate) parts: Vec<Rc<Part>>,
     /// The arrays that the user of the generated code supplies, as (name of the array in the facts, variable).
     pub(crate) given: Vec<(String, String)>,
 }
 
 impl Builder<'_> {
-    /// Adds a table and returns its index. If an earlier table has equal entries, returns the index of that table.
-    pub(crate) fn table(&mut self, name: &str, content: Content) -> usize {
-        if let Some(index) = self.tables.iter().position(|table| table.content == content && !is_given(&table.content))
-        {
-            return index;
+    /// Adds a table and returns it. If an earlier table has equal entries, returns the earlier table.
+    pub(crate) fn table(&mut self, name: &str, content: Content) -> Rc<Table> {
+        let given = matches!(content, Content::Given { .. });
+        if let Some(table) = self.tables.iter().find(|table| table.content == content && !given) {
+            return table.clone();
         }
-        let name = self.names.fresh(name);
-        self.tables.push(Table { name, content });
-        self.tables.len() - 1
+        let table = Rc::new(Table { name: self.names.fresh(name), content });
+        self.tables.push(table.clone());
+        table
     }
 
     /// Returns the indices with which code reads the entry at `at` from a table: `[batch row, at]` if the table has one
     /// row for each batch row, otherwise `[at]`.
-    pub(crate) fn indices(&self, table: usize, at: Num) -> Vec<Num> {
+    pub(crate) fn indices(&self, table: &Table, at: Num) -> Vec<Num> {
         let at = match at {
             Num::Q if self.ground.first_query < 0 => Num::Q.op(Op::Max, 0),
             Num::K if self.ground.has_free_slots() => Num::K.op(Op::Max, 0),
             at => at,
         };
-        match self.tables[table].by_batch() {
+        match table.by_batch() {
             true => vec![Num::Batch, at],
             false => vec![at],
         }
     }
 
     /// Returns the number at index `at` in a table of numbers.
-    pub(crate) fn entry_number(&self, table: usize, at: Num) -> Num {
-        Num::Entry(table, self.indices(table, at))
+    pub(crate) fn entry_number(&self, table: &Rc<Table>, at: Num) -> Num {
+        Num::Entry(table.clone(), self.indices(table, at))
     }
 
     /// Returns the condition that the boolean at index `at` of a table is true. Queries at negative positions do not
     /// satisfy the condition.
-    pub(crate) fn entry_test(&self, table: usize, at: Num) -> Test {
-        self.not_before(&at).and(Test::Entry(table, self.indices(table, at)))
+    pub(crate) fn entry_test(&self, table: &Rc<Table>, at: Num) -> Test {
+        self.not_before(&at).and(Test::Entry(table.clone(), self.indices(table, at)))
     }
 
     /// Returns the condition that the position `at` is not negative. For keys, this is always true.
@@ -75,7 +76,7 @@ impl Builder<'_> {
                 });
                 let note = format!("positions [start, end) of the label {label:?}");
                 let table = self.table(&format!("is_{}", Names::word(label)), Content::Ranges { rows, len, note });
-                return self.entry_test(table, at);
+                return self.entry_test(&table, at);
             }
             Positions::Spans(spans) => spans,
         };
@@ -120,12 +121,8 @@ impl Builder<'_> {
         let rows = crate::program::ground::together(rows.collect());
         let note = "indices [start, end) of the non-padding tokens".into();
         let table = self.table(&format!("{name}_known"), Content::Ranges { rows, len, note });
-        self.entry_test(table, at)
+        self.entry_test(&table, at)
     }
-}
-
-fn is_given(content: &Content) -> bool {
-    matches!(content, Content::Given { .. })
 }
 
 /// Returns the condition that `at` is in one of `ranges`. The caller ensures that `at` is not negative.

@@ -8,6 +8,7 @@ pub(crate) mod names;
 pub(crate) mod table;
 
 use crate::program::table::Table;
+use std::rc::Rc;
 
 /// An expression for a whole number, such as a position; its value depends on the cell.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,7 +30,7 @@ pub(crate) enum Num {
     /// An operation on two numbers: the result of `first op second`.
     Op(Op, Box<Num>, Box<Num>),
     /// An entry of a table of whole numbers, at the given indices.
-    Entry(usize, Vec<Num>),
+    Entry(Rc<Table>, Vec<Num>),
 }
 
 /// An operation on two whole numbers.
@@ -66,7 +67,7 @@ pub(crate) enum Test {
     /// A comparison of two numbers.
     Compare(Compare, Num, Num),
     /// An entry of a table of booleans, at the given indices.
-    Entry(usize, Vec<Num>),
+    Entry(Rc<Table>, Vec<Num>),
     /// The number is in the list.
     OneOf(Num, Vec<i64>),
     /// The number is in one of the ranges `[start, end)` of positions.
@@ -84,8 +85,8 @@ pub(crate) enum Test {
     Any(Vec<Test>),
     /// The condition does not hold.
     Not(Box<Test>),
-    /// The condition with this index in [`Program::parts`].
-    Part(usize),
+    /// One of [`Program::parts`].
+    Part(Rc<Part>),
 }
 
 /// A range of positions `[start, end)`; without an end if `end` is `None`.
@@ -113,9 +114,9 @@ pub(crate) struct Uses {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     /// The tables of facts (data given with a mask), in the order of the generated code.
-    pub(crate) tables: Vec<Table>,
-    /// The named conditions of the elementary masks, to which `Test::Part` refers by index.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) tables: Vec<Rc<Table>>,
+    /// The named conditions of the elementary masks, to which `Test::Part` refers.
+    pub(crate) parts: Vec<Rc<Part>>,
     /// The combination of `parts`, which is true if the query may read the key.
     pub(crate) root: Test,
     /// The arrays of `dense(...)` that the user of the generated code supplies, as (name of the array in the facts,
@@ -185,56 +186,6 @@ impl Num {
             Num::Entry(_, indices) => indices.iter().for_each(|index| index.walk(visit)),
             _ => {}
         }
-    }
-
-    /// If this number is an entry of a table, sets `used` to true at the index of the table.
-    fn mark_table(&self, used: &mut [bool]) {
-        if let Num::Entry(table, _) = self {
-            used[*table] = true;
-        }
-    }
-}
-
-/// Replaces the index `i` of each named condition in `test` by `index(i)`.
-fn renumber_parts(test: &mut Test, index: &dyn Fn(usize) -> usize) {
-    match test {
-        Test::Part(part) => *part = index(*part),
-        Test::All(tests) | Test::Any(tests) => tests.iter_mut().for_each(|test| renumber_parts(test, index)),
-        Test::Not(test) => renumber_parts(test, index),
-        _ => {}
-    }
-}
-
-/// Replaces the index `i` of each table in `num` by `index(i)`.
-fn renumber_tables(num: &mut Num, index: &dyn Fn(usize) -> usize) {
-    match num {
-        Num::Op(_, a, b) => {
-            renumber_tables(a, index);
-            renumber_tables(b, index);
-        }
-        Num::Entry(table, indices) => {
-            *table = index(*table);
-            indices.iter_mut().for_each(|num| renumber_tables(num, index));
-        }
-        _ => {}
-    }
-}
-
-/// Replaces the index `i` of each table in `test`, including the numbers of `test`, by `index(i)`.
-fn renumber_tables_of(test: &mut Test, index: &dyn Fn(usize) -> usize) {
-    match test {
-        Test::Compare(_, a, b) | Test::SameRange(a, b, _) | Test::Near { at: (a, b), .. } => {
-            renumber_tables(a, index);
-            renumber_tables(b, index);
-        }
-        Test::Entry(table, indices) => {
-            *table = index(*table);
-            indices.iter_mut().for_each(|num| renumber_tables(num, index));
-        }
-        Test::OneOf(a, _) | Test::InRanges(a, _) => renumber_tables(a, index),
-        Test::All(tests) | Test::Any(tests) => tests.iter_mut().for_each(|test| renumber_tables_of(test, index)),
-        Test::Not(test) => renumber_tables_of(test, index),
-        Test::Always(_) | Test::Drawn { .. } | Test::Part(_) => {}
     }
 }
 
@@ -326,22 +277,12 @@ impl Test {
 
 impl Program {
     /// Removes the named conditions, positions and tables on which no cell depends, for example the condition of
-    /// `padding` in `none & padding`. `scored` is true if score modifiers read the positions.
+    /// `padding` in `none & padding`. `scored` is true if score modifiers read the positions. Only the program may refer to
+    /// its named conditions and tables.
     pub(crate) fn prune(&mut self, scored: bool) {
-        let mut parts = vec![false; self.parts.len()];
-        self.root.walk(&mut |test| {
-            if let Test::Part(index) = test {
-                parts[*index] = true;
-            }
-        });
-        let kept = |parts: &[bool], index: usize| parts[..index].iter().filter(|used| **used).count();
-        renumber_parts(&mut self.root, &|index| kept(&parts, index));
-        let mut used = parts.iter();
-        self.parts.retain(|_| used.next().is_some_and(|used| *used));
-
-        let mut tables = vec![false; self.tables.len()];
+        self.parts.retain(|part| Rc::strong_count(part) > 1);
         let (mut query, mut key) = (scored, scored);
-        for test in self.parts.iter().map(|part| &part.test).chain([&self.root]) {
+        for test in self.tests() {
             test.numbers(&mut |num| {
                 query |= *num == Num::Q;
                 key |= *num == Num::K;
@@ -349,26 +290,12 @@ impl Program {
         }
         self.query = self.query.take().filter(|_| query);
         self.key = self.key.take().filter(|_| key);
-        for num in [&self.query, &self.key].into_iter().flatten() {
-            num.walk(&mut |num| num.mark_table(&mut tables));
-        }
-        for test in self.parts.iter().map(|part| &part.test).chain([&self.root]) {
-            test.numbers(&mut |num| num.mark_table(&mut tables));
-            test.walk(&mut |test| {
-                if let Test::Entry(table, _) = test {
-                    tables[*table] = true;
-                }
-            });
-        }
-        let table = |index: usize| kept(&tables, index);
-        for num in [&mut self.query, &mut self.key].into_iter().flatten() {
-            renumber_tables(num, &table);
-        }
-        for test in self.parts.iter_mut().map(|part| &mut part.test).chain([&mut self.root]) {
-            renumber_tables_of(test, &table);
-        }
-        let mut used = tables.iter();
-        self.tables.retain(|_| used.next().is_some_and(|used| *used));
+        self.tables.retain(|table| Rc::strong_count(table) > 1);
+    }
+
+    /// Returns the conditions of the named conditions, and the combination of these.
+    fn tests(&self) -> impl Iterator<Item = &Test> {
+        self.parts.iter().map(|part| &part.test).chain([&self.root])
     }
 
     /// Returns the variable that holds the array `name` of the facts. The user of the generated code defines this
@@ -380,48 +307,38 @@ impl Program {
     /// Returns the indices on which `test` depends, directly or through positions and named conditions.
     pub(crate) fn uses(&self, test: &Test) -> Uses {
         let mut uses = Uses::default();
-        test.numbers(&mut |num| self.used(num, &mut uses));
-        test.walk(&mut |test| {
-            if let Test::Part(index) = test {
-                let inner = self.uses(&self.parts[*index].test);
-                uses.batch |= inner.batch;
-                uses.head |= inner.head;
-                uses.query |= inner.query;
-                uses.key |= inner.key;
-            }
-        });
+        self.add_uses(test, &mut uses);
         uses
     }
 
-    fn used(&self, num: &Num, uses: &mut Uses) {
-        let reads_batch = |position: &Option<Num>| {
-            let mut found = false;
-            if let Some(position) = position {
-                position.walk(&mut |num| found |= *num == Num::Batch);
+    fn add_uses(&self, test: &Test, uses: &mut Uses) {
+        test.numbers(&mut |num| self.add_uses_of(num, uses));
+        test.walk(&mut |test| {
+            if let Test::Part(part) = test {
+                self.add_uses(&part.test, uses);
             }
-            found
+        });
+    }
+
+    fn add_uses_of(&self, num: &Num, uses: &mut Uses) {
+        let position = match num {
+            Num::Q => &self.query,
+            Num::K => &self.key,
+            _ => &None,
         };
-        match num {
-            Num::Batch => uses.batch = true,
-            Num::Head => uses.head = true,
-            Num::Row => uses.query = true,
-            Num::Key => uses.key = true,
-            Num::Q => {
-                uses.query = true;
-                uses.batch |= reads_batch(&self.query);
-            }
-            Num::K => {
-                uses.key = true;
-                uses.batch |= reads_batch(&self.key);
-            }
-            _ => {}
+        uses.batch |= *num == Num::Batch;
+        uses.head |= *num == Num::Head;
+        uses.query |= matches!(num, Num::Row | Num::Q);
+        uses.key |= matches!(num, Num::Key | Num::K);
+        if let Some(position) = position {
+            position.walk(&mut |num| self.add_uses_of(num, uses));
         }
     }
 
     /// Returns true if at least one condition of the program satisfies `predicate`.
     pub(crate) fn has(&self, predicate: &dyn Fn(&Test) -> bool) -> bool {
         let mut found = false;
-        for test in self.parts.iter().map(|part| &part.test).chain([&self.root]) {
+        for test in self.tests() {
             test.walk(&mut |test| found |= predicate(test));
         }
         found
@@ -430,7 +347,7 @@ impl Program {
     /// Returns the largest absolute value of a constant in the program.
     pub(crate) fn largest(&self) -> u64 {
         let mut largest = 0u64;
-        for test in self.parts.iter().map(|part| &part.test).chain([&self.root]) {
+        for test in self.tests() {
             test.numbers(&mut |num| {
                 if let Num::Const(n) = num {
                     largest = largest.max(n.unsigned_abs());

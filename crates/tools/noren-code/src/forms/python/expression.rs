@@ -2,6 +2,7 @@
 
 use super::Library;
 use super::text::{WIDTH, list, pair};
+use crate::program::table::Table;
 use crate::program::{Compare, Num, Op, Program, Test};
 
 /// The variable names of indices in Python code, and the library whose functions the code calls.
@@ -60,9 +61,9 @@ impl Style<'_> {
     }
 
     /// Returns the expression that reads the entry at `indices` of a table.
-    fn entry(&self, table: usize, indices: &[Num]) -> String {
+    fn entry(&self, table: &Table, indices: &[Num]) -> String {
         let indices: Vec<String> = indices.iter().map(|index| self.num(index)).collect();
-        format!("{}[{}]", self.program.tables[table].name, indices.join(", "))
+        format!("{}[{}]", table.name, indices.join(", "))
     }
 
     fn number(&self, num: &Num, around: Around) -> String {
@@ -75,7 +76,7 @@ impl Style<'_> {
             Num::Head => "h".into(),
             Num::Const(n) if *n < 0 && around > Around::Nothing => format!("({n})"),
             Num::Const(n) => n.to_string(),
-            Num::Entry(table, indices) => self.entry(*table, indices),
+            Num::Entry(table, indices) => self.entry(table, indices),
             Num::Op(Op::Max, a, b) => self.limited(a, b, "min", "maximum"),
             Num::Op(Op::Min, a, b) => self.limited(a, b, "max", "minimum"),
             Num::Op(op, a, b) => {
@@ -136,7 +137,7 @@ impl Style<'_> {
                 };
                 bracket(format!("{} {sign} {}", self.num(a), self.num(b)), Around::Nothing)
             }
-            Test::Entry(table, indices) => self.entry(*table, indices),
+            Test::Entry(table, indices) => self.entry(table, indices),
             Test::OneOf(a, numbers) => {
                 let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
                 format!("one_of({}, [{}])", self.num(a), numbers.join(", "))
@@ -150,7 +151,7 @@ impl Style<'_> {
             Test::All(tests) => joined(tests, Around::And, " & "),
             Test::Any(tests) => joined(tests, Around::Or, " | "),
             Test::Not(test) => format!("~{}", self.condition(test, Around::Not)),
-            Test::Part(index) => self.program.parts[*index].name.clone(),
+            Test::Part(part) => part.name.clone(),
         }
     }
 }

@@ -3,14 +3,55 @@
 use super::Library;
 use super::expression::Style;
 use super::helpers::helpers;
-use super::scores::Scores;
+use super::scores::{Scores, scores};
 use super::tables::tables;
 use super::text::{Text, WIDTH};
+use crate::Error;
 use crate::program::table::Content;
-use crate::program::{Test, Uses};
+use crate::program::{Num, Test, Uses};
 use crate::request::Request;
 
+/// The begin of code that computes whole arrays of cells at once.
+pub(crate) struct Opening {
+    /// The imports, the comments about inputs, and the statements before the condition of the cells.
+    pub(crate) out: Text,
+    /// The names of the arrays that the user of the code supplies.
+    pub(crate) names: Vec<String>,
+    pub(crate) scores: Scores,
+    /// The indices (batch row, head, query, key) on which the cells or the scores depend.
+    pub(crate) uses: Uses,
+}
+
 impl Request<'_> {
+    /// Returns the begin of code for a target that takes score modifiers of the given `kinds`. `given` are the inputs of
+    /// the target with their sizes.
+    pub(crate) fn opening(
+        &self,
+        library: Library,
+        imports: &str,
+        given: &[(&str, String)],
+        kinds: &[&str],
+    ) -> Result<Opening, Error> {
+        let scores = scores(self, &self.style(library), kinds, "")?;
+        let mut uses = self.program.uses(&self.program.root);
+        uses.head |= scores.reads.0;
+        uses.batch |= scores.reads.1 && self.program.uses(&Num::Q.equals(Num::K)).batch;
+        let (inputs, names) = self.inputs(given, &scores);
+        let mut out = Text::default();
+        out.line(imports);
+        out.block(inputs);
+        out.block(self.prelude(library, uses));
+        Ok(Opening { out, names, scores, uses })
+    }
+
+    /// Returns the statements that compute the array `keep` of the cells of the mask. If `sizes` is not empty, the array
+    /// is broadcast to these sizes.
+    pub(crate) fn keep(&self, library: Library, sizes: &str) -> Text {
+        let mut out = self.parts(&self.style(library));
+        out.append(self.cells(library, "keep", &self.program.root, sizes));
+        out
+    }
+
     /// Returns the variable names of indices for code that computes whole arrays of cells at once.
     pub(crate) fn style(&self, library: Library) -> Style<'_> {
         let row = if self.program.query.is_some() { "row" } else { "q" };
