@@ -65,7 +65,7 @@ pub fn read_npy(mut reader: impl Read, len: Option<u64>, most: u64, name: &str) 
             needed.map_or("too many".into(), |n| n.to_string())
         ));
     }
-    stored.read(&shape, &mut reader, most, name)
+    Ok(Values::new(&shape, stored.dtype(), stored.read(&shape, &mut reader, most, name)?)?)
 }
 
 /// Reads the number type and the shape from a header such as `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4),

@@ -2,7 +2,7 @@
 //! size.
 
 use crate::error::{Error, Result};
-use noren_doctor::{Dtype, Numbers, Values};
+use noren_doctor::{Dtype, Numbers};
 use std::io::Read;
 
 /// The maximum number of bytes of memory for the numbers of one array. A larger array is refused.
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Stored {
-    fn dtype(self) -> Dtype {
+    pub(crate) fn dtype(self) -> Dtype {
         match (self.kind, self.width) {
             (Kind::Bool, _) => Dtype::Bool,
             (Kind::Unsigned, 1) => Dtype::U8,
@@ -67,7 +67,7 @@ impl Stored {
 
     /// Reads the numbers of an array of the shape `shape`. Returns an error if the array takes more than `most` bytes
     /// of memory. `name` is the name of the file in error messages.
-    pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Values> {
+    pub(crate) fn read(self, shape: &[usize], reader: &mut impl Read, most: u64, name: &str) -> Result<Numbers> {
         let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let bytes = count.and_then(|n| n.checked_mul(self.width));
         let memory = self.memory_of(shape);
@@ -96,7 +96,7 @@ impl Stored {
             self.append(&piece[..n], &mut numbers);
             left -= n;
         }
-        Ok(Values::new(shape, self.dtype(), numbers)?)
+        Ok(numbers)
     }
 
     fn append(self, bytes: &[u8], numbers: &mut Numbers) {

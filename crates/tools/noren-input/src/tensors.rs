@@ -7,9 +7,9 @@
 
 use crate::error::{Error, Result};
 use crate::stored::{Kind, MOST_MEMORY, Stored};
-use noren_doctor::Values;
+use noren_doctor::{Numbers, Values};
 use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -125,42 +125,36 @@ impl<R: Read + Seek> TensorFile<R> {
     /// Returns an error if there is no tensor of this name, if its numbers are not 32-bit floats, or if it cannot be
     /// read.
     pub fn read(&mut self, tensor: &str) -> Result<Tensor> {
-        let Some(info) = self.header.info(tensor) else {
-            let names = self.names();
-            let given = if names.is_empty() { "no tensor".to_string() } else { list(&names) };
-            return Err(Error::new(format!("{}: there is no tensor {tensor:?}: the file has {given}", self.name)));
-        };
-        if info.dtype != Dtype::F32 {
-            return Err(Error::new(format!("{}: tensor {tensor:?} is {:?}, but F32 is needed", self.name, info.dtype))
+        let dtype = self.info(tensor)?.dtype;
+        if dtype != Dtype::F32 {
+            return Err(Error::new(format!("{}: tensor {tensor:?} is {dtype:?}, but F32 is needed", self.name))
                 .hint("convert the tensor to 32-bit floats, for example with .float() in PyTorch"));
         }
-        let shape = info.shape.clone();
-        let (from, to) = info.data_offsets;
-        let failed = |e: std::io::Error| Error::new(format!("{}: tensor {tensor:?} cannot be read: {e}", self.name));
-        self.reader.seek(SeekFrom::Start(self.start + from as u64)).map_err(failed)?;
-        let mut data = Vec::with_capacity((to - from) / 4);
-        let mut piece = vec![0; PIECE.min(to - from)];
-        let mut left = to - from;
-        while left > 0 {
-            let n = left.min(PIECE);
-            self.reader.read_exact(&mut piece[..n]).map_err(failed)?;
-            data.extend(piece[..n].as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-            left -= n;
-        }
+        let (shape, _, numbers) = self.numbers(tensor)?;
+        let Numbers::Single(data) = numbers else { unreachable!("the numbers are 32-bit floats") };
         Ok(Tensor { shape, data })
     }
-}
 
-impl<R: Read + Seek> TensorFile<R> {
+    fn info(&self, tensor: &str) -> Result<&TensorInfo> {
+        self.header.info(tensor).ok_or_else(|| {
+            let names = self.names();
+            let given = if names.is_empty() { "no tensor".to_string() } else { list(&names) };
+            Error::new(format!("{}: there is no tensor {tensor:?}: the file has {given}", self.name))
+        })
+    }
+
     /// Reads the tensor called `tensor`, which may have any numeric type.
     ///
     /// # Errors
     /// Returns an error if there is no tensor of this name, if its number type is not supported, or if it cannot be
     /// read.
     pub fn read_values(&mut self, tensor: &str) -> Result<Values> {
-        let Some(info) = self.header.info(tensor) else {
-            return Err(Error::new(format!("{}: there is no tensor {tensor:?}", self.name)));
-        };
+        let (shape, stored, numbers) = self.numbers(tensor)?;
+        Ok(Values::new(&shape, stored.dtype(), numbers)?)
+    }
+
+    fn numbers(&mut self, tensor: &str) -> Result<(Vec<usize>, Stored, Numbers)> {
+        let info = self.info(tensor)?;
         let (kind, width) = match info.dtype {
             Dtype::BOOL => (Kind::Bool, 1),
             Dtype::U8 => (Kind::Unsigned, 1),
@@ -186,7 +180,9 @@ impl<R: Read + Seek> TensorFile<R> {
         let name = format!("{}: tensor {tensor:?}", self.name);
         let failed = |e: std::io::Error| Error::new(format!("{name} cannot be read: {e}"));
         self.reader.seek(SeekFrom::Start(self.start + from)).map_err(failed)?;
-        Stored { kind, width, big_endian: false }.read(&shape, &mut self.reader, MOST_MEMORY, &name)
+        let stored = Stored { kind, width, big_endian: false };
+        let numbers = stored.read(&shape, &mut self.reader, MOST_MEMORY, &name)?;
+        Ok((shape, stored, numbers))
     }
 }
 
