@@ -3,7 +3,7 @@
 use crate::attention::{Bias, Options, attention};
 use crate::error::{Error, Result};
 use candle_core::Tensor;
-use noren::{Attend, IntoMasking, Masking, Score, Shape};
+use noren::{Attend, IntoMasking, Masking, Shape};
 
 /// Computes masked attention over tensors in one call, with gradients: [`noren::attend`](noren::attend()) for candle.
 ///
@@ -38,9 +38,17 @@ pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>
         if q_len != kv_len {
             return Err(noren::Error::Alignment { q_len, kv_len }.into());
         }
-        for score in &spec.scores {
-            add(&mut options, score, heads)?;
-        }
+        // A text cannot contain a tensor.
+        let scores = noren::Options::for_scores(&spec.scores, heads, |score, _| {
+            Err(noren::Error::Missing {
+                part: score.to_string(),
+                what: "a tensor".to_owned(),
+                fix: "make a plan, and give this tensor to `attention` in its `Options`".to_owned(),
+            })
+        })?;
+        options.softcap = scores.softcap;
+        let alibi = |bias| if let noren::Bias::Alibi(slopes) = bias { Some(Bias::Alibi(slopes)) } else { None };
+        options.bias = scores.bias.into_iter().filter_map(alibi).collect();
     }
     let plan = match masking {
         Masking::Shared(plan) => plan,
@@ -50,33 +58,4 @@ pub fn attend<'a>(q: &Tensor, k: &Tensor, v: &Tensor, mask: impl IntoMasking<'a>
         }
     };
     attention(q, k, v, &plan, &options)
-}
-
-/// Adds the score modifier `score` of the mask text to `options`. Returns an error for a modifier that needs a tensor,
-/// such as a dense bias, because a text cannot contain a tensor.
-fn add(options: &mut Options, score: &Score, heads: usize) -> Result<()> {
-    match score {
-        Score::Softcap { cap } if options.softcap.is_none() => options.softcap = Some(cap.get() as f32),
-        Score::Softcap { .. } => {
-            return Err(Error::input(
-                "score",
-                format!("`{score}`"),
-                "a mask takes at most one softcap: remove one of the softcaps",
-            ));
-        }
-        Score::Alibi { slopes } => {
-            let given = slopes.as_ref().map(|slopes| slopes.iter().map(|slope| slope.get()).collect());
-            let slopes: Vec<f64> = given.unwrap_or_else(|| Score::alibi_slopes(heads));
-            options.bias.push(Bias::Alibi(slopes.into_iter().map(|slope| slope as f32).collect()));
-        }
-        _ => {
-            return Err(noren::Error::Missing {
-                part: score.to_string(),
-                what: "a tensor".to_owned(),
-                fix: "make a plan, and give this tensor to `attention` in its `Options`".to_owned(),
-            }
-            .into());
-        }
-    }
-    Ok(())
 }

@@ -39,11 +39,12 @@
 //! All calls share one [`Planner`], which keeps plans for later sequences of the same lengths. [`noren::varlen`] supports
 //! more: sinks, any mask, log-sum-exps, outputs in given memory.
 
-use crate::attention::storage::{Stored, by_type, cpu};
+use crate::attention::op::{Computed, Operation};
+use crate::attention::storage::{Stored, cpu};
 use crate::error::{Error, into_candle};
-use candle_core::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor, bail};
+use candle_core::{CpuStorage, DType, Layout, Result, Shape, Tensor, bail};
 use noren::varlen::{Planner, Sequences, Varlen};
-use noren::{GradientsMut, Inputs, Outputs, Saved, View, ViewMut, bf16, f16};
+use noren::{GradientsMut, Inputs, Outputs, Saved, View, ViewMut};
 use std::sync::{LazyLock, OnceLock};
 
 static PLANNER: LazyLock<Planner> = LazyLock::new(Planner::default);
@@ -335,7 +336,7 @@ fn run([q, k, v]: [&Tensor; 3], arguments: Arguments<'_>) -> Result<Tensor> {
         tracked: [q, k, v].into_iter().any(Tensor::track_op),
         lse: OnceLock::new(),
     };
-    q.apply_op3(k, v, op)
+    q.apply_op3(k, v, Operation(op))
 }
 
 /// Returns the limits `[left, right]` that the kernels of flash-attention use for the limits `window`. A limit above
@@ -391,6 +392,10 @@ impl FlashOp {
             .softcap(self.softcap)
             .alibi_slopes(self.slopes.as_deref())
     }
+}
+
+impl Computed for FlashOp {
+    const NAME: &str = "noren-flash-attn";
 
     fn forward<T: Stored>(&self, parts: [(&CpuStorage, &Layout); 3]) -> crate::Result<(CpuStorage, Shape)> {
         let [q, k, v] = [view::<T>(parts[0])?, view::<T>(parts[1])?, view::<T>(parts[2])?];
@@ -405,7 +410,6 @@ impl FlashOp {
         Ok((T::store(out), dims.into()))
     }
 
-    /// Returns the gradients of `q`, `k` and `v`. `tensors` are `q`, `k`, `v`, the output and the gradient of the output.
     fn backward<T: Stored>(&self, tensors: [&Tensor; 5]) -> crate::Result<[Tensor; 3]> {
         let held = tensors.map(Tensor::storage_and_layout);
         let mut views = Vec::with_capacity(5);
@@ -453,41 +457,4 @@ fn view<'a, T: Stored>((storage, layout): (&'a CpuStorage, &Layout)) -> crate::R
 fn view_mut<'a, T: Stored>(memory: &'a mut [T], dims: &[usize]) -> crate::Result<ViewMut<'a, T>> {
     let (shape, strides) = by_head(dims, Layout::contiguous(dims).stride())?;
     Ok(ViewMut::strided(memory, shape, strides, 0)?)
-}
-
-impl CustomOp3 for FlashOp {
-    fn name(&self) -> &'static str {
-        "noren-flash-attn"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        q_layout: &Layout,
-        k: &CpuStorage,
-        k_layout: &Layout,
-        v: &CpuStorage,
-        v_layout: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let parts = [(q, q_layout), (k, k_layout), (v, v_layout)];
-        let result = match q {
-            CpuStorage::BF16(_) => self.forward::<bf16>(parts),
-            CpuStorage::F16(_) => self.forward::<f16>(parts),
-            _ => self.forward::<f32>(parts),
-        };
-        result.map_err(into_candle)
-    }
-
-    fn bwd(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        out: &Tensor,
-        dout: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let tensors = [q, k, v, out, dout];
-        let [dq, dk, dv] = by_type!(q, T => self.backward::<T>(tensors)).map_err(into_candle)?;
-        Ok((Some(dq), Some(dk), Some(dv)))
-    }
 }

@@ -2,7 +2,7 @@
 
 mod carry;
 mod masks;
-mod op;
+pub(crate) mod op;
 mod options;
 pub(crate) mod storage;
 
@@ -14,7 +14,7 @@ pub use options::{Bias, Options};
 use crate::error::{Error, Result};
 use candle_core::{DType, Tensor};
 use noren::{Inputs, Plan};
-use op::AttentionOp;
+use op::{AttentionOp, Operation};
 use std::sync::Arc;
 use storage::{by_type, views};
 
@@ -56,7 +56,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, plan: &Arc<Plan>, options: 
         }
     }
     let (v, op) = AttentionOp::new([q, k, v], plan, options)?;
-    Ok(q.apply_op3(k, &v, op)?.transpose(1, 2)?)
+    Ok(q.apply_op3(k, &v, Operation(op))?.transpose(1, 2)?)
 }
 
 /// Returns the attention probabilities of all batch rows and heads, `[batch, heads, q_len, kv_len]` of `f32`. A cell

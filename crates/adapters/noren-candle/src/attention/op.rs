@@ -1,4 +1,4 @@
-//! [`AttentionOp`]: attention as an operation of candle, with a forward and a backward pass.
+//! [`Operation`]: attention as an operation of candle, with a forward and a backward pass.
 
 use super::carry::{Slot, carry};
 use super::options::{Options, Owned, OwnedBias, Values};
@@ -7,6 +7,58 @@ use crate::error::{Error, Result, into_candle};
 use candle_core::{CpuStorage, CustomOp3, DType, Device, Layout, Shape, Tensor};
 use noren::{GradientsMut, Inputs, Outputs, Plan, Saved, View, ViewMut, bf16, f16};
 use std::sync::{Arc, OnceLock};
+
+/// The forward and the backward pass of an attention over `q`, `k` and `v`.
+pub(crate) trait Computed: Send + Sync {
+    /// The name of the operation.
+    const NAME: &str;
+
+    /// Returns the output and its shape.
+    fn forward<T: Stored>(&self, parts: [(&CpuStorage, &Layout); 3]) -> Result<(CpuStorage, Shape)>;
+
+    /// Returns the gradients of `q`, `k` and `v`. `tensors` are `q`, `k`, `v`, the output and the gradient of the output.
+    fn backward<T: Stored>(&self, tensors: [&Tensor; 5]) -> Result<[Tensor; 3]>;
+}
+
+/// An attention as an operation of candle.
+pub(crate) struct Operation<C>(pub(crate) C);
+
+impl<C: Computed> CustomOp3 for Operation<C> {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn cpu_fwd(
+        &self,
+        q: &CpuStorage,
+        q_layout: &Layout,
+        k: &CpuStorage,
+        k_layout: &Layout,
+        v: &CpuStorage,
+        v_layout: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        let parts = [(q, q_layout), (k, k_layout), (v, v_layout)];
+        let result = match q {
+            CpuStorage::BF16(_) => self.0.forward::<bf16>(parts),
+            CpuStorage::F16(_) => self.0.forward::<f16>(parts),
+            _ => self.0.forward::<f32>(parts),
+        };
+        result.map_err(into_candle)
+    }
+
+    fn bwd(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        out: &Tensor,
+        dout: &Tensor,
+    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let tensors = [q, k, v, out, dout];
+        let [dq, dk, dv] = by_type!(q, T => self.0.backward::<T>(tensors)).map_err(into_candle)?;
+        Ok((Some(dq), Some(dk), Some(dv)))
+    }
+}
 
 /// The operation of candle that computes attention with one plan, from `q`, `k` and `v` to
 /// `[batch, q_len, heads, v_dim]`.
@@ -49,6 +101,10 @@ impl AttentionOp {
         let tracked = [q, k, &v].into_iter().any(Tensor::track_op);
         Ok((v, AttentionOp { plan: plan.clone(), options: owned, tracked, lse: OnceLock::new(), bias, soft, sinks }))
     }
+}
+
+impl Computed for AttentionOp {
+    const NAME: &str = "noren-attention";
 
     fn forward<T: Stored>(&self, [q, k, v]: [(&CpuStorage, &Layout); 3]) -> Result<(CpuStorage, Shape)> {
         let (q, k, v) = (view::<T>(q.0, q.1)?, view::<T>(k.0, k.1)?, view::<T>(v.0, v.1)?);
@@ -65,9 +121,9 @@ impl AttentionOp {
         Ok((T::store(out), (batch, q_len, heads, v_dim).into()))
     }
 
-    /// Returns the gradients of `q`, `k` and `v`. `tensors` are `q`, `k`, `v`, the output and the gradient of the output.
-    fn backward<T: Stored>(&self, tensors: [&Tensor; 5]) -> Result<[Tensor; 3]> {
-        let (device, held) = (tensors[0].device(), tensors.map(Tensor::storage_and_layout));
+    fn backward<T: Stored>(&self, [q, k, v, out, dout]: [&Tensor; 5]) -> Result<[Tensor; 3]> {
+        let (device, [out, dout]) = (q.device(), [out.transpose(1, 2)?, dout.transpose(1, 2)?]);
+        let held = [q, k, v, &out, &dout].map(Tensor::storage_and_layout);
         let [q, k, v, out, dout] = views::<T, _, _>(&held)?;
         let lse = self.lse.get().ok_or_else(|| {
             Error::input("the attention output", "not computed yet", "run the forward pass before the backward pass")
@@ -90,44 +146,6 @@ impl AttentionOp {
         extra.leave(self, device)?;
         let tensor = |values, view: View<'_, T>| Tensor::from_vec(values, view.shape().to_vec(), device);
         Ok([tensor(dq, q)?, tensor(dk, k)?, tensor(dv, v)?])
-    }
-}
-
-impl CustomOp3 for AttentionOp {
-    fn name(&self) -> &'static str {
-        "noren-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        q: &CpuStorage,
-        q_layout: &Layout,
-        k: &CpuStorage,
-        k_layout: &Layout,
-        v: &CpuStorage,
-        v_layout: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
-        let parts = [(q, q_layout), (k, k_layout), (v, v_layout)];
-        let result = match q {
-            CpuStorage::BF16(_) => self.forward::<bf16>(parts),
-            CpuStorage::F16(_) => self.forward::<f16>(parts),
-            _ => self.forward::<f32>(parts),
-        };
-        result.map_err(into_candle)
-    }
-
-    fn bwd(
-        &self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        out: &Tensor,
-        dout: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let by_head = |tensor: &Tensor| tensor.transpose(1, 2);
-        let tensors = [q, k, v, &by_head(out)?, &by_head(dout)?];
-        let [dq, dk, dv] = by_type!(q, T => self.backward::<T>(tensors)).map_err(into_candle)?;
-        Ok((Some(dq), Some(dk), Some(dv)))
     }
 }
 
