@@ -8,10 +8,6 @@ pub enum Error {
     #[error("ranks: {0}")]
     Ranks(String),
 
-    /// An earlier partition, whose owners should be kept, has another shape or another number of ranks or nodes.
-    #[error("owners: {0}")]
-    Owners(String),
-
     /// A stored partition is invalid: it was edited, was written by another version, or belongs to another mask.
     #[error("partition: {0}")]
     Partition(String),

@@ -43,7 +43,7 @@ pub use partition::{Exchange, Partition, RowPartition, Share, Step, Travel, VERS
 pub use picture::picture;
 pub use strategies::baselines::Baseline;
 pub use strategies::bound::Bound;
-pub use strategies::search::{Candidate, Objective, Options, RowSearch, Search, compare, follow, partition, search};
+pub use strategies::search::{Candidate, Objective, Options, RowSearch, Search, compare, partition, search};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,7 +7,7 @@ use crate::costs::simulate::{cells, grain};
 use crate::partition::runs::{count, within};
 use crate::partition::strips::Strips;
 use crate::partition::wire::Wire;
-use crate::partition::{Partition, RowPartition, Step, sizes};
+use crate::partition::{Partition, RowPartition, Step};
 use noren_mask::text::escape;
 use noren_mask::{BoundMask, Cover, Grid, GridOptions, Plan, short_bytes, short_count};
 use std::fmt::Write;
@@ -57,13 +57,7 @@ const STYLE: &str = "\
 /// Returns an error if the partition has another shape, or if the batch row or head is outside the shape.
 pub fn picture(plan: &Plan, split: &Partition, batch: usize, head: usize, wire: &Wire) -> Result<String, Error> {
     let bound = plan.bound();
-    if split.shape != sizes(bound.shape()) {
-        return Err(Error::Partition(format!(
-            "the shape of the partition is {:?}, but that of the mask is {:?}",
-            split.shape,
-            sizes(bound.shape())
-        )));
-    }
+    split.check_shape(bound.shape())?;
     let options = GridOptions { max_rows: CELLS, max_cols: CELLS, ..GridOptions::default() };
     let grid = bound.grid(batch, head, &options)?;
     let row = split.row(batch);

@@ -6,7 +6,7 @@ use crate::costs::measure::over_mean;
 use crate::partition::runs::count;
 use crate::partition::strips::Strips;
 use crate::partition::wire::{Sizes, Wire};
-use crate::partition::{Partition, Share, Step, sizes};
+use crate::partition::{Partition, Share, Step};
 use noren_mask::{Plan, short_bytes};
 use serde::Serialize;
 use std::fmt;
@@ -60,13 +60,7 @@ pub struct Simulation {
 /// Returns an error if the partition has another shape.
 pub fn simulate(plan: &Plan, partition: &Partition, wire: &Wire, machine: &Machine) -> Result<Simulation, Error> {
     let shape = plan.shape();
-    if partition.shape != sizes(shape) {
-        return Err(Error::Partition(format!(
-            "the shape of the partition is {:?}, but that of the mask is {:?}",
-            partition.shape,
-            sizes(shape)
-        )));
-    }
+    partition.check_shape(shape)?;
     let sizes = wire.sizes(shape.head_count(), shape.kv_head_count());
     let grain = grain(shape.q_len(), partition.ranks);
     let mut ranks = vec![Rank::default(); partition.ranks];

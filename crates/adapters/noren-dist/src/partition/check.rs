@@ -5,7 +5,7 @@ use crate::Error;
 use crate::partition::layout::{common, without};
 use crate::partition::runs::{Runs, count, merged};
 use crate::partition::{Exchange, Partition, RowPartition, Share, Travel, sizes};
-use noren_mask::{BoundMask, Plan, Runs as RowRuns};
+use noren_mask::{BoundMask, Plan, Runs as RowRuns, Shape};
 
 impl Partition {
     /// Checks that the partition computes every allowed cell of the mask exactly once, with data that is present on the
@@ -21,13 +21,7 @@ impl Partition {
     /// - Two ranks disagree about an exchange.
     pub fn check(&self, bound: &BoundMask) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::Partition(problem));
-        if self.shape != sizes(bound.shape()) {
-            return wrong(format!(
-                "the shape of the partition is {:?}, but that of the mask is {:?}",
-                self.shape,
-                sizes(bound.shape())
-            ));
-        }
+        self.check_shape(bound.shape())?;
         if self.ranks == 0 || self.nodes == 0 || self.nodes > self.ranks {
             return wrong(format!(
                 "{} ranks on {} nodes are invalid: there must be at least one node and no more nodes than ranks",
@@ -68,6 +62,15 @@ impl Partition {
             }
         }
         Ok(())
+    }
+
+    /// Returns an error if the partition has another shape than the mask.
+    pub(crate) fn check_shape(&self, mask: &Shape) -> Result<(), Error> {
+        if self.shape == sizes(mask) {
+            return Ok(());
+        }
+        let (own, mask) = (self.shape, sizes(mask));
+        Err(Error::Partition(format!("the shape of the partition is {own:?}, but that of the mask is {mask:?}")))
     }
 }
 

@@ -147,22 +147,9 @@ impl Share {
 }
 
 impl Partition {
-    /// Creates a partition from its fields and computes its hash.
-    pub(crate) fn new(bound: &BoundMask, head: Head, row_of: Vec<usize>, rows: Vec<RowPartition>) -> Self {
-        let shape = bound.shape();
-        let mut out = Partition {
-            version: VERSION,
-            hash: String::new(),
-            method: head.method,
-            travel: head.travel,
-            ranks: head.ranks,
-            nodes: head.nodes,
-            shape: sizes(shape),
-            row_of,
-            rows,
-        };
-        out.hash = out.hash_for(bound);
-        out
+    /// Returns this partition with its hash for the mask `bound`.
+    pub(crate) fn hashed(self, bound: &BoundMask) -> Self {
+        Partition { hash: self.hash_for(bound), ..self }
     }
 
     /// Returns the split of batch row `batch`.
@@ -215,59 +202,16 @@ impl Partition {
         let mut hash = Hash::new();
         // A closure has no serial form, so its text in the mask is used.
         let mask = bound.to_json().unwrap_or_else(|_| format!("{} {:?}", bound.mask(), bound.shape()));
-        let head =
-            (env!("CARGO_PKG_VERSION"), VERSION, &self.method, self.travel, [self.ranks, self.nodes], self.shape);
-        for part in [mask, format!("{head:?} {:?}", self.row_of)] {
+        let Partition { version, hash: _, method, travel, ranks, nodes, shape, row_of, rows } = self;
+        let split = serde_json::to_string(&(version, method, travel, ranks, nodes, shape, row_of, rows));
+        for part in [env!("CARGO_PKG_VERSION"), &mask, &split.expect("numbers and texts can be written as JSON")] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
-        }
-        let mut words: Vec<u32> = Vec::new();
-        for share in self.rows.iter().flat_map(|row| &row.shares) {
-            share.words(&mut words);
-            let bytes: Vec<u8> = words.drain(..).flat_map(u32::to_le_bytes).collect();
-            hash.update(bytes);
         }
         hex(&hash.finalize())
     }
 }
 
-/// The fields of a partition that are the same for all batch rows: the method, the kind of data that ranks send, and
-/// the numbers of ranks and nodes.
-#[derive(Clone, Debug)]
-pub(crate) struct Head {
-    pub(crate) method: String,
-    pub(crate) travel: Travel,
-    pub(crate) ranks: usize,
-    pub(crate) nodes: usize,
-}
-
 pub(crate) fn sizes(shape: &Shape) -> [usize; 5] {
     [shape.batch_len(), shape.head_count(), shape.kv_head_count(), shape.q_len(), shape.kv_len()]
-}
-
-impl Share {
-    /// Appends all fields of this share to `out` as numbers. The hash of the partition is computed from `out`. Each
-    /// list begins with its length.
-    fn words(&self, out: &mut Vec<u32>) {
-        let list = |out: &mut Vec<u32>, runs: &Runs| {
-            out.push(runs.len() as u32);
-            out.extend(runs.iter().flatten());
-        };
-        list(out, &self.queries);
-        list(out, &self.keys);
-        out.push(self.steps.len() as u32);
-        for step in &self.steps {
-            out.extend([step.peer, u32::from(step.foreign)]);
-            list(out, &step.rows);
-            list(out, &step.keys);
-        }
-        for exchanges in [&self.receives, &self.sends] {
-            out.push(exchanges.len() as u32);
-            for exchange in exchanges {
-                out.push(exchange.peer);
-                list(out, &exchange.keys);
-                list(out, &exchange.rows);
-            }
-        }
-    }
 }

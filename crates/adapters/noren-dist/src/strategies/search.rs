@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::costs::measure::{Measures, areas};
 use crate::partition::layout::{Layout, Tie, Work};
-use crate::partition::runs::{Owners, Runs};
+use crate::partition::runs::Owners;
 use crate::partition::strips::Strips;
 use crate::partition::wire::{Sizes, Wire};
-use crate::partition::{Head, Partition, RowPartition, Share, Travel, sizes};
+use crate::partition::{Partition, RowPartition, Travel, VERSION, sizes};
 use crate::strategies::affinity::{self, Axis};
 use crate::strategies::baselines::{Baseline, RULES};
 use crate::strategies::bound::{Bound, bound};
@@ -79,6 +79,22 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    fn partition(
+        &self,
+        plan: &Plan,
+        method: String,
+        travel: Travel,
+        row_of: Vec<usize>,
+        rows: Vec<RowPartition>,
+    ) -> Partition {
+        let (shape, hash) = (sizes(plan.shape()), String::new());
+        let Options { ranks, nodes, .. } = *self;
+        let partition = Partition { version: VERSION, hash, method, travel, ranks, nodes, shape, row_of, rows };
+        partition.hashed(plan.bound())
+    }
+}
+
 /// One split of a mask over ranks that the search tried.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
@@ -135,17 +151,12 @@ pub fn partition(plan: &Plan, options: &Options) -> Result<Partition, Error> {
 /// Returns an error if a value of `options` is invalid: the number of ranks or nodes, the relative cost `far` of a byte
 /// from another node, or the head dimensions and the bytes of one number in `wire`.
 pub fn search(plan: &Plan, options: &Options) -> Result<Search, Error> {
-    search_with(plan, options, None)
-}
-
-fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Result<Search, Error> {
     let mut method = None;
     let mut travel = Travel::Keys;
     let (mut rows, mut searches) = (Vec::new(), Vec::new());
-    let (row_of, distinct) = distinct_rows(plan, options, before)?;
+    let (row_of, distinct) = distinct_rows(plan, options)?;
     for batch in distinct {
-        let mut one = Row::new(plan, batch, options);
-        one.owners = before.map(|before| owners_of(before.row(batch)));
+        let one = Row::new(plan, batch, options);
         let (layout, found) = one.search();
         let chosen = &found.candidates[found.chosen];
         if chosen.travel == Travel::Both {
@@ -159,40 +170,8 @@ fn search_with(plan: &Plan, options: &Options, before: Option<&Partition>) -> Re
         rows.push(layout.row(&one.strips, options.ranks));
         searches.push(found);
     }
-    let head = Head { method: method.unwrap_or_default(), travel, ranks: options.ranks, nodes: options.nodes };
-    Ok(Search { partition: Partition::new(plan.bound(), head, row_of, rows), rows: searches })
-}
-
-/// Splits another mask over the same tokens. Each token keeps the owner that it has in the partition `before`. If
-/// layers of a model have different masks, tokens thus stay on their ranks, but each mask has its own steps and
-/// exchanges.
-///
-/// ```
-/// use noren_dist::{Options, follow, partition};
-/// use noren_mask::{Facts, Shape, atoms::*};
-/// let plan = |mask: noren_mask::Mask| Ok::<_, noren_mask::Error>(mask.bind(&Shape::square(64), &Facts::new())?.plan());
-/// let options = Options { ranks: 4, ..Options::default() };
-/// let full = partition(&plan(causal())?, &options)?;
-/// let local = follow(&plan(sliding(8))?, &full, &options)?.partition;
-/// assert_eq!(local.rows[0].shares[2].queries, full.rows[0].shares[2].queries);
-/// # Ok::<(), noren_dist::Error>(())
-/// ```
-///
-/// # Errors
-/// Returns an error if `before` has another shape, number of ranks or number of nodes, and for invalid `options`.
-pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Search, Error> {
-    if before.shape != sizes(plan.shape()) || [before.ranks, before.nodes] != [options.ranks, options.nodes] {
-        return Err(Error::Owners(format!(
-            "the earlier partition has shape {:?} over {} ranks on {} nodes, but shape {:?} over {} ranks on {} nodes is given: give a plan and options that fit the earlier partition",
-            before.shape,
-            before.ranks,
-            before.nodes,
-            sizes(plan.shape()),
-            options.ranks,
-            options.nodes
-        )));
-    }
-    search_with(plan, options, Some(before))
+    let partition = options.partition(plan, method.unwrap_or_default(), travel, row_of, rows);
+    Ok(Search { partition, rows: searches })
 }
 
 /// Splits a mask by published rules of other methods and libraries (ring attention, Llama 3, PyTorch, MagiAttention).
@@ -203,7 +182,7 @@ pub fn follow(plan: &Plan, before: &Partition, options: &Options) -> Result<Sear
 /// Returns an error if a value of `options` is invalid: the number of ranks or nodes, the relative cost `far` of a byte
 /// from another node, or the head dimensions and the bytes of one number in `wire`.
 pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
-    let (row_of, distinct) = distinct_rows(plan, options, None)?;
+    let (row_of, distinct) = distinct_rows(plan, options)?;
     let mut out: Vec<Baseline> = Vec::new();
     for rule in RULES {
         let mut rows = Vec::new();
@@ -216,9 +195,7 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
             rows.push(tried.layout.row(&row.strips, options.ranks));
         }
         if let Some(measures) = measures.filter(|_| rows.len() == distinct.len()) {
-            let Options { ranks, nodes, .. } = *options;
-            let head = Head { method: rule.name().into(), travel: Travel::Keys, ranks, nodes };
-            let partition = Partition::new(plan.bound(), head, row_of.clone(), rows);
+            let partition = options.partition(plan, rule.name().into(), Travel::Keys, row_of.clone(), rows);
             out.push(Baseline { name: rule.name(), measures, partition });
         }
     }
@@ -226,13 +203,8 @@ pub fn compare(plan: &Plan, options: &Options) -> Result<Vec<Baseline>, Error> {
 }
 
 /// Finds groups of equal batch rows, which get the same split. Returns two lists: for each batch row, the index of its
-/// group; and for each group, its first batch row. If an earlier partition `before` is given, whose owners are kept,
-/// batch rows of a group also have equal owners in `before`. Returns an error for invalid options.
-fn distinct_rows(
-    plan: &Plan,
-    options: &Options,
-    before: Option<&Partition>,
-) -> Result<(Vec<usize>, Vec<usize>), Error> {
+/// group; and for each group, its first batch row. Returns an error for invalid options.
+fn distinct_rows(plan: &Plan, options: &Options) -> Result<(Vec<usize>, Vec<usize>), Error> {
     let Options { ranks, nodes, .. } = *options;
     if ranks == 0 || ranks > 1 << 16 {
         return Err(Error::Ranks(format!("{ranks} ranks are given: give 1 to 65536")));
@@ -257,7 +229,7 @@ fn distinct_rows(
     let shape = plan.shape();
     let about = |batch: usize| {
         let heads = (0..shape.head_count()).map(|head| plan.pattern_of(batch, head));
-        (shape.query_offset(batch), heads.collect::<Vec<_>>(), before.map(|p| p.row_of[batch]))
+        (shape.query_offset(batch), heads.collect::<Vec<_>>())
     };
     let mut known = Vec::new();
     let mut row_of = Vec::new();
@@ -280,25 +252,12 @@ struct Tried {
     areas: Vec<[f64; 2]>,
 }
 
-/// Returns the owners of the queries and of the keys in the split of one batch row, `(queries, keys)`.
-fn owners_of(row: &RowPartition) -> (Owners, Owners) {
-    let parts = |of: fn(&Share) -> &Runs| {
-        let parts =
-            row.shares.iter().enumerate().flat_map(|(rank, s)| of(s).iter().map(move |run| (*run, rank as u32)));
-        Owners::from_parts(parts.collect())
-    };
-    (parts(|s| &s.queries), parts(|s| &s.keys))
-}
-
 /// One batch row, with the data from which the splits of this batch row are computed.
 struct Row<'a> {
     strips: Strips,
     tie: Tie,
     sizes: Sizes,
     options: &'a Options,
-    /// The owners from an earlier partition, `(queries, keys)`, which every split keeps; `None` if the search chooses
-    /// the owners.
-    owners: Option<(Owners, Owners)>,
 }
 
 impl<'a> Row<'a> {
@@ -311,7 +270,6 @@ impl<'a> Row<'a> {
             tie: Tie::new(shape, batch),
             sizes: options.wire.sizes(shape.head_count(), shape.kv_head_count()),
             options,
-            owners: None,
         }
     }
 
@@ -329,7 +287,7 @@ impl<'a> Row<'a> {
             let placed: Vec<Tried> = best.into_iter().take(2).filter_map(|t| self.placed(t)).collect();
             tried.extend(placed);
         }
-        if self.owners.is_none() && self.tie == Tie::Shifted(0) {
+        if self.tie == Tie::Shifted(0) {
             let every = exhaustive::layouts(&self.strips, ranks, self.options.travel);
             let every = every.into_iter().map(|layout| self.measured("exhaustive".into(), layout));
             tried.extend(every.min_by(|a, b| self.order(a, b)));
@@ -358,10 +316,9 @@ impl<'a> Row<'a> {
     }
 
     /// Gives the ranks of a split new numbers, so that ranks on the same node exchange much data. Returns the new
-    /// split; `None` if the new numbers do not reduce `far` (the maximum over ranks of the bytes from other nodes), or
-    /// if an earlier partition fixes the owners.
+    /// split; `None` if the new numbers do not reduce `far` (the maximum over ranks of the bytes from other nodes).
     fn placed(&self, tried: &Tried) -> Option<Tried> {
-        if self.owners.is_some() || tried.candidate.measures.far == 0 {
+        if tried.candidate.measures.far == 0 {
             return None;
         }
         let Options { ranks, nodes, .. } = *self.options;
@@ -388,9 +345,6 @@ impl<'a> Row<'a> {
 
     /// Returns the splits to try in which only keys and values are sent, as (name of the method, layout).
     fn by_keys(&self) -> Vec<(String, Layout)> {
-        if let Some((queries, keys)) = self.owners.clone() {
-            return vec![("owners".into(), Layout::by_owner(queries, keys))];
-        }
         let ranks = self.options.ranks;
         let [area, tokens] = self.options.objective.limits();
         let rows = f64::from(self.strips.q_len());
@@ -433,7 +387,6 @@ impl<'a> Row<'a> {
             };
             let (q_len, kv_len) = (self.strips.q_len(), self.strips.kv_len());
             let (queries, keys) = match self.tie {
-                _ if self.owners.is_some() => self.owners.clone().expect("checked"),
                 Tie::Shifted(shift) => {
                     let keys = owners(Axis::Tokens(shift), kv_len);
                     (keys.part(shift, q_len), keys)
