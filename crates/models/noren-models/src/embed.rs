@@ -173,21 +173,9 @@ impl Embedder {
     fn pool(&self, hidden: &Tensor, batch: &Batch) -> Result<Vec<Vec<f32>>> {
         let width = hidden.dim(2)?;
         let states = hidden.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-        let state = |row: usize, i: usize| &states[(row * batch.len() + i) * width..][..width];
-        let texts: Vec<Vec<&[f32]>> = match batch.documents() {
-            Some(lengths) => {
-                let ends = lengths.iter().scan(0, |end, n| {
-                    *end += n;
-                    Some(*end - n..*end)
-                });
-                ends.map(|text| text.map(|i| state(0, i)).collect()).collect()
-            }
-            None => {
-                let rows = batch.keep().iter().enumerate();
-                rows.map(|(row, keep)| (0..keep.len()).filter(|i| keep[*i]).map(|i| state(row, i)).collect()).collect()
-            }
-        };
-        let vectors: Vec<Vec<f32>> = texts.iter().map(|states| self.vector(states, width)).collect();
+        let state = |(row, i): &(usize, usize)| &states[(row * batch.len() + i) * width..][..width];
+        let vector = |text: &Vec<_>| self.vector(&text.iter().map(state).collect::<Vec<_>>(), width);
+        let vectors: Vec<Vec<f32>> = batch.texts().iter().map(vector).collect();
         let bad = vectors.iter().flatten().find(|x| !x.is_finite());
         match bad {
             None => Ok(vectors),

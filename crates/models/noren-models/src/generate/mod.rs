@@ -327,7 +327,7 @@ fn t5_loop(model: &T5, prompts: &[Vec<u32>], begins: &[Vec<u32>], loops: &mut Lo
             let (mut pass, _) = Pass::new(Call::default());
             pass.cached(Stack::Decoder, &mut cache);
             let across = Shape::cross(1, batch.len()).batch(rows).heads(heads);
-            pass.planned(Stack::Cross, Planner::cross(&of_cross.mask, &batch, across)?);
+            pass.planned(Stack::Cross, Planner::new(Stack::Cross, &of_cross.mask, &batch, across, None)?);
             let hidden = model.decode(&ids, &keys, &mut pass)?;
             let at: Vec<(usize, usize)> = ready.iter().map(|row| (*row, 0)).collect();
             logits_at(&hidden, &at, |states| model.logits(states))

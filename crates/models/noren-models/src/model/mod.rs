@@ -282,39 +282,39 @@ impl Model {
 
     /// The computation of [`forward_with`](Self::forward_with), on the current thread.
     fn forward_on_this_thread(&self, batch: &Batch, decoder: Option<&Batch>, call: Call<'_>) -> Result<Output> {
-        self.check(batch)?;
-        match self {
+        let (last_hidden_state, pooler_output, logits) = match self {
             Model::T5(model) => {
+                self.check(batch)?;
                 let start = || Batch::new(vec![vec![model.config().start]; batch.rows()]);
                 let own = if decoder.is_none() { Some(start()?) } else { None };
                 // One of the two exists.
                 let decoder = decoder.or(own.as_ref()).unwrap_or(batch);
                 self.check(decoder)?;
-                run_t5(model, batch, decoder, call)
+                let (hidden, logits) = run_t5(model, batch, decoder, call)?;
+                (hidden, None, Some(logits))
             }
             _ if decoder.is_some() => {
                 let expected = "the model has no decoder that reads an encoder: omit decoder_input_ids";
-                Err(Error::input("decoder_input_ids", "given", expected))
+                return Err(Error::input("decoder_input_ids", "given", expected));
             }
             Model::Decoder(model) => {
-                let hidden = run_decoder(model, batch, call)?;
+                let hidden = self.encode_on_this_thread(batch, call)?;
                 let logits = model.head_logits(&hidden, batch)?;
-                Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
+                (hidden, None, logits)
             }
             Model::Bert(model) => {
-                let hidden =
-                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
-                let pooler_output = model.pooled(&hidden, batch)?;
-                let logits = model.logits(&hidden, pooler_output.as_ref(), batch)?;
-                Ok(Output { last_hidden_state: hidden, logits, pooler_output })
+                let hidden = self.encode_on_this_thread(batch, call)?;
+                let pooled = model.pooled(&hidden, batch)?;
+                let logits = model.logits(&hidden, pooled.as_ref(), batch)?;
+                (hidden, pooled, logits)
             }
             Model::ModernBert(model) => {
-                let hidden =
-                    model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)?;
+                let hidden = self.encode_on_this_thread(batch, call)?;
                 let logits = model.logits(&hidden, batch)?;
-                Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
+                (hidden, None, logits)
             }
-        }
+        };
+        Ok(Output { last_hidden_state, logits, pooler_output })
     }
 
     /// Returns the hidden states after the last layer, `[batch, length, hidden]`, without computing the head and the
@@ -329,22 +329,20 @@ impl Model {
     /// The computation of [`encode`](Self::encode), on the current thread.
     fn encode_on_this_thread(&self, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
         self.check(batch)?;
+        let (stack, declared, heads, kv_heads) = match self {
+            Model::Decoder(model) => (Stack::Decoder, &model.declared, model.config().heads, model.config().kv_heads),
+            Model::Bert(model) => (Stack::Encoder, &model.declared, model.config().heads, model.config().heads),
+            Model::ModernBert(model) => (Stack::Encoder, &model.declared, model.config().heads, model.config().heads),
+            Model::T5(model) => (Stack::Encoder, &model.declared[0], model.config().heads, model.config().heads),
+        };
+        let (mut pass, generator) = Pass::new(call);
+        let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads).kv_heads(kv_heads);
+        pass.planned(stack, Planner::new(stack, &declared.mask, batch, shape, generator)?);
         match self {
-            Model::Decoder(model) => run_decoder(model, batch, call),
-            Model::Bert(model) => {
-                model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)
-            }
-            Model::ModernBert(model) => {
-                model.hidden(batch, &mut encoder_pass(&model.declared, model.config().heads, batch, call)?)
-            }
-            Model::T5(model) => {
-                let (mut pass, generator) = Pass::new(call);
-                let [declared, ..] = &model.declared;
-                let heads = model.config().heads;
-                let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads);
-                pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &declared.mask, batch, shape, generator)?);
-                model.encode(batch, &mut pass)
-            }
+            Model::Decoder(model) => model.hidden(&batch.ids_tensor(model.device())?, batch.positions(), &mut pass),
+            Model::Bert(model) => model.hidden(batch, &mut pass),
+            Model::ModernBert(model) => model.hidden(batch, &mut pass),
+            Model::T5(model) => model.encode(batch, &mut pass),
         }
     }
 
@@ -390,24 +388,8 @@ impl Model {
     }
 }
 
-fn run_decoder(model: &Decoder, batch: &Batch, call: Call<'_>) -> Result<Tensor> {
-    let (mut pass, generator) = Pass::new(call);
-    let DecoderConfig { heads, kv_heads, .. } = *model.config();
-    let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads).kv_heads(kv_heads);
-    pass.planned(Stack::Decoder, Planner::new(Stack::Decoder, &model.declared.mask, batch, shape, generator)?);
-    model.hidden(&batch.ids_tensor(model.device())?, batch.positions(), &mut pass)
-}
-
-/// Returns the data that all attentions in one call of an encoder share. `declared` is the encoder's mask, and `heads`
-/// the number of attention heads of the encoder.
-fn encoder_pass<'a>(declared: &Spec, heads: usize, batch: &'a Batch, call: Call<'a>) -> Result<Pass<'a>> {
-    let (mut pass, generator) = Pass::new(call);
-    let shape = Shape::square(batch.len()).batch(batch.rows()).heads(heads);
-    pass.planned(Stack::Encoder, Planner::new(Stack::Encoder, &declared.mask, batch, shape, generator)?);
-    Ok(pass)
-}
-
-fn run_t5(model: &T5, batch: &Batch, decoder: &Batch, call: Call<'_>) -> Result<Output> {
+/// Returns the decoder's hidden states and the logits.
+fn run_t5(model: &T5, batch: &Batch, decoder: &Batch, call: Call<'_>) -> Result<(Tensor, Tensor)> {
     if decoder.rows() != batch.rows() {
         let given = format!("{} rows", decoder.rows());
         return Err(Error::input("decoder_input_ids", given, format!("input_ids have {}", batch.rows())));
@@ -421,11 +403,11 @@ fn run_t5(model: &T5, batch: &Batch, decoder: &Batch, call: Call<'_>) -> Result<
     let square = rows(Shape::square(decoder.len()));
     pass.planned(Stack::Decoder, Planner::new(Stack::Decoder, &of_decoder.mask, decoder, square, generator)?);
     let across = rows(Shape::cross(decoder.len(), batch.len()));
-    pass.planned(Stack::Cross, Planner::cross(&cross.mask, batch, across)?);
+    pass.planned(Stack::Cross, Planner::new(Stack::Cross, &cross.mask, batch, across, None)?);
     let encoded = model.encode(batch, &mut pass)?;
     let keys = model.cross_keys(&encoded)?;
     let ids = decoder.ids_tensor(encoded.device())?;
     let hidden = model.decode(&ids, &keys, &mut pass)?;
-    let logits = Some(model.logits(&hidden)?);
-    Ok(Output { last_hidden_state: hidden, logits, pooler_output: None })
+    let logits = model.logits(&hidden)?;
+    Ok((hidden, logits))
 }

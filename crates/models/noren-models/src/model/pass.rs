@@ -226,11 +226,6 @@ impl<'a> Planner<'a> {
         Ok(Planner { stack, mask, shape, facts, tokens: batch.ids(), generator, known: Vec::new() })
     }
 
-    /// Makes a planner for a decoder's attention over the encoder's tokens, which `memory` holds.
-    pub(crate) fn cross(declared: &Mask, memory: &'a Batch, shape: Shape) -> Result<Self> {
-        Self::new(Stack::Cross, declared, memory, shape, None)
-    }
-
     fn plan(&mut self, layer: usize, q: &Tensor, k: &Tensor, options: &Options) -> Result<Arc<Plan>> {
         let mut mask = self.mask.at_layer(layer).simplify();
         let mut facts = std::borrow::Cow::Borrowed(&self.facts);

@@ -4,9 +4,8 @@ use super::history::History;
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use candle_core::Tensor;
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -88,8 +87,6 @@ pub(super) fn write_tensors(
     tensors: Vec<(String, Tensor)>,
     metadata: Option<HashMap<String, String>>,
 ) -> Result<()> {
-    let tensors =
-        tensors.into_iter().map(|(name, tensor)| Ok((name, Bytes::new(&tensor)?))).collect::<Result<Vec<_>>>()?;
     let bytes = safetensors::serialize(tensors, metadata).map_err(|e| Error::file(path, e.to_string()))?;
     write_whole(path, &bytes)
 }
@@ -108,47 +105,4 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         let _ = fs::remove_file(&beside);
         Error::file(path, format!("the file cannot be written: {e}"))
     })
-}
-
-/// A tensor as bytes of the safetensors format.
-struct Bytes {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    data: Vec<u8>,
-}
-
-impl Bytes {
-    fn new(tensor: &Tensor) -> Result<Self> {
-        let flat = tensor.flatten_all()?;
-        let (dtype, data) = match tensor.dtype() {
-            candle_core::DType::BF16 => {
-                let values = flat.to_vec1::<half::bf16>()?;
-                (Dtype::BF16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
-            }
-            candle_core::DType::F16 => {
-                let values = flat.to_vec1::<half::f16>()?;
-                (Dtype::F16, values.iter().flat_map(|v| v.to_le_bytes()).collect())
-            }
-            _ => (Dtype::F32, flat.to_vec1::<f32>()?.iter().flat_map(|v| v.to_le_bytes()).collect()),
-        };
-        Ok(Bytes { dtype, shape: tensor.dims().to_vec(), data })
-    }
-}
-
-impl View for Bytes {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.data)
-    }
-
-    fn data_len(&self) -> usize {
-        self.data.len()
-    }
 }

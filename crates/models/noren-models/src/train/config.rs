@@ -19,100 +19,69 @@ const USUAL_WARMUP: u64 = 50;
 /// # Ok::<(), noren_models::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
     /// The configuration of the model, as in `config.json` of Hugging Face. If `vocab_size` is missing, the size of the
     /// tokenizer's vocabulary is used.
     pub model: serde_json::Map<String, serde_json::Value>,
     /// Number of steps of the training. In one step, the optimiser updates the weights once.
-    #[serde(default = "default_steps")]
     pub steps: u64,
     /// Number of rows (token sequences) in each batch.
-    #[serde(default = "default_rows")]
     pub rows: usize,
     /// Number of tokens in each row of a batch.
-    #[serde(default = "default_row_len")]
     pub row_len: usize,
     /// Number of batches in each step. Their gradients are added before the weights are updated.
-    #[serde(default = "default_accumulate")]
     pub accumulate: usize,
     /// The maximum learning rate.
-    #[serde(default = "default_learning_rate")]
     pub learning_rate: f64,
     /// Number of steps at the beginning in which the learning rate rises linearly to its maximum [default: 50, or all
     /// steps if there are fewer]. In the following steps, the learning rate falls along a cosine.
     pub warmup: Option<u64>,
     /// The learning rate at the end of the training, as a fraction of `learning_rate`, from 0 to 1.
-    #[serde(default = "default_floor")]
     pub floor: f64,
     /// The weight decay: each step multiplies every matrix by `1 - rate * weight_decay`, where `rate` is the learning
     /// rate of the step.
-    #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
     /// The decay rates of the running averages of gradients and of squared gradients, in this order (AdamW's betas).
-    #[serde(default = "default_betas")]
     pub betas: [f64; 2],
     /// The maximum norm of the gradients of all parameters together. Gradients with a larger norm are scaled down to
     /// this norm.
-    #[serde(default = "default_clip")]
     pub clip: f64,
     /// The seed of all random choices: initial weights, order of rows, dropout, and the choice of tokens that masked LM
     /// hides.
-    #[serde(default)]
     pub seed: u64,
     /// The string that separates one document from the next in the training text [default: a blank line].
-    #[serde(default = "default_separator")]
     pub separator: String,
     /// The last row of every `held_out` rows is used for validation only. For example, 20 holds out the rows 19, 39,
     /// 59, ..., counted from 0. If there are fewer than `held_out` rows, the last row is held out.
-    #[serde(default = "default_held_out")]
     pub held_out: usize,
     /// Number of steps between two validations.
-    #[serde(default = "default_validate_every")]
     pub validate_every: u64,
     /// Maximum number of held-out rows that one validation reads, rounded up to whole batches.
-    #[serde(default = "default_validate_rows")]
     pub validate_rows: usize,
 }
 
-fn default_steps() -> u64 {
-    1000
-}
-fn default_rows() -> usize {
-    16
-}
-fn default_row_len() -> usize {
-    256
-}
-fn default_accumulate() -> usize {
-    1
-}
-fn default_learning_rate() -> f64 {
-    1e-3
-}
-fn default_floor() -> f64 {
-    0.1
-}
-fn default_weight_decay() -> f64 {
-    0.1
-}
-fn default_betas() -> [f64; 2] {
-    [0.9, 0.98]
-}
-fn default_clip() -> f64 {
-    1.0
-}
-fn default_separator() -> String {
-    "\n\n".into()
-}
-fn default_held_out() -> usize {
-    20
-}
-fn default_validate_every() -> u64 {
-    100
-}
-fn default_validate_rows() -> usize {
-    64
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            model: serde_json::Map::new(),
+            steps: 1000,
+            rows: 16,
+            row_len: 256,
+            accumulate: 1,
+            learning_rate: 1e-3,
+            warmup: None,
+            floor: 0.1,
+            weight_decay: 0.1,
+            betas: [0.9, 0.98],
+            clip: 1.0,
+            seed: 0,
+            separator: "\n\n".into(),
+            held_out: 20,
+            validate_every: 100,
+            validate_rows: 64,
+        }
+    }
 }
 
 impl TrainConfig {

@@ -1,7 +1,7 @@
 //! [`DecoderConfig`]: the configuration of a decoder, which is read from the `config.json` of eight families of models.
 
 use super::classes::{Classes, Head};
-use super::layered::layered_mask;
+use super::layered::{layered_mask, listed_windows};
 use super::raw::Raw;
 use super::rope::Rope;
 use crate::error::{Error, Result};
@@ -396,19 +396,8 @@ fn windows(raw: &Raw<'_>, family: &str, habits: &Habits, layers: usize) -> Resul
     let used = !family.starts_with("qwen") || raw.flag_or("use_sliding_window", false)?;
     let given = if raw.left_out("sliding_window") { habits.window } else { raw.count_if("sliding_window")? };
     let window = given.filter(|_| used);
-    if let Some(list) = raw.get("layer_types") {
-        let kind = |value: &serde_json::Value| match value.as_str() {
-            Some("full_attention") => Ok(None),
-            Some("sliding_attention") if window.is_some() => Ok(window),
-            Some("sliding_attention") => {
-                Err(Error::config("sliding_window", "missing", "layer_types uses a window: give its length in tokens"))
-            }
-            _ => Err(Error::config("layer_types", value, "give full_attention or sliding_attention")),
-        };
-        return match list.as_array() {
-            Some(list) => list.iter().map(kind).collect(),
-            None => Err(Error::config("layer_types", list, "a list with a type for each layer is needed")),
-        };
+    if let Some(listed) = listed_windows(raw, layers, window)? {
+        return Ok(listed);
     }
     let pattern = raw.count_or("sliding_window_pattern", raw.count_or("_sliding_window_pattern", 6)?)?;
     // 0 is possible here: then all layers have a window.

@@ -1,7 +1,7 @@
 //! [`ModernBertConfig`]: the configuration of a ModernBERT.
 
 use super::classes::Head;
-use super::layered::layered_mask;
+use super::layered::{layered_mask, listed_windows};
 use super::raw::Raw;
 use super::rope::Rope;
 use crate::error::{Error, Result};
@@ -125,24 +125,11 @@ impl ModernBertConfig {
 fn windows(raw: &Raw<'_>, layers: usize) -> Result<Vec<Option<usize>>> {
     // `local_attention` counts the keys on both sides together, without the query itself.
     let window = Some(raw.count_or("local_attention", 128)? / 2);
-    let Some(list) = raw.get("layer_types") else {
-        let every = raw.count_or("global_attn_every_n_layers", 3)?;
-        return Ok((0..layers).map(|layer| window.filter(|_| !layer.is_multiple_of(every))).collect());
-    };
-    let kind = |value: &serde_json::Value| match value.as_str() {
-        Some("full_attention") => Ok(None),
-        Some("sliding_attention") => Ok(window),
-        _ => Err(Error::config("layer_types", value, "give full_attention or sliding_attention")),
-    };
-    let list = list.as_array().map(|list| list.iter().map(kind).collect::<Result<Vec<_>>>()).transpose()?;
-    match list {
-        Some(windows) if windows.len() == layers => Ok(windows),
-        _ => {
-            let given = list.map_or("no list".to_owned(), |windows| format!("for {} layers", windows.len()));
-            let expected = format!("the model has {layers} layers: give a list with a type for each layer");
-            Err(Error::config("layer_types", given, expected))
-        }
+    if let Some(listed) = listed_windows(raw, layers, window)? {
+        return Ok(listed);
     }
+    let every = raw.count_or("global_attn_every_n_layers", 3)?;
+    Ok((0..layers).map(|layer| window.filter(|_| !layer.is_multiple_of(every))).collect())
 }
 
 /// Returns the rotary position embeddings of layers without and with a window, from `rope_parameters`, or from the
