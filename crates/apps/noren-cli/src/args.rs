@@ -2,9 +2,11 @@
 
 use crate::failure::{Failure, Result};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use noren_input::request::{self, Bound, ShapeRequest};
 use noren_input::sizes::{Sizes, array_names, facts_sizes, mask_sizes};
 use noren_mask::{Facts, Mask, Shape, Side, Spec};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The numbers of queries, keys, batch rows and heads of a mask.
@@ -48,8 +50,8 @@ pub(crate) struct FactArgs {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = count)]
     pub(crate) lengths: Vec<usize>,
     /// Side of the padding [default: right]
-    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
-    pub(crate) side: Option<SideArg>,
+    #[arg(long, value_parser = side(), requires = "lengths", hide_possible_values = true, value_name = "left|right")]
+    pub(crate) side: Option<Side>,
     /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
     /// 4]}}
     #[arg(long, value_name = "FILE")]
@@ -62,22 +64,17 @@ pub(crate) struct FactArgs {
     pub(crate) of_arrays: Facts,
 }
 
-/// The end of a row at which the padding tokens are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum SideArg {
-    /// The non-padding tokens are at the end of the row
-    Left,
-    /// The non-padding tokens are at the start of the row
-    Right,
+/// Returns the parser of an argument that has one of a few values. `values` are pairs (name, value).
+pub(crate) fn choice<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let value = move |name: String| values.iter().find(|(known, _)| *known == name).expect("clap knows the names").1;
+    PossibleValuesParser::new(values.map(|(name, _)| name)).map(value)
 }
 
-impl From<SideArg> for Side {
-    fn from(side: SideArg) -> Side {
-        match side {
-            SideArg::Left => Side::Left,
-            SideArg::Right => Side::Right,
-        }
-    }
+/// Returns the parser of the side of the padding.
+fn side() -> impl TypedValueParser<Value = Side> {
+    choice([("left", Side::Left), ("right", Side::Right)])
 }
 
 /// Parses a number of tokens, with a binary unit or without: `4096`, `128k` (131072) or `1M` (1048576).
@@ -155,18 +152,32 @@ impl FactArgs {
             sizes = sizes.or(Sizes { len: longest, batch: Some(self.lengths.len()), ..Sizes::default() });
         }
         if let Some(side) = self.side {
-            facts = facts.side(side.into());
+            facts = facts.side(side);
         }
         Ok((facts, sizes))
     }
 }
 
+/// Reads a text file.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    let name = path.display();
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")))?;
+    utf8(bytes, &name)
+}
+
+/// Converts the bytes of the file `name` to text.
+pub(crate) fn utf8(bytes: Vec<u8>, name: &impl Display) -> Result<String> {
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::new(format!("{name}: byte {at} is not UTF-8"))
+            .hint("convert the text to UTF-8, for example with iconv")
+    })
+}
+
 fn read_facts(path: &Path, named: &[String]) -> Result<(Facts, Sizes)> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        Failure::new(format!("{name}: the file cannot be read: {e}"))
-            .hint("--facts takes a JSON file with the facts of the mask, such as {\"lengths\": [5, 3]}")
-    })?;
+    let hint = "--facts takes a JSON file with the facts of the mask, such as {\"lengths\": [5, 3]}";
+    let text = read_text(path).map_err(|failure| failure.hint(hint))?;
     // Some editors begin a file with a byte order mark, which is not part of the JSON.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let facts = Facts::from_json(text).map_err(|e| Failure::from(e).of(&name))?;

@@ -12,8 +12,9 @@ mod verdict;
 use commands::*;
 
 use crate::failure::{Failure, Result};
-use crate::output::{BAD, Color, DIM, Screen, paint};
+use crate::output::{BAD, DIM, Screen, paint};
 use crate::verdict::Verdict;
+use anstream::ColorChoice;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -26,12 +27,12 @@ struct Cli {
     #[arg(
         long,
         global = true,
-        value_enum,
-        default_value_t,
+        value_parser = args::choice([("auto", ColorChoice::Auto), ("always", ColorChoice::Always), ("never", ColorChoice::Never)]),
+        default_value = "auto",
         hide_possible_values = true,
         value_name = "auto|always|never"
     )]
-    color: Color,
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -132,7 +133,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    cli.color.choice().write_global();
+    cli.color.write_global();
     match run(&cli) {
         Ok(Verdict::Yes) => ExitCode::SUCCESS,
         Ok(Verdict::No) => ExitCode::from(1),

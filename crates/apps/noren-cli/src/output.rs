@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use noren_input::request::Bound;
 use std::io::{IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -17,28 +18,8 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// Terminal style of faulty results.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// When to use colour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub(crate) enum Color {
-    /// When standard output is a terminal and NO_COLOR is not set
-    #[default]
-    Auto,
-    /// Always use colour
-    Always,
-    /// Never use colour
-    Never,
-}
-
-impl Color {
-    /// Converts the choice to the type of the library `anstream`.
-    pub(crate) fn choice(self) -> ColorChoice {
-        match self {
-            Color::Auto => ColorChoice::Auto,
-            Color::Always => ColorChoice::Always,
-            Color::Never => ColorChoice::Never,
-        }
-    }
-}
+/// Maximum number of lines of a list.
+const LISTED: usize = 40;
 
 /// Standard output. Colour codes are removed from the text if colour is off.
 pub(crate) struct Screen {
@@ -54,9 +35,9 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Creates a writer to standard output that uses colour as `color` selects.
-    pub(crate) fn new(color: Color) -> Self {
+    pub(crate) fn new(color: ColorChoice) -> Self {
         let stdout = std::io::stdout();
-        let choice = match color.choice() {
+        let choice = match color {
             ColorChoice::Auto => AutoStream::choice(&stdout),
             choice => choice,
         };
@@ -91,6 +72,20 @@ impl Screen {
         }
     }
 
+    /// Writes the sizes that were assumed for `bound`, if there are any.
+    pub(crate) fn remark(&mut self, bound: &Bound) -> Result<()> {
+        bound.remark().map_or(Ok(()), |remark| self.line(paint(DIM, remark)))
+    }
+
+    /// Writes `lines`, indented; of more than 40 lines, the first 40 and the number of the others.
+    pub(crate) fn list(&mut self, lines: &[String]) -> Result<()> {
+        lines.iter().take(LISTED).try_for_each(|line| self.line(format_args!("  {line}")))?;
+        match lines.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => self.line(paint(DIM, format_args!("  ... and {more} more"))),
+        }
+    }
+
     /// Writes `value` as JSON on several lines.
     pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<()> {
         let text = serde_json::to_string_pretty(value)
@@ -102,6 +97,14 @@ impl Screen {
 /// Returns `text` between the terminal codes that set and reset `style`.
 pub(crate) fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
+}
+
+/// Adds colour to the words with which `line` begins. `styles` are pairs (words, colour).
+pub(crate) fn highlight(line: &str, styles: &[(&str, Style)]) -> String {
+    match styles.iter().find_map(|(words, style)| Some((words, style, line.strip_prefix(words)?))) {
+        Some((words, style, rest)) => format!("{}{rest}", paint(*style, words)),
+        None => line.to_string(),
+    }
 }
 
 /// Returns a text of at most `most` characters. A longer text is cut, and then ends with an ellipsis.

@@ -1,12 +1,13 @@
 //! `noren check`: diagnoses and repairs a mask in a file.
 
-use crate::args::{FactArgs, ShapeArgs, bind, parse};
+use crate::args::{FactArgs, ShapeArgs, bind, parse, read_text};
 use crate::failure::{Failure, Result};
-use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint};
+use crate::output::{BAD, DIM, GOOD, STRONG, Screen, highlight};
 use crate::target::Target;
 use crate::verdict::Verdict;
+use anstyle::Style;
 use clap::Args;
-use noren_doctor::{Context, Input, Report, Severity};
+use noren_doctor::{Context, Input, Report};
 use noren_input::Sizes;
 use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::{write_npy, write_npy_values};
@@ -69,6 +70,22 @@ Examples:
   noren check batch.npz --context context.json --fix repaired.npy -o wrong.svg
   noren check mask.npy --meant 'causal & padding' --lengths 9,5
   noren check --cases inputs.json -o preds.json";
+
+/// The colours of the words with which lines of a report begin.
+const STYLES: [(&str, Style); 12] = [
+    ("correct:", GOOD),
+    ("faulty:", BAD),
+    ("looks like:", STRONG),
+    ("cannot tell:", STRONG),
+    ("error:", BAD),
+    ("warning:", STRONG),
+    ("note:", DIM),
+    ("question:", STRONG),
+    ("  repair:", DIM),
+    ("  usually caused by:", DIM),
+    ("compared:", DIM),
+    ("not known:", DIM),
+];
 
 /// Maximum number of cells of a mask for which a picture is drawn.
 const MOST_DRAWN: usize = 1 << 24;
@@ -189,61 +206,13 @@ fn declared(args: &CheckArgs) -> Result<Context> {
 }
 
 fn read_json(path: &Path) -> Result<Value> {
-    let name = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")))?;
-    serde_json::from_str(&text).map_err(|e| Failure::new(format!("{name}: not valid JSON: {e}")))
+    serde_json::from_str(&read_text(path)?)
+        .map_err(|e| Failure::new(format!("{}: not valid JSON: {e}", path.display())))
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
-    match report.verdict {
-        noren_doctor::Verdict::Faulty => {
-            screen.line(format!("{}: {}", paint(BAD, report.classes().join(", ")), report.description))?;
-        }
-        verdict => {
-            let colour = if verdict == noren_doctor::Verdict::Correct { GOOD } else { STRONG };
-            screen.line(format!("{}: {}", paint(colour, verdict.words()), report.sentence))?;
-            screen.line(format!("  {}", report.description))?;
-        }
-    }
-    for finding in &report.findings {
-        let word = match finding.severity {
-            Severity::Error => paint(BAD, "error"),
-            Severity::Warning => paint(STRONG, "warning"),
-            Severity::Note => paint(DIM, "note"),
-        };
-        let certainty = format!("{:?}", finding.certainty).to_lowercase();
-        screen.line(format!("\n{word} {} {}", paint(STRONG, finding.class), paint(DIM, format!("({certainty})"))))?;
-        screen.line(format!("  {}", finding.says))?;
-        if finding.wrong_cells > 0 {
-            let cells: Vec<String> =
-                finding.first_cells.iter().map(|[b, h, q, k]| format!("({b}, {h}, {q}, {k})")).collect();
-            screen.line(format!(
-                "  {} wrong cells (batch, head, query, key): {} ...",
-                finding.wrong_cells,
-                cells.join(" ")
-            ))?;
-        }
-        if finding.severity > Severity::Note {
-            if let Some(repair) = &finding.repair {
-                screen.line(format!("  {} {repair}", paint(DIM, "repair:")))?;
-            }
-            if !finding.cause.is_empty() {
-                screen.line(format!("  {} {}", paint(DIM, "usual cause:"), finding.cause))?;
-            }
-        }
-    }
-    for open in &report.open {
-        let said = report.verdict == noren_doctor::Verdict::CannotTell && report.sentence.ends_with(&open.question);
-        match said {
-            true => screen.line(format!("\n{}", paint(STRONG, "readings:")))?,
-            false => screen.line(format!("\n{} {}", paint(STRONG, "question:"), open.question))?,
-        }
-        open.readings.iter().try_for_each(|reading| screen.line(format!("  - {reading}")))?;
-    }
-    let lists = [("compared:", &report.matches), ("not known:", &report.unknown)];
-    for (name, text) in lists.into_iter().flat_map(|(name, texts)| texts.iter().map(move |text| (name, text))) {
-        screen.line(format!("\n{} {text}", paint(DIM, name)))?;
+    for line in report.to_string().lines() {
+        screen.line(highlight(line, &STYLES))?;
     }
     let small = report.given.as_ref().is_some_and(|g| g.dims().iter().product::<usize>() <= MOST_DRAWN);
     if small && report.faulty() {

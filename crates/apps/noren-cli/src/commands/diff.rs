@@ -94,9 +94,7 @@ pub(crate) fn run(args: &DiffArgs, screen: &mut Screen) -> Result<Verdict> {
     for (score, side) in scores {
         screen.line(format!("{}: only the {side} has the score `{score}`", paint(BAD, "scores differ")))?;
     }
-    if let Some(remark) = bound.remark() {
-        screen.line(paint(DIM, remark))?;
-    }
+    screen.remark(&bound)?;
     Ok(verdict)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::failure::Result;
-use crate::output::{BAD, DIM, GOOD, Screen, paint};
+use crate::output::{BAD, DIM, GOOD, Screen, highlight, paint};
 use crate::verdict::Verdict;
 use clap::Args;
 use noren_input::Sizes;
@@ -48,30 +48,18 @@ pub(crate) fn run(args: &ExplainArgs, screen: &mut Screen) -> Result<Verdict> {
             screen.line("")?;
         }
         for line in explanation.to_string().lines() {
-            screen.line(highlight(line))?;
+            screen.line(coloured(line))?;
         }
     }
-    if let Some(remark) = bound.remark() {
-        screen.line(paint(DIM, remark))?;
-    }
+    screen.remark(&bound)?;
     Ok(Verdict::Yes)
 }
 
 /// Adds colour to `allowed:` or `denied:` at the beginning of a line, and to the `+` or `-` before a part of the mask.
-fn highlight(line: &str) -> String {
-    for (sign, style) in [("allowed:", GOOD), ("denied:", BAD)] {
-        if let Some(rest) = line.strip_prefix(sign) {
-            return format!("{}{rest}", paint(style, sign));
-        }
-    }
-    let branches = line.len() - line.trim_start_matches([' ', '│', '├', '└']).len();
-    let (before, rest) = line.split_at(branches);
-    for (sign, style) in [("+ ", GOOD), ("- ", BAD)] {
-        if let Some(rest) = rest.strip_prefix(sign) {
-            return format!("{}{}{rest}", paint(DIM, before), paint(style, sign));
-        }
-    }
-    line.to_string()
+fn coloured(line: &str) -> String {
+    let (branches, rest) = line.split_at(line.len() - line.trim_start_matches([' ', '│', '├', '└']).len());
+    let styles = [("allowed:", GOOD), ("denied:", BAD), ("+ ", GOOD), ("- ", BAD)];
+    format!("{}{}", paint(DIM, branches), highlight(rest, &styles))
 }
 
 /// Parses a cell: `3,5` (query, key), `1,3,5` (head, query, key) or `0,1,3,5` (batch row, head, query, key). The cell

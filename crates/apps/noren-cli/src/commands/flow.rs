@@ -1,11 +1,12 @@
 //! `noren flow`: shows which tokens can influence which outputs over several layers, and checks policies.
 
-use crate::args::{FactArgs, ShapeArgs, bind_stack, parse};
+use crate::args::{FactArgs, ShapeArgs, bind_stack, choice, parse, read_text};
 use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
+use clap::builder::TypedValueParser;
 use noren_doctor::Input;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy, RuleVerdict, Ruling, Verdict as Found};
 use noren_input::Sizes;
@@ -54,22 +55,17 @@ pub(crate) struct StackArgs {
     layers: Option<usize>,
     /// Result of a query that may read no key: `nothing` (0), or `finite` (the mean over all keys) for a model that
     /// hides keys with a finite number instead of -inf
-    #[arg(long, value_enum, default_value_t, value_name = "nothing|finite", hide_possible_values = true)]
-    fill: FillArg,
+    #[arg(long, value_parser = fill(), default_value = "nothing", value_name = "nothing|finite", hide_possible_values = true)]
+    fill: Fill,
     #[command(flatten)]
     shape: ShapeArgs,
     #[command(flatten)]
     facts: FactArgs,
 }
 
-/// The result of a query that may read no key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub(crate) enum FillArg {
-    /// A query that may read no key has the output 0
-    #[default]
-    Nothing,
-    /// A query that may read no key has the mean of all values as output
-    Finite,
+/// Returns the parser of the output of a query that may read no key.
+fn fill() -> impl TypedValueParser<Value = Fill> {
+    choice([("nothing", Fill::Nothing), ("finite", Fill::Finite)])
 }
 
 const EXAMPLES: &str = "\
@@ -83,7 +79,7 @@ Examples:
 
 /// Maximum number of layers. No model has more layers.
 const MOST_LAYERS: usize = 4096;
-/// Maximum number of lines about the tokens on which an output depends, and also maximum number of lines about rules.
+/// Maximum number of lines about the tokens on which an output depends.
 const LISTED: usize = 40;
 
 impl StackArgs {
@@ -109,7 +105,7 @@ impl StackArgs {
             given.layers = Some(texts.collect());
             given.shape = Some(stack.shape.to_json()?);
             given.facts = Some(stack.facts.to_json()?);
-            given.finite = Some(self.fill == FillArg::Finite);
+            given.finite = Some(self.fill == Fill::Finite);
             return Ok(given);
         }
         let sizes = &self.shape;
@@ -121,7 +117,7 @@ impl StackArgs {
         if self.facts.facts.is_some() || !self.facts.lengths.is_empty() {
             given.facts = Some(self.facts.read(&[])?.0.to_json()?);
         }
-        given.finite = (self.fill == FillArg::Finite).then_some(true);
+        given.finite = (self.fill == Fill::Finite).then_some(true);
         Ok(given)
     }
 
@@ -165,11 +161,7 @@ struct Stack {
     assumed: Vec<String>,
 }
 
-fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: FillArg) -> Result<Flow> {
-    let fill = match fill {
-        FillArg::Nothing => Fill::Nothing,
-        FillArg::Finite => Fill::Finite,
-    };
+fn build(stack: &[Mask], shape: &Shape, facts: &Facts, fill: Fill) -> Result<Flow> {
     Ok(with_note("planning the layers ...", || Flow::of_stack(stack, shape, facts, fill))?)
 }
 
@@ -265,8 +257,7 @@ fn policy(args: &FlowArgs) -> Result<Option<Policy>> {
         return Ok(None);
     }
     let mut text = match &args.policy {
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|e| Failure::new(format!("{}: the file cannot be read: {e}", path.display())))?,
+        Some(path) => read_text(path)?,
         None => String::new(),
     };
     for (word, rules) in [("deny", &args.deny), ("allow", &args.allow)] {
@@ -336,13 +327,7 @@ pub(crate) fn tell_ruling(ruling: &Ruling, screen: &mut Screen) -> Result<()> {
         }
     }
     lines.extend(ruling.empty.iter().map(ToString::to_string));
-    for line in lines.iter().take(LISTED) {
-        screen.line(format!("  {line}"))?;
-    }
-    if lines.len() > LISTED {
-        screen.line(paint(DIM, format!("  ... and {} more", lines.len() - LISTED)))?;
-    }
-    Ok(())
+    screen.list(&lines)
 }
 
 /// Formats the result of a rule that holds in all batch rows. `rows` has the result of the rule in each batch row.

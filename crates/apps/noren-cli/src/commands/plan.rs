@@ -118,9 +118,7 @@ pub(crate) fn run(args: &PlanArgs, screen: &mut Screen) -> Result<Verdict> {
         args.head_dim
     ))?;
     screen.line(format!("{:<18} {} numbers per token and layer", "key-value cache", short_count(numbers)))?;
-    if let Some(remark) = bound.remark() {
-        screen.line(paint(DIM, remark))?;
-    }
+    screen.remark(&bound)?;
     Ok(Verdict::Yes)
 }
 

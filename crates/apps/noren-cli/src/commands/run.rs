@@ -2,7 +2,7 @@
 //!
 //! The module [`text`] contains `noren run TEXT`, which runs a model over a text.
 
-use crate::commands::model::{WeightType, load_packed, tokens::Tokens};
+use crate::commands::model::{load_packed, tokens::Tokens};
 use crate::commands::text::check_finite;
 use crate::commands::text::{self, TextArgs};
 use crate::failure::{Failure, Result};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs, screen: &mut Screen) -> Result<Verdict> {
     };
     let target = Target::new(output)?;
     let tokens = Tokens::read(input)?;
-    let model = with_note("loading the model ...", || load_packed(folder, WeightType::F32))?;
+    let model = with_note("loading the model ...", || load_packed(folder, noren::Dtype::F32))?;
     let mut tensors = with_note("computing ...", || forward(&model, &tokens))?;
     if let Some(new_tokens) = args.generate {
         let made = with_note("generating ...", || continued(&model, &tokens, new_tokens))?;

@@ -3,7 +3,7 @@
 use crate::args::{FactArgs, ShapeArgs, bind};
 use crate::commands::plan::BlockArgs;
 use crate::failure::{Failure, Result};
-use crate::output::{DIM, STRONG, Screen, paint};
+use crate::output::{STRONG, Screen, paint};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
@@ -223,9 +223,7 @@ pub(crate) fn run(args: &ShowArgs, screen: &mut Screen) -> Result<Verdict> {
             if let Some(scores) = scores(&bound) {
                 screen.line(format!("{} {scores}", paint(STRONG, "scores")))?;
             }
-            if let Some(remark) = bound.remark() {
-                screen.line(paint(DIM, remark))?;
-            }
+            screen.remark(&bound)?;
         }
     }
     Ok(Verdict::Yes)

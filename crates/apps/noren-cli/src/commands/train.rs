@@ -1,5 +1,6 @@
 //! `noren train`: trains a model on a text.
 
+use crate::args::read_text;
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, STRONG, Screen, paint};
 use crate::progress::Progress;
@@ -8,7 +9,7 @@ use clap::Args;
 use noren_models::train::{Progress as Step, TrainConfig, Trained, Trainer};
 use noren_text::data::Objective;
 use noren_text::{ByteTokenizer, HfTokenizer, Tokenizer};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -112,14 +113,4 @@ fn report(trained: &Trained, screen: &mut Screen) -> Result<()> {
     }
     let files = "model.safetensors, config.json, tokenizer.json, loss.svg";
     screen.line(format!("{:<10} {} {}", "written", trained.folder.display(), paint(DIM, format!("({files})"))))
-}
-
-fn read_text(path: &Path) -> Result<String> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: the file cannot be read: {e}")))?;
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("{name}: byte {at} is not UTF-8"))
-            .hint("convert the text to UTF-8, for example with iconv")
-    })
 }

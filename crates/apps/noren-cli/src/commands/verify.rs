@@ -2,7 +2,7 @@
 
 use crate::commands::flow::{StackArgs, tell_channels};
 use crate::failure::{Failure, Result};
-use crate::output::{BAD, DIM, GOOD, STRONG, Screen, paint, with_note};
+use crate::output::{BAD, GOOD, STRONG, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
 use noren_verify::{MOST_BYTES, Report, RuleReport, Witness, verify_for};
@@ -24,9 +24,6 @@ Examples:
   noren verify certificate.json
   noren verify certificate.json --facts facts.json --len 8
   noren verify certificate.json 'causal & documents([5, 3])' --layers 4 --facts facts.json";
-
-/// Maximum number of rules that are printed.
-const LISTED: usize = 40;
 
 pub(crate) fn run(args: &VerifyArgs, screen: &mut Screen) -> Result<Verdict> {
     let name = args.certificate.display();
@@ -73,14 +70,8 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         }
     };
     screen.line(format!("\n{verdict}"))?;
-    let listed: Vec<&RuleReport> = report.rules.iter().filter(|rule| rule.violated || broken == 0).collect();
-    for rule in listed.iter().take(LISTED) {
-        screen.line(format!("  {}", line(rule)))?;
-    }
-    if listed.len() > LISTED {
-        screen.line(paint(DIM, format!("  ... and {} more", listed.len() - LISTED)))?;
-    }
-    Ok(())
+    let listed = report.rules.iter().filter(|rule| rule.violated || broken == 0);
+    screen.list(&listed.map(line).collect::<Vec<_>>())
 }
 
 fn line(rule: &RuleReport) -> String {

@@ -81,7 +81,7 @@ fn verdicts_and_their_exit_codes() {
     let ints: Vec<u8> = (0..256u64).flat_map(|at| u64::from(at % 64 < 60).to_le_bytes()).collect();
     std::fs::write(folder.join("mask.npy"), npy("<i8", "(4, 64)", &ints)).expect("written");
     let (code, said) = check(&[]);
-    assert!(code == 3 && said.contains("readings:") && said.contains("4 batch rows of 64 keys"), "{said}");
+    assert!(code == 3 && said.contains("question:") && said.contains("4 batch rows of 64 keys"), "{said}");
     // Without a verdict, no repaired mask is written.
     let (code, said) = check(&["--fix", "fixed.npy"]);
     assert!(code == 3 && said.contains("fixed.npy: not written") && !folder.join("fixed.npy").exists(), "{said}");

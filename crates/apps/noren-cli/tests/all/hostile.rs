@@ -259,7 +259,7 @@ fn class_scores_that_are_not_finite_are_refused() {
     let head = (tensors["classifier.out_proj.weight"].sign().unwrap() * 3.4e38).unwrap();
     tensors.insert("classifier.out_proj.weight".to_owned(), head);
     files::save(&tensors, path).unwrap();
-    refused(&noren(&["run", "hello", "--model", text(&model)]), "a value of the logits of the model is");
+    refused(&noren(&["run", "hello", "--model", text(&model)]), "a value of the outputs of the model is");
 }
 
 /// Pipes and devices in the folder of a model are refused; reading them would wait or not end.

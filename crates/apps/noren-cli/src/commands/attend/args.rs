@@ -1,6 +1,6 @@
 //! The command line of `noren attend`.
 
-use crate::args::{FactArgs, SideArg};
+use crate::args::FactArgs;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -13,19 +13,6 @@ pub(crate) struct AttendArgs {
     /// example]
     #[arg(long, short, value_name = "SPEC")]
     pub(super) mask: Option<String>,
-    /// JSON file with facts: {"lengths": [5, 3], "documents": [[2, 3], [3]], "levels": [0, 2], "labels": {"pii": [3,
-    /// 4]}}
-    #[arg(long, value_name = "FILE")]
-    pub(super) facts: Option<PathBuf>,
-    /// Number of non-padding tokens of each batch row: 5,3
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    pub(super) lengths: Vec<usize>,
-    /// Side of the padding [default: right]
-    #[arg(long, value_enum, requires = "lengths", hide_possible_values = true, value_name = "left|right")]
-    pub(super) side: Option<SideArg>,
-    /// Index of the layer whose mask is used, for a mask that contains layers(...)
-    #[arg(long, value_name = "L")]
-    pub(super) layer: Option<usize>,
     /// Position of the first query: one number, or one number per batch row; required if q and k differ in length
     #[arg(long, value_name = "N", value_delimiter = ',', allow_negative_numbers = true)]
     pub(super) query_offset: Vec<i64>,
@@ -50,6 +37,8 @@ pub(crate) struct AttendArgs {
     /// In the example: index of the sentence whose attention is shown
     #[arg(long, value_name = "B", default_value_t = 0, conflicts_with = "input", help_heading = "Example")]
     pub(super) batch_row: usize,
+    #[command(flatten)]
+    pub(super) facts: FactArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -67,16 +56,3 @@ Examples:
   noren attend qkv.safetensors --mask causal -o out.safetensors
   noren attend qkv.safetensors --mask 'causal & padding + softcap(5)' --facts facts.json --verify
   noren attend step.safetensors --mask causal --query-offset 100 --json";
-
-impl AttendArgs {
-    /// Returns the arguments that give the facts of the mask.
-    pub(super) fn facts(&self) -> FactArgs {
-        FactArgs {
-            lengths: self.lengths.clone(),
-            side: self.side,
-            facts: self.facts.clone(),
-            layer: self.layer,
-            ..FactArgs::default()
-        }
-    }
-}

@@ -52,12 +52,12 @@ struct Example<'a> {
 pub(crate) fn run(args: &AttendArgs, target: Option<&Target>, screen: &mut Screen) -> Result<Verdict> {
     let sentences: Vec<Sentence> = serde_json::from_str(SENTENCES).map_err(|e| damaged(&e.to_string()))?;
     let spec = match &args.mask {
-        Some(text) => crate::args::parse(text, args.layer)?,
+        Some(text) => crate::args::parse(text, args.facts.layer)?,
         None => Spec::from(atoms::padding()),
     };
-    let own_facts = args.facts.is_some() || !args.lengths.is_empty();
+    let own_facts = args.facts.facts.is_some() || !args.facts.lengths.is_empty();
     let facts = match own_facts {
-        true => args.facts().read(&[])?.0,
+        true => args.facts.read(&[])?.0,
         false => Facts::new().lengths(sentences.iter().map(|s| s.tokens.len()).collect::<Vec<_>>()),
     };
     let mut file = TensorFile::new(Cursor::new(TENSORS), TENSORS.len() as u64, "example")?;

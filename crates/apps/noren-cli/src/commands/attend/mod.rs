@@ -22,8 +22,8 @@ pub(crate) fn run(args: &AttendArgs, screen: &mut Screen) -> Result<Verdict> {
     // A file that cannot be written is reported before the computation starts.
     let target = args.output.as_deref().map(Target::new).transpose()?;
     let Some(path) = &args.input else { return example::run(args, target.as_ref(), screen) };
-    let spec = crate::args::parse(args.mask.as_deref().unwrap_or("full"), args.layer)?;
-    let (facts, _) = args.facts().read(&[])?;
+    let spec = crate::args::parse(args.mask.as_deref().unwrap_or("full"), args.facts.layer)?;
+    let (facts, _) = args.facts.read(&[])?;
     let inputs = Inputs::read(&mut TensorFile::open(path)?, &spec)?;
     let job = Job::new(&inputs, &spec, &facts, args)?;
     let done = job.run()?;

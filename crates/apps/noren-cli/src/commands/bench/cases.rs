@@ -3,6 +3,7 @@
 use super::args::BenchArgs;
 use super::op::Op;
 use crate::failure::{Failure, Result};
+use clap::ValueEnum;
 use noren::{Dtype, Options};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
 use std::fmt;
@@ -49,7 +50,7 @@ impl Case {
         let lens = or(&args.lens, if args.quick { &[1024] } else { &[1024, 4096] });
         let dims = or(&args.dims, if args.quick { &[64] } else { &[64, 128] });
         let threads = or(&args.threads, &[std::thread::available_parallelism().map_or(1, |n| n.get())]);
-        let ops = if args.ops.is_empty() { Op::ALL.to_vec() } else { args.ops.clone() };
+        let ops = if args.ops.is_empty() { Op::value_variants().to_vec() } else { args.ops.clone() };
         let dtypes = if args.dtypes.is_empty() { vec![Dtype::F32, Dtype::Bf16] } else { args.dtypes.clone() };
         let mut cases = Vec::new();
         for &op in &ops {

@@ -1,9 +1,10 @@
 //! [`Op`]: the operations that are measured.
 
+use clap::ValueEnum;
 use std::fmt;
 
 /// An operation of attention whose time `noren bench` measures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Op {
     /// Forward pass over all queries of a sequence
     Forward,
@@ -13,17 +14,8 @@ pub(super) enum Op {
     Decode,
 }
 
-impl Op {
-    /// All operations that `noren bench` can measure.
-    pub(super) const ALL: [Op; 3] = [Op::Forward, Op::Backward, Op::Decode];
-}
-
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Op::Forward => "forward",
-            Op::Backward => "backward",
-            Op::Decode => "decode",
-        })
+        self.to_possible_value().map_or(Ok(()), |value| f.pad(value.get_name()))
     }
 }

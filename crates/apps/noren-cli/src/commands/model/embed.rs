@@ -2,7 +2,7 @@
 
 use super::part::{Part, mark};
 use super::vectors::{Form, write_json};
-use super::{WeightType, hub};
+use super::{hub, weight_type};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::progress::Progress;
@@ -35,8 +35,8 @@ pub(crate) struct EmbedArgs {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     budget: usize,
     /// Type of the weights of linear layers: bf16 is faster on AMD processors with AVX512-BF16, and rounds weights (there, also inputs) to 8 significant bits
-    #[arg(long, value_enum, default_value = "f32")]
-    dtype: WeightType,
+    #[arg(long, value_parser = weight_type(), default_value = "f32")]
+    dtype: Dtype,
 }
 
 const EXAMPLES: &str = "\
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &EmbedArgs, screen: &mut Screen) -> Result<Verdict> {
     let mut lines = Lines::open(args.input.as_deref())?;
     let hint = "--model takes a folder with config.json, model.safetensors and tokenizer.json";
     let folder = hub::folder(&args.model, &["tokenizer.json", "modules.json", "1_Pooling/config.json"])?;
-    let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype.into()));
+    let embedder = with_note("loading the model ...", || Embedder::load_as(&folder, args.dtype));
     let embedder = embedder.map_err(|error| super::failure_with_hint(error, hint))?;
     if !folder.join("modules.json").exists() {
         let assumed =

@@ -1,10 +1,11 @@
 //! `noren generate`: continues prompts with a model.
 
-use super::{WeightType, ends, hub, load_packed};
+use super::{ends, hub, load_packed, weight_type};
 use crate::failure::{Failure, Result};
 use crate::output::{DIM, Screen, paint, with_note};
 use crate::verdict::Verdict;
 use clap::Args;
+use noren::Dtype;
 use noren_models::embed::load_tokenizer;
 use noren_models::generate::{GenerateOptions, Sampling, generate};
 use noren_models::model::Model;
@@ -38,8 +39,8 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
     /// Type of the weights of linear layers: bf16 is faster, and rounds weights to 8 significant bits
-    #[arg(long, value_enum, default_value = "f32")]
-    dtype: WeightType,
+    #[arg(long, value_parser = weight_type(), default_value = "f32")]
+    dtype: Dtype,
     /// Print a line of JSON for each prompt
     #[arg(long)]
     json: bool,

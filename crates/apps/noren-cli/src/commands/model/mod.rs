@@ -8,7 +8,9 @@ mod part;
 pub(crate) mod tokens;
 mod vectors;
 
+use crate::args::choice;
 use crate::failure::{Failure, Result};
+use clap::builder::TypedValueParser;
 use noren::Dtype;
 use noren_mask::text::first_line;
 use noren_models::model::Model;
@@ -25,20 +27,9 @@ impl From<noren_models::Error> for Failure {
     }
 }
 
-/// The type of the packed weights of a model's linear layers.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum WeightType {
-    F32,
-    Bf16,
-}
-
-impl From<WeightType> for Dtype {
-    fn from(given: WeightType) -> Self {
-        match given {
-            WeightType::F32 => Dtype::F32,
-            WeightType::Bf16 => Dtype::Bf16,
-        }
-    }
+/// Returns the parser of the type of the packed weights of a model's linear layers.
+fn weight_type() -> impl TypedValueParser<Value = Dtype> {
+    choice([("f32", Dtype::F32), ("bf16", Dtype::Bf16)])
 }
 
 /// Returns the tokens that end a generated text: the end tokens of the configuration and the end token of the
@@ -57,7 +48,7 @@ pub(crate) fn failure_with_hint(error: noren_models::Error, hint: &str) -> Failu
 }
 
 /// Loads a model and packs the weights of its linear layers. `given` is a folder or a name on the Hugging Face hub.
-pub(crate) fn load_packed(given: &Path, dtype: WeightType) -> Result<Model> {
+pub(crate) fn load_packed(given: &Path, dtype: Dtype) -> Result<Model> {
     let hint = "--model takes a folder with config.json and model.safetensors, as save_pretrained writes them";
-    Model::load_packed(hub::folder(given, &[])?, dtype.into()).map_err(|error| failure_with_hint(error, hint))
+    Model::load_packed(hub::folder(given, &[])?, dtype).map_err(|error| failure_with_hint(error, hint))
 }

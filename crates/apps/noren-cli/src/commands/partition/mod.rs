@@ -2,12 +2,13 @@
 
 mod report;
 
-use crate::args::{FactArgs, ShapeArgs, bind};
+use crate::args::{FactArgs, ShapeArgs, bind, choice};
 use crate::failure::{Failure, Result};
-use crate::output::{DIM, Screen, paint, with_note};
+use crate::output::{Screen, with_note};
 use crate::target::Target;
 use crate::verdict::Verdict;
 use clap::Args;
+use clap::builder::TypedValueParser;
 use noren_dist::{Costs, Machine, Objective, Options, Travel, Wire, compare, picture, search, simulate};
 use std::path::PathBuf;
 
@@ -24,8 +25,8 @@ pub(crate) struct PartitionArgs {
     nodes: usize,
     /// The numbers that are made equal for all ranks before the traffic is minimised: those of cells, closely (balanced) or
     /// roughly (traffic), or those of tokens (tokens)
-    #[arg(long, value_enum, default_value_t, hide_possible_values = true, value_name = "balanced|traffic|tokens")]
-    objective: ObjectiveArg,
+    #[arg(long, value_parser = objective(), default_value = "balanced", hide_possible_values = true, value_name = "balanced|traffic|tokens")]
+    objective: Objective,
     /// Send only keys and values: each query row is computed by the rank that owns the row
     #[arg(long)]
     keys_only: bool,
@@ -75,22 +76,9 @@ struct WireArgs {
 }
 
 impl WireArgs {
-    fn wire(&self) -> Result<Wire> {
-        for (name, value) in [
-            ("--head-dim", self.head_dim),
-            ("--element-bytes", self.element_bytes),
-            ("--partial-bytes", self.partial_bytes),
-        ] {
-            if value == 0 || value > 1 << 16 {
-                return Err(Failure::new(format!("{name} is {value}: give 1 to 65536")));
-            }
-        }
-        Ok(Wire {
-            head_dim: self.head_dim,
-            v_dim: self.head_dim,
-            element: self.element_bytes,
-            partial: self.partial_bytes,
-        })
+    fn wire(&self) -> Wire {
+        let WireArgs { head_dim, element_bytes: element, partial_bytes: partial, .. } = *self;
+        Wire { head_dim, v_dim: head_dim, element, partial }
     }
 
     fn machine(&self) -> Result<Machine> {
@@ -106,25 +94,9 @@ impl WireArgs {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-enum ObjectiveArg {
-    /// Cells of a rank: at most 1.05 times the mean of all ranks; tokens of a rank: at most 1.25 times the mean
-    #[default]
-    Balanced,
-    /// Cells of a rank: at most 1.25 times the mean of all ranks; tokens of a rank: at most 1.5 times the mean
-    Traffic,
-    /// Cells of a rank: at most 1.05 times the mean of all ranks; tokens of a rank: at most 1.01 times the mean
-    Tokens,
-}
-
-impl From<ObjectiveArg> for Objective {
-    fn from(objective: ObjectiveArg) -> Objective {
-        match objective {
-            ObjectiveArg::Balanced => Objective::Balanced,
-            ObjectiveArg::Traffic => Objective::Traffic,
-            ObjectiveArg::Tokens => Objective::Tokens,
-        }
-    }
+/// Returns the parser of the goal of a split.
+fn objective() -> impl TypedValueParser<Value = Objective> {
+    choice([("balanced", Objective::Balanced), ("traffic", Objective::Traffic), ("tokens", Objective::Tokens)])
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -145,14 +117,14 @@ Examples:
 
 pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> {
     let target = args.output.as_deref().map(|path| Target::svg(path, "end the file name with .svg")).transpose()?;
-    let (wire, machine) = (args.wire.wire()?, args.wire.machine()?);
+    let (wire, machine) = (args.wire.wire(), args.wire.machine()?);
     let bound = bind(std::slice::from_ref(&args.mask), &args.shape, &args.facts, &Default::default())?;
     let plan = bound.masks[0].plan();
     let options = Options {
         ranks: args.ranks,
         nodes: args.nodes,
         travel: if args.keys_only { Travel::Keys } else { Travel::Both },
-        objective: args.objective.into(),
+        objective: args.objective,
         far: machine.near / machine.far,
         wire,
         ..Options::default()
@@ -178,9 +150,7 @@ pub(crate) fn run(args: &PartitionArgs, screen: &mut Screen) -> Result<Verdict> 
                 slow.push(simulate(&plan, &other.partition, &wire, &machine)?);
             }
             screen.text(report::table(&found, &options, &others, &simulated, &slow))?;
-            if let Some(remark) = bound.remark() {
-                screen.line(paint(DIM, remark))?;
-            }
+            screen.remark(&bound)?;
         }
     }
     Ok(Verdict::Yes)

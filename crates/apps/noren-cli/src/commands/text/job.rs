@@ -14,7 +14,7 @@ use noren_mask::{BoundMask, Facts, Shape, atoms};
 use noren_models::candle_core::{DType, Tensor};
 use noren_models::generate::{GenerateOptions, Sampling, generate};
 use noren_models::model::{Batch, Call, Head, Model, Output, Record, Stack, Trace, softmax};
-use noren_models::{Proof, prove};
+use noren_models::{Proof, prove_texts};
 #[cfg(feature = "serve")]
 use noren_text::PRIVATE;
 use noren_text::{Detectors, Encoding, Finding, Kind, Policy, PrivateTokens, Role};
@@ -104,26 +104,20 @@ pub(crate) struct Numbers {
 }
 
 /// The prediction of a model for one token.
+#[derive(serde::Serialize)]
 pub(crate) struct Guess {
-    /// The index of the mask token that is predicted; `None` for the token that follows the text.
+    /// The index of the mask token (`<mask>`) that is predicted; `None` for the token that follows the text.
+    #[serde(rename = "token", skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<usize>,
-    /// The most probable tokens in descending order of probability, as (text, probability).
-    pub(crate) best: Vec<(String, f32)>,
+    /// The most probable tokens in descending order of probability.
+    pub(crate) best: Vec<Candidate>,
 }
 
-/// The outputs of a model for the tokens of one text.
-struct Given {
-    states: Vec<Vec<f32>>,
-    logits: Option<Vec<Vec<f32>>>,
-    /// The pooled state of the text, which is computed from the first token; empty if the model computes no pooled
-    /// state.
-    pooled: Vec<f32>,
-    /// The logits of the classes of the text; empty if the model does not classify texts.
-    classes: Vec<f32>,
-    /// The index of the token to whose outputs a proof appends `classes` before it compares outputs. If `classes` are
-    /// computed from a hidden token, this hidden token; otherwise the first token from which they are computed.
-    class_place: usize,
-    prediction: Prediction,
+/// A token that a model predicts.
+#[derive(serde::Serialize)]
+pub(crate) struct Candidate {
+    pub(crate) token: String,
+    pub(crate) probability: f32,
 }
 
 /// The tokens of a text, the private tokens of the text, and a copy of the model whose masks hide the `hidden` tokens.
@@ -193,7 +187,14 @@ impl<'a> Job<'a> {
 
         let mut trace = Trace::layers([layer]);
         let secret = (&encoding, &hidden, &facts);
-        let given = with_note("computing ...", || given(&model, &encoding.ids, secret, Some(&mut trace)))?;
+        let batch = batch(&encoding.ids, secret)?;
+        let output = with_note("computing ...", || outputs(&model, &batch, Some(&mut trace)))?;
+        check_finite(
+            "the outputs",
+            &evidence(&model, &batch, &output, &[(encoding.len(), &hidden)])?.concat().concat(),
+        )?;
+        let states = matrix(&output.last_hidden_state.get(0).map_err(candle)?)?;
+        let prediction = Prediction::of(&model, &batch, 0, output.logits.as_ref(), (&encoding, &hidden))?;
         let Some(record) = trace.records().iter().find(|record| record.stack != Stack::Cross) else {
             return Err(Failure::new(format!(
                 "layer {layer} of the model computed no attention, so there is nothing to show"
@@ -222,9 +223,9 @@ impl<'a> Job<'a> {
         Ok(Ran {
             attention: gather(&units, &weights),
             allowed: allowed(&units, &bound, self.head),
-            state: noren_models::pool_released(&given.states, &hidden, &policy).unwrap_or_default(),
-            guesses: self.guesses(&given, &places, last),
-            prediction: given.prediction,
+            state: noren_models::pool_released(&states, &hidden, &policy).unwrap_or_default(),
+            guesses: self.guesses(output.logits.as_ref(), &places, last)?,
+            prediction,
             source: self.source,
             text: self.text,
             head: self.head,
@@ -291,36 +292,32 @@ impl<'a> Job<'a> {
 
     fn prove(&self, model: &Model, secret: Secret<'_>) -> Result<Proof> {
         let (encoding, hidden, _) = secret;
-        let run = |ids: &[u32]| {
-            let Given { mut states, logits, pooled, classes, class_place, .. } = given(model, ids, secret, None)?;
-            for (state, logits) in states.iter_mut().zip(logits.into_iter().flatten()) {
-                state.extend(logits);
-            }
-            states[0].extend(pooled);
-            states[class_place].extend(classes);
-            Ok(states)
+        let run = |ids: &[Vec<u32>]| {
+            let batch = batch(&ids[0], secret)?;
+            evidence(model, &batch, &outputs(model, &batch, None)?, &[(encoding.len(), hidden)])
         };
-        let choices = choices(self.source);
-        Ok(prove(&encoding.ids, hidden, &Policy::Hide, &choices, TRIALS, run)?)
+        let texts = [(&encoding.ids[..], hidden)];
+        Ok(prove_texts(&texts, &Policy::Hide, &choices(self.source), TRIALS, run)?.swap_remove(0))
     }
 
     /// Returns one prediction for each entry of `places`; the list is empty if the model does not predict tokens. An
     /// entry is the index of a mask token, or `None` for the token after the text. For `None`, the prediction is
     /// computed from the logits of token `last`.
-    fn guesses(&self, given: &Given, places: &[Option<usize>], last: usize) -> Vec<Guess> {
+    fn guesses(&self, logits: Option<&Tensor>, places: &[Option<usize>], last: usize) -> Result<Vec<Guess>> {
         // The logits of a token classifier are scores of classes, not of tokens.
         let guesses = *self.source.model.config().head() == Head::LanguageModel;
-        let Some(logits) = given.logits.as_ref().filter(|_| guesses) else { return Vec::new() };
+        let Some(logits) = logits.filter(|_| guesses) else { return Ok(Vec::new()) };
+        let logits = matrix(&logits.get(0).map_err(candle)?)?;
         let tokenizer = &self.source.tokenizer;
         let guess = |at: &Option<usize>| {
             let probabilities = softmax(&logits[at.unwrap_or(last)]);
             let mut order: Vec<usize> = (0..probabilities.len()).collect();
             order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
             let name = |id: usize| tokenizer.token(id as u32).map_or_else(|| format!("#{id}"), |name| printable(&name));
-            let best = order.into_iter().take(CANDIDATES).map(|id| (name(id), probabilities[id])).collect();
-            Guess { at: *at, best }
+            let candidate = |id| Candidate { token: name(id), probability: probabilities[id] };
+            Guess { at: *at, best: order.into_iter().take(CANDIDATES).map(candidate).collect() }
         };
-        places.iter().map(guess).collect()
+        Ok(places.iter().map(guess).collect())
     }
 
     /// Generates the continuation of the text. Each token is sampled, because a text of the most probable tokens often
@@ -349,40 +346,54 @@ impl<'a> Job<'a> {
 /// The tokens of a text, the hidden tokens of the text, and the facts with the labels of private tokens, in this order.
 type Secret<'a> = (&'a Encoding, &'a PrivateTokens, &'a Facts);
 
-/// Returns the outputs of the model for the token ids `ids`. A proof passes ids that differ from the ids of `encoding`
-/// at hidden tokens. If `trace` is given, the attention weights are recorded in it.
-fn given(
-    model: &Model,
-    ids: &[u32],
-    (encoding, hidden, facts): Secret<'_>,
-    trace: Option<&mut Trace>,
-) -> noren_models::Result<Given> {
+/// Returns the batch of one text with the token ids `ids`. A proof passes ids that differ from the ids of the text at
+/// hidden tokens.
+fn batch(ids: &[u32], (_, hidden, facts): Secret<'_>) -> noren_models::Result<Batch> {
     let unpooled = hidden.positions().into_iter().map(|at| (0, at));
-    let batch = Batch::new(vec![ids.to_vec()])?.facts(facts.clone()).unpooled(unpooled);
+    Ok(Batch::new(vec![ids.to_vec()])?.facts(facts.clone()).unpooled(unpooled))
+}
+
+/// Returns the outputs of the model for a batch; for a T5, the states of its encoder. If `trace` is given, the attention
+/// weights are recorded in it.
+fn outputs(model: &Model, batch: &Batch, trace: Option<&mut Trace>) -> noren_models::Result<Output> {
     let call = Call { trace, ..Call::default() };
-    if let Model::T5(_) = model {
-        let states: Vec<Vec<f32>> = model.encode(&batch, call)?.get(0)?.to_vec2()?;
-        check_finite("the hidden states", &states.concat())?;
-        let (logits, pooled, classes) = (None, Vec::new(), Vec::new());
-        return Ok(Given { states, logits, pooled, classes, class_place: 0, prediction: Prediction::None });
+    match model {
+        Model::T5(_) => Ok(Output { last_hidden_state: model.encode(batch, call)?, logits: None, pooler_output: None }),
+        _ => model.forward_with(batch, None, call),
     }
-    let Output { last_hidden_state, logits, pooler_output } = model.forward_with(&batch, None, call)?;
-    let states: Vec<Vec<f32>> = last_hidden_state.get(0)?.to_vec2()?;
-    check_finite("the hidden states", &states.concat())?;
-    let pooled: Vec<f32> = pooler_output.map(|pooled| pooled.get(0)?.to_vec1()).transpose()?.unwrap_or_default();
-    check_finite("the pooled state", &pooled)?;
-    if let Some(logits) = &logits {
-        check_finite("the logits", &logits.flatten_all()?.to_vec1::<f32>()?)?;
-    }
-    let prediction = Prediction::of(model, &batch, 0, logits.as_ref(), (encoding, hidden))?;
-    let (mut by_token, mut classes) = (None, Vec::new());
-    match logits {
-        Some(logits) if logits.rank() == 3 => by_token = Some(logits.get(0)?.to_vec2()?),
-        Some(logits) => classes = logits.get(0)?.to_vec1::<f32>()?,
-        None => {}
-    }
-    let class_place = class_place(&class_tokens(model, &batch, 0), hidden);
-    Ok(Given { states, logits: by_token, pooled, classes, class_place, prediction })
+}
+
+/// Returns the outputs that a proof compares: for each text, one row of numbers for each token. The row of the first
+/// token also contains the pooled state. The row of the token that [`class_place`] returns also contains the class
+/// logits of the text.
+///
+/// `texts` has the number of tokens and the hidden tokens of each text.
+pub(super) fn evidence(
+    model: &Model,
+    batch: &Batch,
+    output: &Output,
+    texts: &[(usize, &PrivateTokens)],
+) -> noren_models::Result<Vec<Vec<Vec<f32>>>> {
+    let Output { last_hidden_state, logits, pooler_output } = output;
+    let of = |(i, (len, hidden)): (usize, &(usize, &PrivateTokens))| {
+        let mut rows: Vec<Vec<f32>> = last_hidden_state.get(i)?.to_vec2()?;
+        rows.truncate(*len);
+        match logits {
+            Some(logits) if logits.rank() == 3 => {
+                rows.iter_mut().zip(logits.get(i)?.to_vec2::<f32>()?).for_each(|(row, logits)| row.extend(logits));
+            }
+            Some(logits) => {
+                let place = class_place(&class_tokens(model, batch, i), hidden);
+                rows[place].extend(logits.get(i)?.to_vec1::<f32>()?);
+            }
+            None => {}
+        }
+        if let Some(pooled) = pooler_output {
+            rows[0].extend(pooled.get(i)?.to_vec1::<f32>()?);
+        }
+        Ok::<_, noren_models::Error>(rows)
+    };
+    texts.iter().enumerate().map(of).collect()
 }
 
 /// Returns the tokens that replace hidden tokens in a proof: all tokens that are not special.

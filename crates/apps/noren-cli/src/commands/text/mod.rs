@@ -12,6 +12,7 @@ mod units;
 #[cfg(feature = "serve")]
 mod view;
 
+use crate::args::utf8;
 use crate::commands::model::{failure_with_hint, hub};
 use crate::failure::{Failure, Result};
 use crate::output::{Screen, with_note};
@@ -253,9 +254,5 @@ fn read_all(from: impl Read, name: &str, most: u64) -> Result<String> {
         let message = format!("{name} has more than {most} bytes");
         return Err(Failure::new(message).hint("split the text; noren embed takes files of any length"));
     }
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Failure::new(format!("{name}: byte {at} is not UTF-8"))
-            .hint("convert the text to UTF-8, for example with iconv")
-    })
+    utf8(bytes, &name)
 }

@@ -27,7 +27,7 @@ pub(crate) struct Outline<'a> {
     /// The most probable class of each token, if the model classifies tokens; `null` for special and hidden tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     token_labels: Option<&'a [Option<Label>]>,
-    guesses: Vec<Said<'a>>,
+    guesses: &'a [Guess],
     #[serde(skip_serializing_if = "Option::is_none")]
     continued: Option<&'a str>,
     /// True if the prediction after the text is not shown, because the last token of the text is private.
@@ -43,21 +43,6 @@ pub(crate) struct Outline<'a> {
     hidden: Vec<usize>,
     #[serde(rename = "test", skip_serializing_if = "Option::is_none")]
     proof: Option<Proof<'a>>,
-}
-
-#[derive(Serialize)]
-struct Said<'a> {
-    /// The index of the mask token (`<mask>`) that is predicted; left out if the prediction is for the token after the
-    /// text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<usize>,
-    best: Vec<Candidate<'a>>,
-}
-
-#[derive(Serialize)]
-struct Candidate<'a> {
-    token: &'a str,
-    probability: f32,
 }
 
 #[derive(Serialize)]
@@ -88,14 +73,6 @@ impl<'a> Proof<'a> {
 
 impl<'a> Outline<'a> {
     pub(crate) fn new(ran: &'a Ran<'_>) -> Self {
-        let said = |guess: &'a Guess| Said {
-            token: guess.at,
-            best: guess
-                .best
-                .iter()
-                .map(|(token, probability)| Candidate { token, probability: *probability })
-                .collect(),
-        };
         let proof = ran.proof.as_ref().map(Proof::of);
         Outline {
             model: &ran.source.name,
@@ -110,7 +87,7 @@ impl<'a> Outline<'a> {
             state: &ran.state,
             labels: ran.prediction.labels(),
             token_labels: ran.prediction.token_labels(),
-            guesses: ran.guesses.iter().map(said).collect(),
+            guesses: &ran.guesses,
             continued: ran.continued.as_deref(),
             withheld: ran.withheld,
             private: ran.private.kinds().map(|(kind, at)| (kind.as_str(), at)).collect(),

@@ -1,7 +1,7 @@
 //! Draws the result of a run of a model over a text as one SVG picture: the text, the allowed cells, the attention, the
 //! predictions, and the hidden text.
 
-use super::job::Ran;
+use super::job::{Candidate, Ran};
 use super::units::Unit;
 use crate::output::cut;
 use noren_mask::text::escape;
@@ -152,7 +152,7 @@ impl Page {
         for guess in &ran.guesses {
             let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("token {at}"));
             self.text(MARGIN, "nrt-bold", &name);
-            for (token, share) in &guess.best {
+            for Candidate { token, probability: share } in &guess.best {
                 self.text(MARGIN + LABELS, "", &format!("{token:<8}{:5.1} %", 100.0 * share));
                 let bar = [(MARGIN + LABELS + 140) as f64, self.y as f64 - 10.0, 300.0 * f64::from(*share), 12.0];
                 self.rect(bar, "nrt-bar", 1.0);

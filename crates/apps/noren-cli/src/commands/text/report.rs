@@ -236,8 +236,8 @@ fn probability(name: &str, width: usize, share: f32) -> String {
 
 fn print_guess(guess: &Guess, screen: &mut Screen) -> Result<()> {
     let name = guess.at.map_or_else(|| "next".to_string(), |at| format!("at {at}"));
-    for (rank, (token, share)) in guess.best.iter().enumerate() {
-        let line = probability(token, 10, *share);
+    for (rank, candidate) in guess.best.iter().enumerate() {
+        let line = probability(&candidate.token, 10, candidate.probability);
         caption(screen, if rank == 0 { &name } else { "" }, line)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `noren run TEXT TEXT ...` and `noren run --lines FILE`: the classes of several texts, computed as padded batches.
 
-use super::job::{TRIALS, check_finite, choices, facts, masking};
-use super::labels::{Label, Prediction, class_place, class_tokens, ranked, shown};
+use super::job::{TRIALS, check_finite, choices, evidence, facts, masking};
+use super::labels::{Label, Prediction, ranked, shown};
 use super::outline;
 use super::report::verdict;
 use super::source::Source;
@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{BAD, DIM, STRONG, Screen, cut, paint, with_note};
 use crate::verdict::Verdict;
 use noren::Side;
-use noren_models::model::{Batch, Model, Output};
+use noren_models::model::Batch;
 use noren_models::{Proof, prove_texts};
 use noren_text::{Detectors, Encoding, Policy, PrivateTokens};
 use serde::Serialize;
@@ -144,13 +144,14 @@ impl Several<'_> {
         let ids: Vec<Vec<u32>> = texts.iter().map(|text| text.encoding.ids.clone()).collect();
         let batch = self.batch(&ids, texts)?;
         let output = model.forward(&batch)?;
+        let secrets: Vec<_> = texts.iter().map(|text| (text.encoding.len(), &text.hidden)).collect();
         let mut proofs = match hides {
             false => Vec::new(),
             true => {
                 let pairs: Vec<_> = texts.iter().map(|text| (&text.encoding.ids[..], &text.hidden)).collect();
                 let run = |ids: &[Vec<u32>]| {
                     let batch = self.batch(ids, texts)?;
-                    evidence(&model, &batch, &model.forward(&batch)?, texts)
+                    evidence(&model, &batch, &model.forward(&batch)?, &secrets)
                 };
                 with_note("testing the hidden tokens ...", || {
                     prove_texts(&pairs, &Policy::Hide, &choices(self.source), TRIALS, run)
@@ -158,7 +159,7 @@ impl Several<'_> {
             }
         }
         .into_iter();
-        check_finite("the outputs", &evidence(&model, &batch, &output, texts)?.concat().concat())?;
+        check_finite("the outputs", &evidence(&model, &batch, &output, &secrets)?.concat().concat())?;
         let name =
             |id: &u32| self.source.tokenizer.token(*id).map_or_else(|| format!("#{id}"), |name| printable(&name));
         let one = |(i, of): (usize, &'t Text<'t>)| {
@@ -200,37 +201,6 @@ fn batches<'t>(texts: &'t [Text<'t>]) -> Vec<&'t [Text<'t>]> {
     }
     batches.push(&texts[start..]);
     batches
-}
-
-/// Returns the outputs that a proof compares: for each text, one row of numbers for each token. The row of the first
-/// token also contains the pooled state. The row of the token that [`class_place`] returns also contains the class
-/// logits of the text.
-fn evidence(
-    model: &Model,
-    batch: &Batch,
-    output: &Output,
-    texts: &[Text<'_>],
-) -> noren_models::Result<Vec<Vec<Vec<f32>>>> {
-    let Output { last_hidden_state, logits, pooler_output } = output;
-    let of = |(i, text): (usize, &Text<'_>)| {
-        let mut rows: Vec<Vec<f32>> = last_hidden_state.get(i)?.to_vec2()?;
-        rows.truncate(text.encoding.len());
-        match logits {
-            Some(logits) if logits.rank() == 3 => {
-                rows.iter_mut().zip(logits.get(i)?.to_vec2::<f32>()?).for_each(|(row, logits)| row.extend(logits));
-            }
-            Some(logits) => {
-                let place = class_place(&class_tokens(model, batch, i), &text.hidden);
-                rows[place].extend(logits.get(i)?.to_vec1::<f32>()?);
-            }
-            None => {}
-        }
-        if let Some(pooled) = pooler_output {
-            rows[0].extend(pooled.get(i)?.to_vec1::<f32>()?);
-        }
-        Ok::<_, noren_models::Error>(rows)
-    };
-    texts.iter().enumerate().map(of).collect()
 }
 
 fn outlined<'a>(one: &'a Classified<'_>) -> Shown<'a> {
