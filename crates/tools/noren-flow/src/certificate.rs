@@ -68,7 +68,7 @@ pub struct Certificate {
     /// The channels that the certificate does not cover: paths of influence between tokens outside of attention masks.
     pub not_covered: Vec<String>,
     /// The SHA-256 hash of the JSON document without this field, written as one line of JSON.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
 }
 
