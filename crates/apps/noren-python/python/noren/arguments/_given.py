@@ -24,6 +24,12 @@ def short(given: Any) -> str:
     return text if len(text) <= 80 else f"{text[:76]} ..."
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the type of an exception and the first line of its message, together at most 200 characters."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200].rstrip(": ")
+
+
 def _shape(given: Any) -> tuple[int, ...] | None:
     try:
         return tuple(given.shape) or None

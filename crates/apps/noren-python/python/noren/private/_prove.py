@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .._noren import Error
-from ..arguments._given import integer, short, whole
+from ..arguments._given import first_line, integer, short, whole
 from ._encode import Encoded
 from ._find import items
 from ._masked import computing, model_of
@@ -28,8 +28,6 @@ MOST_TRIALS = 1000
 MOST_LEAKS = 1000
 """The approximate maximum number of leaks that a proof lists. No leaks are added to a list that has reached it."""
 NAN = "NaN in place of the secrets"
-
-Run = Callable[[Tensor], Any]
 
 
 def prove(
@@ -220,8 +218,7 @@ class _Test:
         except Error:
             raise
         except Exception as error:  # models raise errors of any type for tokens and arguments that they cannot compute
-            text = str(error).strip().splitlines() or [""]
-            raise Error(f"the model cannot compute these tokens ({type(error).__name__}: {text[0]}): check the arguments encoded and inputs") from error
+            raise Error(f"the model cannot compute these tokens ({first_line(error)}): check the arguments encoded and inputs") from error
 
     def _outputs(self, ids: Tensor, new_tokens: int) -> list[Output]:
         shape = (self.ids.shape[0], self.ids.shape[1])
@@ -428,12 +425,10 @@ def _poisoned(tables: list[Any], ids: Tensor, secret: Tensor, met: list[int]) ->
         met[0] += 1
         return output.masked_fill(secret.reshape(*secret.shape, *([1] * (output.dim() - 2))), torch.nan)
 
-    handles = [table.register_forward_hook(replace) for table in tables]
-    try:
+    with ExitStack() as hooks:
+        for table in tables:
+            hooks.enter_context(table.register_forward_hook(replace))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _leaks(a: Output, b: Output, bad: Tensor, run: str, shape: tuple[int, int]) -> list[Leak]:

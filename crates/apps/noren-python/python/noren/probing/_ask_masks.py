@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import _readings as readings
-from ._call import Call
+from ._call import ROUTES, Call
 from ._lab import Lab, hidden_keys
 from ._masks import LENGTH, Case
 from ._reference import Bools, attend
 from ._report import Entry, Verdict
 from .targets._flex import BLOCK
 
-_ORDER = ("keep", "mask_mod", "block_mask", "mask_function", "drop", "additive", "attention_mask")
 _BRIEF = ("causal", "padding on the right", "different for each head")
 """The names of the masks that are tested in every form that the function accepts; other default masks are tested only in the
 first form and in the form `attention_mask`."""
@@ -58,7 +57,7 @@ def changed(lab: Lab, call: Call, keep: Bools, index: int = 1, factor: float = 1
 def routes(lab: Lab) -> list[str]:
     """Returns the keys of `ROUTES` for the forms in which the function accepts a mask array or mask function, in the order in
     which they are tested."""
-    return [name for name in _ORDER if name in lab.adapter.takes]
+    return [name for name in ROUTES if name in lab.adapter.takes]
 
 
 def fits(lab: Lab, route: str, case: Case) -> bool:

@@ -9,15 +9,15 @@ from ._reference import Bools, Floats
 
 ROUTES = {
     "keep": "mask array of booleans in which true means that the query may attend to the key",
-    "drop": "mask array of booleans in which true means that the key is ignored",
-    "additive": "mask array of 0 and -inf that is added to the scores",
     "mask_mod": "mask function of FlexAttention: returns true for (batch row, head, query, key) that may be read",
     "block_mask": "BlockMask of FlexAttention",
     "mask_function": "mask function of transformers: returns true for (batch row, head, query, key) that may be read",
+    "drop": "mask array of booleans in which true means that the key is ignored",
+    "additive": "mask array of 0 and -inf that is added to the scores",
     "attention_mask": "attention_mask [batch, length], 1 for tokens and 0 for padding",
 }
-"""The forms in which a function may accept a mask, such as arrays and mask functions: the name of each form, and its
-description."""
+"""The forms in which a function may accept a mask, such as arrays and mask functions, in the order in which they are tested: the
+name of each form, and its description."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,15 @@ class Adapter(Protocol):
     """The names of the features that the function accepts: forms of masks (keys of `ROUTES`), and `causal`, `window`, `bias`,
     `scale`, `softcap`, `sinks`, `lse`, `blocks`, `gradients`, `gqa` (fewer key-value heads than query heads), `head_masks`
     (masks that differ between heads)."""
-    alignment: str | None
+    alignment: str | None = None
     """The alignment of the causal mask that the function's documentation states, for calls in which `q_len` differs from
     `kv_len`: `"top-left"` (the first query reads only the first key), `"bottom-right"` (the last query reads all keys), or None
     if it states none."""
-    lse_base: str
+    lse_base: str = "e"
     """The base of the log-sum-exp that the function's documentation states: `"e"` or `"2"`."""
-    causal_window: bool
+    causal_window: bool = False
     """True if the function's window always hides the keys after the query, so that only windows (keys before, 0) can be given."""
-    assumptions: tuple[str, ...]
+    assumptions: tuple[str, ...] = ()
     """Sentences for the report, one for each argument whose meaning was assumed from the argument's name."""
     versions: dict[str, str]
 

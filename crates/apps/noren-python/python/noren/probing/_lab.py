@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import numpy as np
 
+from ..arguments._given import first_line
 from ._call import Adapter, Answer, Call, Failure, Unprepared, Unusable
 from ._readings import Basis, Reading
 from ._reference import TOLERANCES, Attended, Bools, Floats, attend, rounded
@@ -22,12 +24,6 @@ ZERO = 1e-9
 DIMS = (32, 64, 128, 256)
 
 
-def first_line(error: BaseException) -> str:
-    """Returns the type of an exception and the first line of its message, at most 160 characters."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160].rstrip(": ")
-
-
 class Ended(Exception):
     """Ends a question of the probe early; `entry` is its last entry."""
 
@@ -35,20 +31,12 @@ class Ended(Exception):
         self.entry = entry
 
 
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-
 @contextmanager
 def listening() -> Iterator[list[str]]:
     """Returns a context that yields a list. When the context ends, the texts of the warnings given in it are added to the list:
     Python's warnings (except deprecations) and logged warnings."""
-    collector = _Collector()
+    collector = BufferingHandler(1 << 20)
+    collector.setLevel(logging.WARNING)
     loggers = [logging.getLogger(), logging.getLogger("transformers")]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -61,7 +49,7 @@ def listening() -> Iterator[list[str]]:
             for logger in loggers:
                 logger.removeHandler(collector)
             found = [str(item.message) for item in caught if item.category not in (DeprecationWarning, FutureWarning, PendingDeprecationWarning)]
-            texts += [" ".join(text.split())[:200] for text in [*found, *collector.texts]]
+            texts += [" ".join(text.split())[:200] for text in [*found, *(record.getMessage() for record in collector.buffer)]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._noren import Error
-from .._call import Answer, Call
+from .._call import Adapter, Answer, Call
 from .._reference import Floats
 from ._flex import mask_mod
 from ._libraries import TorchLibrary
@@ -20,7 +20,7 @@ _EXTRAS = {"softcap": "softcap", "sinks": "s_aux", "bias": "position_bias"}
 """For each of these features, the keyword argument of transformers' attention functions that sets it."""
 
 
-class HfAdapter:
+class HfAdapter(Adapter):
     """An adapter for an attention implementation of transformers: the attention function and the mask function that are
     registered under its name."""
 
@@ -29,10 +29,8 @@ class HfAdapter:
         self.name = title or f"hf:{implementation}"
         self.function = _function(implementation)
         self.arrays = TorchLibrary(device)
-        self.alignment: str | None = "bottom-right"
-        self.lse_base = "e"
+        self.alignment = "bottom-right"
         self.causal_window = True
-        self.assumptions: tuple[str, ...] = ()
         self.versions = versions("transformers", "torch")
         takes = {"causal", "mask_function", "attention_mask", "additive", "window", "scale", "gqa", "gradients"}
         named = set(inspect.signature(self.function).parameters)

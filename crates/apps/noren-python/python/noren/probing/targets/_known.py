@@ -76,35 +76,28 @@ def keras_signature() -> Signature:
     )
 
 
-def recognised(function: Any) -> tuple[str, Signature, tuple[str, ...]] | None:
-    """Returns (name, signature, packages) of a function that the probe recognises; None for other functions. No package is
-    imported for this."""
-    found: list[tuple[str, str, str, Callable[[], Signature], tuple[str, ...]]] = [
-        ("torch:sdpa", "torch.nn.functional", "scaled_dot_product_attention", lambda: SDPA, ("torch",)),
-        ("torch:flex", "torch.nn.attention.flex_attention", "flex_attention", flex_signature, ("torch",)),
-        ("jax", "jax.nn", "dot_product_attention", lambda: JAX, ("jax", "jaxlib")),
-        ("keras", "keras.ops", "dot_product_attention", keras_signature, ("keras",)),
-        ("noren", "noren.torch", "attention", lambda: NOREN, ()),
-    ]
+_FUNCTIONS: dict[str, tuple[str, str, Callable[[], Signature], tuple[str, ...]]] = {
+    "torch:sdpa": ("torch.nn.functional", "scaled_dot_product_attention", lambda: SDPA, ("torch",)),
+    "torch:flex": ("torch.nn.attention.flex_attention", "flex_attention", flex_signature, ("torch",)),
+    "jax": ("jax.nn", "dot_product_attention", lambda: JAX, ("jax", "jaxlib")),
+    "keras": ("keras.ops", "dot_product_attention", keras_signature, ("keras",)),
+    "noren": ("noren.torch", "attention", lambda: NOREN, ("torch",)),
+}
+"""For each function that the probe recognises: its module, its name in the module, its signature, and the packages that it needs."""
+
+
+def of_function(function: Any, declared: Mapping[str, Any], device: str, title: str | None) -> Adapter:
+    """Returns an adapter of `function`. If the function is recognised, its known signature is used; no package is imported to
+    recognise it. Otherwise the signature is made from the fields in `declared` and the names of the function's parameters."""
     inner = getattr(function, "_torchdynamo_orig_callable", None)
-    for name, module, attribute, signature, packages in found:
+    for name, (module, attribute, of, packages) in _FUNCTIONS.items():
         known = getattr(sys.modules.get(module), attribute, None)
-        if known is not None and (function is known or inner is known):
-            return (f"{name}/compiled" if inner is known and function is not known else name), signature(), packages
-    return None
-
-
-def of_function(function: Any, declared: Mapping[str, Any], device: str, name: str | None) -> Adapter:
-    """Returns an adapter of `function`. If the function is recognised, its known signature is used. Otherwise the signature is
-    made from the fields in `declared` and the names of the function's parameters."""
-    known = None if declared else recognised(function)
-    if known is not None:
-        numbers = versions(*known[2]) or {"noren": __version__}
-        return FunctionAdapter(name or known[0], function, known[1], device, versions=numbers)
+        if known is not None and (known is function or known is inner) and not declared:
+            numbers = {"noren": __version__} if name == "noren" else versions(*packages)
+            return FunctionAdapter(title or (name if known is function else f"{name}/compiled"), function, of(), device, numbers)
     signature, assumptions = inferred(function, declared)
-    package = {"torch": ("torch",), "jax": ("jax",), "numpy": ("numpy",)}.get(signature.library, ())
-    title = name or str(getattr(function, "__name__", type(function).__name__))
-    return FunctionAdapter(title, function, signature, device, assumptions, versions(*package))
+    numbers = versions(signature.library) if signature.library in ("torch", "jax", "numpy") else {}
+    return FunctionAdapter(title or str(getattr(function, "__name__", type(function).__name__)), function, signature, device, numbers, assumptions)
 
 
 def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | None) -> Adapter:
@@ -113,30 +106,25 @@ def of_name(name: str, declared: Mapping[str, Any], device: str, title: str | No
     Raises `Unprepared` if a package is not installed, and `Error` if the name is unknown.
     """
     kind, _, rest = name.partition(":")
-    if kind == "torch":
-        installed("torch")
-        return _of_torch(rest, device, title or name)
-    if name == "jax":
-        installed("jax")
-        import jax
-
-        return of_function(jax.nn.dot_product_attention, declared, device, title)
     if name == "keras":
         keras = _keras()
 
-        adapter = of_function(keras.ops.dot_product_attention, declared, device, title or f"keras/{keras.backend.backend()}")
-        adapter.versions.update(versions(str(keras.backend.backend())))
+        backend = str(keras.backend.backend())
+        adapter = of_function(keras.ops.dot_product_attention, declared, device, title or f"keras/{backend}")
+        adapter.versions.update(versions(backend))
         return adapter
+    if name in _FUNCTIONS:
+        module, attribute, _, packages = _FUNCTIONS[name]
+        installed(packages[0])
+        return of_function(_imported(module, attribute), declared, device, title)
+    if kind == "torch":
+        installed("torch")
+        return _of_torch(rest, device, title or name)
     if name in ("onnx", "onnxruntime"):
         from ._onnx import OnnxAdapter
 
         installed("onnx", name)
         return OnnxAdapter(title or name, runtime=name == "onnxruntime")
-    if name == "noren":
-        installed("torch")
-        from ...torch import attention
-
-        return of_function(attention, declared, device, title)
     if kind == "hf" or not rest:
         from ._hf import HfAdapter
 
@@ -171,18 +159,14 @@ def _imported(module: str, attribute: str) -> Any:
 
 
 def _of_torch(name: str, device: str, title: str) -> Adapter:
-    """Returns the adapter of the target `torch:NAME`, where NAME is `sdpa`, `sdpa/BACKEND`, `flex` or `flex/compiled`."""
+    """Returns the adapter of the target `torch:NAME`, where NAME is `sdpa/BACKEND` or `flex/compiled`."""
     import torch
 
-    numbers = versions("torch")
     base, _, option = name.partition("/")
-    if base == "flex" and option in ("", "compiled"):
+    if (base, option) == ("flex", "compiled"):
         from torch.nn.attention.flex_attention import flex_attention
 
-        function = torch.compile(flex_attention, dynamic=False, fullgraph=True) if option else flex_attention
-        return FunctionAdapter(title, function, flex_signature(), device, versions=numbers)
-    if base == "sdpa" and not option:
-        return FunctionAdapter(title, torch.nn.functional.scaled_dot_product_attention, SDPA, device, versions=numbers)
+        return of_function(torch.compile(flex_attention, dynamic=False, fullgraph=True), {}, device, title)
     if base == "sdpa" and option in _BACKENDS:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -192,5 +176,5 @@ def _of_torch(name: str, device: str, title: str) -> Adapter:
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(*arrays, **options)
 
-        return FunctionAdapter(title, attention, SDPA, device, versions=numbers)
+        return FunctionAdapter(title, attention, SDPA, device, versions("torch"))
     raise Error(f"the target torch:{name} is unknown: give one of {', '.join(TARGETS)}")

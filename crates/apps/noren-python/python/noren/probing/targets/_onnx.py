@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .._call import Answer, Call, Unprepared
+from .._call import Adapter, Answer, Call, Unprepared
 from .._reference import Floats
 from ._libraries import checked
 from ._packages import versions
@@ -16,17 +16,14 @@ OPSET = 24
 _TYPES = {"float32": ("FLOAT", np.float32), "float16": ("FLOAT16", np.float16), "float64": ("DOUBLE", np.float64)}
 
 
-class OnnxAdapter:
+class OnnxAdapter(Adapter):
     """An adapter for the operator Attention of ONNX. For each call, it makes and runs an ONNX model with one Attention node."""
 
     def __init__(self, name: str, runtime: bool) -> None:
         self.name = name
         self.runtime = runtime
         self.takes = frozenset({"keep", "additive", "bias", "causal", "scale", "softcap", "gqa", "head_masks"})
-        self.alignment: str | None = "top-left"
-        self.lse_base = "e"
-        self.causal_window = False
-        self.assumptions: tuple[str, ...] = ()
+        self.alignment = "top-left"
         self.versions = versions("onnx", "onnxruntime") if runtime else versions("onnx")
 
     def run(self, call: Call, cotangent: Floats | None) -> Answer:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._noren import Error
-from .._call import Answer, Call, Unusable
+from .._call import Adapter, Answer, Call, Unusable
 from .._reference import Floats
 from ._libraries import Library, library
 
@@ -131,28 +131,23 @@ def inferred(function: Callable[..., Any], declared: Mapping[str, Any]) -> tuple
     return Signature(**{**found, **declared}), tuple(assumed)
 
 
-class FunctionAdapter:
+@dataclass
+class FunctionAdapter(Adapter):
     """Calls a function with the parameters in its signature; implements the interface `Adapter` of the probe."""
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        signature: Signature,
-        device: str = "cpu",
-        assumptions: tuple[str, ...] = (),
-        versions: Mapping[str, str] | None = None,
-    ) -> None:
-        self.name = name
-        self.function = function
-        self.signature = signature
-        self.device = device
+    name: str
+    function: Callable[..., Any]
+    signature: Signature
+    device: str
+    versions: dict[str, str]
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        signature = self.signature
         self.takes = signature.takes() | ({"gradients"} if signature.library in ("torch", "jax") else set())
         self.alignment = signature.alignment
         self.lse_base = signature.lse_base
         self.causal_window = signature.causal_window or signature.window_keys is not None
-        self.assumptions = assumptions
-        self.versions = dict(versions or {})
         if signature.layout not in ("bhld", "blhd"):
             raise Error(f'`layout={signature.layout!r}` is unknown: give "bhld" ([batch, heads, length, head_dim]) or "blhd" ([batch, length, heads, head_dim])')
 
