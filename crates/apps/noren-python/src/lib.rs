@@ -10,7 +10,7 @@
 //! | `dlpack` | arrays of any library without copies |
 //! | `compute/{attention, cache}` | forward, backward and weights; key-value caches: append, plan, attend |
 //! | `compute/{distributed, ranks}` | partitions; attention over a process group |
-//! | `tools/{doctor, flow, audit}` | diagnosis; flow, certificates and the catalogue of checks |
+//! | `tools/{doctor, flow}` | diagnosis; flow and certificates |
 //! | `tools/{export, code, fold}` | plans for other formats; masks as code of other libraries; sequences with shared prefixes |
 //! | `tools/private` | private text: detectors, tokens and policies |
 //! | `error` | exceptions |
@@ -21,72 +21,61 @@ mod error;
 mod masks;
 mod tools;
 
-use compute::{attention, cache, distributed, ranks};
-use masks::{batch, bound, classes, equivalence, facts, function, mask, read};
 use pyo3::prelude::*;
-use tools::{audit, code, doctor, export, flow, fold};
 
 #[pymodule]
-fn _noren(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
-    module.add("Error", py.get_type::<error::Error>())?;
-    module.add("ParseError", py.get_type::<error::ParseError>())?;
-    module.add("ExportError", py.get_type::<error::ExportError>())?;
-    module.add("HIDES", noren::noren_mask::HIDES)?;
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<classes::PyMask>()?;
-    module.add_class::<classes::PyScore>()?;
-    module.add_class::<equivalence::PyEquivalence>()?;
-    module.add_class::<classes::PySpec>()?;
-    module.add_class::<facts::PyShape>()?;
-    module.add_class::<facts::PyFacts>()?;
-    module.add_class::<facts::PyArray>()?;
-    module.add_class::<bound::PyBound>()?;
-    module.add_class::<bound::PyPlan>()?;
-    module.add_class::<attention::Modifiers>()?;
-    module.add_class::<cache::PyCache>()?;
-    module.add_class::<cache::PyStepPlan>()?;
-    module.add_class::<distributed::PyPartition>()?;
-    module.add("GroupError", py.get_type::<ranks::GroupError>())?;
-    module.add("Disagreement", py.get_type::<ranks::Disagreement>())?;
-    module.add_class::<ranks::PyLink>()?;
-    module.add_class::<ranks::PySplit>()?;
-    module.add_class::<ranks::PyShards>()?;
-    module.add_class::<ranks::PyAttended>()?;
-    module.add_class::<flow::PyFlow>()?;
-    module.add_class::<flow::PyCertificate>()?;
-    for function in [
-        wrap_pyfunction!(mask::parse, module)?,
-        wrap_pyfunction!(code::code, module)?,
-        wrap_pyfunction!(code::code_targets, module)?,
-        wrap_pyfunction!(attention::forward, module)?,
-        wrap_pyfunction!(attention::backward, module)?,
-        wrap_pyfunction!(attention::weights, module)?,
-        wrap_pyfunction!(attention::isas, module)?,
-        wrap_pyfunction!(attention::after_fork, module)?,
-        wrap_pyfunction!(export::patterns, module)?,
-        wrap_pyfunction!(export::row_runs, module)?,
-        wrap_pyfunction!(export::masked_rows, module)?,
-        wrap_pyfunction!(export::blocks, module)?,
-        wrap_pyfunction!(export::slices, module)?,
-        wrap_pyfunction!(export::device_plan, module)?,
-        wrap_pyfunction!(export::decode_plan, module)?,
-        wrap_pyfunction!(export::positions, module)?,
-        wrap_pyfunction!(distributed::partition, module)?,
-        wrap_pyfunction!(audit::audit_catalogue, module)?,
-        wrap_pyfunction!(audit::audit_changes, module)?,
-        wrap_pyfunction!(audit::audit_not_tested, module)?,
-        wrap_pyfunction!(audit::audit_rounding, module)?,
-        wrap_pyfunction!(read::read_mask, module)?,
-        wrap_pyfunction!(batch::batch_reads, module)?,
-        wrap_pyfunction!(batch::read_batch, module)?,
-        wrap_pyfunction!(fold::fold_sequences, module)?,
-        wrap_pyfunction!(function::tile_function, module)?,
-        wrap_pyfunction!(doctor::check, module)?,
-        wrap_pyfunction!(doctor::recognise, module)?,
-    ] {
-        module.add_function(function)?;
+mod _noren {
+    use super::*;
+
+    #[pymodule_export]
+    use crate::compute::attention::{Modifiers, after_fork, backward, forward, isas, weights};
+    #[pymodule_export]
+    use crate::compute::cache::{PyCache, PyStepPlan};
+    #[pymodule_export]
+    use crate::compute::distributed::{PyPartition, partition};
+    #[pymodule_export]
+    use crate::compute::ranks::{PyAttended, PyLink, PyShards, PySplit};
+    #[pymodule_export]
+    use crate::masks::atoms::{
+        alibi, batch, bias, causal, chunk, clearance, dense, distances, documents, full, global_, heads, keys, layers,
+        neighborhood, none, padding, prefix, queries, random, random_blocks, relative, sinks, sliding, soft, softcap,
+        spans, stride, tree, window,
+    };
+    #[pymodule_export]
+    use crate::masks::batch::{batch_reads, read_batch};
+    #[pymodule_export]
+    use crate::masks::bound::{PyBound, PyPlan};
+    #[pymodule_export]
+    use crate::masks::classes::{PyMask, PyScore, PySpec};
+    #[pymodule_export]
+    use crate::masks::equivalence::PyEquivalence;
+    #[pymodule_export]
+    use crate::masks::facts::{PyArray, PyFacts, PyShape};
+    #[pymodule_export]
+    use crate::masks::{function::tile_function, mask::parse, read::read_mask};
+    #[pymodule_export]
+    use crate::tools::code::{code, code_targets};
+    #[pymodule_export]
+    use crate::tools::doctor::{check, recognise};
+    #[pymodule_export]
+    use crate::tools::export::{blocks, decode_plan, device_plan, masked_rows, patterns, positions, row_runs, slices};
+    #[pymodule_export]
+    use crate::tools::flow::{PyCertificate, PyFlow};
+    #[pymodule_export]
+    use crate::tools::fold::fold_sequences;
+    #[pymodule_export]
+    use crate::tools::private::{PyDetectors, PyPolicy, PyPrivateTokens};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("Error", py.get_type::<error::Error>())?;
+        module.add("ParseError", py.get_type::<error::ParseError>())?;
+        module.add("ExportError", py.get_type::<error::ExportError>())?;
+        module.add("GroupError", py.get_type::<compute::ranks::GroupError>())?;
+        module.add("Disagreement", py.get_type::<compute::ranks::Disagreement>())?;
+        module.add("HIDES", noren::noren_mask::HIDES)?;
+        module.add("_PRIVATE_KINDS", noren_text::BUILT_IN.to_vec())?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
-    tools::private::add(module)?;
-    masks::atoms::add(module)
 }

@@ -32,7 +32,6 @@
 //! | `check`, `ruling`, `certificate` | the proof, the verdict, the certificate |
 
 mod arms;
-pub mod audit;
 mod certificate;
 mod check;
 mod groups;

@@ -23,13 +23,13 @@ fn scored(score: Score) -> PyResult<PyScore> {
 
 /// Returns the mask in which every query may read every key.
 #[pyfunction]
-fn full() -> PyResult<PyMask> {
+pub(crate) fn full() -> PyResult<PyMask> {
     made(atoms::full())
 }
 
 /// Returns the mask that allows no cell.
 #[pyfunction]
-fn none() -> PyResult<PyMask> {
+pub(crate) fn none() -> PyResult<PyMask> {
     made(atoms::none())
 }
 
@@ -37,7 +37,7 @@ fn none() -> PyResult<PyMask> {
 /// `k` are positions.
 #[pyfunction]
 #[pyo3(signature = (offset=0))]
-fn causal(offset: i64) -> PyResult<PyMask> {
+pub(crate) fn causal(offset: i64) -> PyResult<PyMask> {
     made(atoms::causal_offset(offset))
 }
 
@@ -45,32 +45,32 @@ fn causal(offset: i64) -> PyResult<PyMask> {
 /// both numbers may be negative.
 #[pyfunction]
 #[pyo3(signature = (left=None, right=None))]
-fn window(left: Option<i64>, right: Option<i64>) -> PyResult<PyMask> {
+pub(crate) fn window(left: Option<i64>, right: Option<i64>) -> PyResult<PyMask> {
     made(atoms::window(left, right))
 }
 
 /// Allows `q - window < k <= q`: the last `window` keys, the query's own key included, as Mistral and transformers
 /// define `sliding_window`.
 #[pyfunction]
-fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn sliding(window: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::sliding(count(window, "sliding")?))
 }
 
 /// Allows keys in the query's own chunk of `size` positions: `q // size == k // size`.
 #[pyfunction]
-fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn chunk(size: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::chunk(count(size, "chunk")?))
 }
 
 /// Allows keys whose distance from the query is a multiple of `step`: `(q - k) mod step == 0`.
 #[pyfunction]
-fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn stride(step: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::stride(count(step, "stride")?))
 }
 
 /// Allows the first `n` keys: `k < n`. `lengths` is one `n` for all batch rows, or one for each batch row.
 #[pyfunction]
-fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn prefix(lengths: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::prefix(per_row(lengths, "prefix")?))
 }
 
@@ -88,21 +88,21 @@ fn set_or_label(given: Option<Given<'_, '_>>, label: Option<String>, what: &str)
 /// label `label` in the facts, the data given when the mask is bound.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
-fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+pub(crate) fn keys(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     made(atoms::keys(set_or_label(positions, label, "keys")?))
 }
 
 /// Allows the given queries to read every key; the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
-fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+pub(crate) fn queries(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     made(atoms::queries(set_or_label(positions, label, "queries")?))
 }
 
 /// Allows cells whose query or key is at one of the given positions (global tokens); the arguments are those of `keys`.
 #[pyfunction]
 #[pyo3(signature = (positions=None, *, label=None))]
-fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
+pub(crate) fn global_(positions: Option<Given<'_, '_>>, label: Option<String>) -> PyResult<PyMask> {
     made(atoms::global(set_or_label(positions, label, "global_")?))
 }
 
@@ -121,7 +121,7 @@ fn side_of(name: &str) -> PyResult<Side> {
 /// both are read from the facts, the data given when the mask is bound]. With `on="both"`, queries that are padding read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, side=None, lengths=None, on="keys"))]
-fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
+pub(crate) fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyResult<PyMask> {
     let both = match on {
         "keys" => false,
         "both" => true,
@@ -135,7 +135,7 @@ fn padding(side: Option<&str>, lengths: Option<Given<'_, '_>>, on: &str) -> PyRe
 /// lengths in the facts, the data given when the mask is bound].
 #[pyfunction]
 #[pyo3(signature = (lengths=None))]
-fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
+pub(crate) fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
     made(match lengths {
         Some(lengths) => atoms::documents_of(counts(lengths, "documents")?),
         None => atoms::documents(),
@@ -145,7 +145,7 @@ fn documents(lengths: Option<Given<'_, '_>>) -> PyResult<PyMask> {
 /// Allows a query to read the keys in its own range of positions, for example the tokens of one image in a text;
 /// `spans` is a list of these ranges.
 #[pyfunction]
-fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::spans(spans_of(spans, "spans")?))
 }
 
@@ -157,7 +157,7 @@ fn spans(spans: Given<'_, '_>) -> PyResult<PyMask> {
 /// or -1. `window` and `chunk` limit the keys along each path from a root, as `sliding` and `chunk` do in a sequence.
 #[pyfunction]
 #[pyo3(signature = (parents, start=0, *, runs=None, window=None, chunk=None))]
-fn tree(
+pub(crate) fn tree(
     parents: Given<'_, '_>,
     start: usize,
     runs: Option<Given<'_, '_>>,
@@ -175,14 +175,14 @@ fn tree(
 /// Allows keys whose distance `q - k` from the query is in the list. The distance 0 is the query's own key; earlier
 /// keys have positive distances (LogSparse).
 #[pyfunction]
-fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn distances(distances: Given<'_, '_>) -> PyResult<PyMask> {
     made(atoms::distances(wholes(distances, "distances")?))
 }
 
 /// Allows keys whose clearance level is at most that of the query: `level(q) >= level(k)`. The levels are given as
 /// facts when the mask is bound.
 #[pyfunction]
-fn clearance() -> PyResult<PyMask> {
+pub(crate) fn clearance() -> PyResult<PyMask> {
     made(atoms::clearance())
 }
 
@@ -193,7 +193,11 @@ fn clearance() -> PyResult<PyMask> {
 /// the window [default: 1].
 #[pyfunction]
 #[pyo3(signature = (grid, size, dilation=None))]
-fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given<'_, '_>>) -> PyResult<PyMask> {
+pub(crate) fn neighborhood(
+    grid: Given<'_, '_>,
+    size: Given<'_, '_>,
+    dilation: Option<Given<'_, '_>>,
+) -> PyResult<PyMask> {
     let (grid, size) = (counts(grid, "neighborhood grid")?, counts(size, "neighborhood size")?);
     made(match dilation {
         Some(dilation) => atoms::neighborhood_dilated(grid, size, counts(dilation, "neighborhood dilation")?),
@@ -203,7 +207,7 @@ fn neighborhood(grid: Given<'_, '_>, size: Given<'_, '_>, dilation: Option<Given
 
 /// Allows each cell with probability `p`; the cells depend on `seed` and the positions, and are equal on every machine.
 #[pyfunction]
-fn random(p: f64, seed: u64) -> PyResult<PyMask> {
+pub(crate) fn random(p: f64, seed: u64) -> PyResult<PyMask> {
     made(atoms::random(p, seed))
 }
 
@@ -212,13 +216,13 @@ fn random(p: f64, seed: u64) -> PyResult<PyMask> {
 ///
 /// The random groups depend on `seed`, the positions and the number of keys, and are equal on every machine.
 #[pyfunction]
-fn random_blocks(block: usize, count: usize, seed: u64) -> PyResult<PyMask> {
+pub(crate) fn random_blocks(block: usize, count: usize, seed: u64) -> PyResult<PyMask> {
     made(atoms::random_blocks(block, count, seed))
 }
 
 /// Allows the cells of the mask array called `name`, which is given as a fact (`arrays`) when the mask is bound.
 #[pyfunction]
-fn dense(name: String) -> PyResult<PyMask> {
+pub(crate) fn dense(name: String) -> PyResult<PyMask> {
     made(atoms::dense(name))
 }
 
@@ -234,28 +238,28 @@ fn by<'py>(
 /// Selects a mask for each query head. `arms` is a dict, or a list of pairs, from a head, a range of heads, or "else"
 /// (all others) to a mask. Raises `Error` if a head has no mask: give "else".
 #[pyfunction]
-fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn heads(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("heads", arms, atoms::heads)
 }
 
 /// Selects a mask for each batch row. `arms` is a dict, or a list of pairs, from a batch row, a range of batch rows, or
 /// "else" (all others) to a mask. Raises `Error` if a batch row has no mask: give "else".
 #[pyfunction]
-fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn batch(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("batch", arms, atoms::batch)
 }
 
 /// Selects a mask for each layer. `arms` is a dict, or a list of pairs, from a layer, a range of layers, "every 2"
 /// (layers 0, 2, 4, ...) or "else" (all others) to a mask. Raises `Error` if a layer has no mask: give "else".
 #[pyfunction]
-fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
+pub(crate) fn layers(arms: Given<'_, '_>) -> PyResult<PyMask> {
     by("layers", arms, atoms::layers)
 }
 
 /// Adds the array called `name`, which broadcasts to `[batch, heads, q_len, kv_len]`, to the scores.
 #[pyfunction]
 #[pyo3(signature = (name="bias"))]
-fn bias(name: &str) -> PyResult<PyScore> {
+pub(crate) fn bias(name: &str) -> PyResult<PyScore> {
     scored(Score::bias(name))
 }
 
@@ -264,7 +268,7 @@ fn bias(name: &str) -> PyResult<PyScore> {
 /// below `-reach` the entry of `-reach`.
 #[pyfunction]
 #[pyo3(signature = (name="relative"))]
-fn relative(name: &str) -> PyResult<PyScore> {
+pub(crate) fn relative(name: &str) -> PyResult<PyScore> {
     scored(Score::relative(name))
 }
 
@@ -272,13 +276,13 @@ fn relative(name: &str) -> PyResult<PyScore> {
 /// head `h`, counted from 0].
 #[pyfunction]
 #[pyo3(signature = (slopes=None))]
-fn alibi(slopes: Option<Vec<f64>>) -> PyResult<PyScore> {
+pub(crate) fn alibi(slopes: Option<Vec<f64>>) -> PyResult<PyScore> {
     scored(Score::Alibi { slopes: slopes.map(|list| list.into_iter().map(Into::into).collect()) })
 }
 
 /// Replaces each score by `cap * tanh(score / cap)`.
 #[pyfunction]
-fn softcap(cap: f64) -> PyResult<PyScore> {
+pub(crate) fn softcap(cap: f64) -> PyResult<PyScore> {
     scored(Score::softcap(cap))
 }
 
@@ -286,54 +290,13 @@ fn softcap(cap: f64) -> PyResult<PyScore> {
 /// the cell.
 #[pyfunction]
 #[pyo3(signature = (name="soft"))]
-fn soft(name: &str) -> PyResult<PyScore> {
+pub(crate) fn soft(name: &str) -> PyResult<PyScore> {
     scored(Score::soft(name))
 }
 
 /// Adds the array called `name`, one logit for each head, to the denominator of the softmax only.
 #[pyfunction]
 #[pyo3(signature = (name="sinks"))]
-fn sinks(name: &str) -> PyResult<PyScore> {
+pub(crate) fn sinks(name: &str) -> PyResult<PyScore> {
     scored(Score::sinks(name))
-}
-
-macro_rules! add_all {
-    ($module:expr, $($name:ident),*) => {$($module.add_function(wrap_pyfunction!($name, $module)?)?;)*};
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    add_all!(
-        module,
-        full,
-        none,
-        causal,
-        window,
-        sliding,
-        chunk,
-        stride,
-        distances,
-        prefix,
-        keys,
-        queries,
-        global_,
-        padding,
-        documents,
-        spans,
-        tree,
-        clearance,
-        neighborhood,
-        random,
-        random_blocks,
-        dense,
-        heads,
-        batch,
-        layers,
-        bias,
-        relative,
-        alibi,
-        softcap,
-        soft,
-        sinks
-    );
-    Ok(())
 }

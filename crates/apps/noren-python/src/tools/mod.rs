@@ -1,6 +1,5 @@
 //! The doctor, flow and its checks, code and formats for other systems, private text, shared prefixes.
 
-pub(crate) mod audit;
 pub(crate) mod code;
 pub(crate) mod doctor;
 pub(crate) mod export;

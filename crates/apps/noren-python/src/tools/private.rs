@@ -4,9 +4,7 @@ use crate::error::Error;
 use crate::masks::classes::{PyMask, mask_of};
 use crate::masks::facts::{PyFacts, facts_of};
 use crate::masks::values::spans;
-use noren_text::{
-    BUILT_IN, Detector, Detectors, Encoding, Error as TextError, Finding, Kind, Policy, PrivateTokens, Recognizer,
-};
+use noren_text::{Detector, Detectors, Encoding, Error as TextError, Finding, Kind, Policy, PrivateTokens, Recognizer};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -272,11 +270,4 @@ impl PyPolicy {
         };
         (all(Policy::released), all(Policy::secret))
     }
-}
-
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("_PRIVATE_KINDS", BUILT_IN.to_vec())?;
-    module.add_class::<PyDetectors>()?;
-    module.add_class::<PyPrivateTokens>()?;
-    module.add_class::<PyPolicy>()
 }

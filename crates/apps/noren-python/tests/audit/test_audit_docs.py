@@ -13,6 +13,12 @@ pytest.importorskip("transformers")
 PAGE = ROOT / "docs/audit.md"
 
 
+def test_the_page_has_every_check() -> None:
+    from noren.battery import BATTERY
+
+    assert re.findall(r"^\| `(\w+)` \| .* \| .* \|$", PAGE.read_text(encoding="utf-8").partition("## The checks")[2], re.M) == list(BATTERY)
+
+
 def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -157,6 +157,17 @@ def test_a_compiled_model_runs_as_written_and_the_report_says_so() -> None:
     assert any("the checks reach, liveness" in said for said in report.not_tested)
 
 
+def test_the_trials_of_a_causal_model() -> None:
+    report = nr.audit(Plain(causal=True), "causal", vocab=99, length=12, checks=["prefix", "window", "liveness", "reach"])
+    assert report["window"].sentence == "through all layers, every output depends on the first tokens"
+    trials = {name: [outcome.what for outcome in report[name].outcomes] for name in ("prefix", "liveness", "reach")}
+    assert trials["prefix"] == ["tokens 1.. changed", "tokens 6.. changed"]
+    assert trials["liveness"] == ["token 0 changed", "token 6 changed"]
+    assert trials["reach"] == ["tokens 0..8 changed one by one"] * 2 + ["tokens 0..12 changed one by one"] * 2
+    everything = nr.audit(Plain(), "bidirectional", vocab=99, length=12, checks=["prefix"])
+    assert everything["prefix"].sentence == "every output may read every token"
+
+
 def test_intents_reach_through_layers() -> None:
     window = Intent.of("sliding(3)", layers=2)
     assert np.flatnonzero(window.reach("main", 12)[11]).tolist() == [7, 8, 9, 10, 11]

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._noren import Error, Mask, audit_not_tested
-from .catalogue import PADS, Skip
+from .._noren import Error, Mask
+from ..arguments._given import first_line
 from .checks.pairs import BATTERY
-from .checks.scan import in_every_row, repeated, turns
+from .checks.scan import turns
 from .intent import Intent, from_config
-from .lab import Lab, Maker, Unclear, poisoned, stacks
+from .lab import PADS, ROWS, Lab, Maker, Skip, Unclear, poisoned, stacks
 from .layers import Column, against, columns
 from .model.precision import Selections, at_rest
 from .model.subject import Call, Output, Subject, subject_of
@@ -114,19 +114,25 @@ def _open(checks: list[Check]) -> list[str]:
 
 def not_tested(lab: Lab, wanted: Sequence[str], training: bool, was_compiled: bool) -> tuple[str, ...]:
     """Returns the parts of a model that an audit does not test, as sentences."""
-    takes = lab.subject.arguments
-    return tuple(
-        audit_not_tested(
-            longest=lab.length + PADS,
-            rows=next(rows for rows in count(1) if rows + 1 not in lab.subject.sizes),
-            training=None if lab.subject.module is None else training,
-            heads=lab.intent.heads,
-            layers=bool(lab.layers),
-            compiled=was_compiled,
-            padding=takes.masked or takes.source_masked,
-            checks=list(wanted),
-        )
-    )
+    takes, has_modes = lab.subject.arguments, lab.subject.module is not None
+    rows = next(rows for rows in count(1) if rows + 1 not in lab.subject.sizes)
+    missing = [name for name in BATTERY if name not in wanted]
+    found = {
+        f"sequences longer than {lab.length + PADS}": True,
+        f"batches of more than {rows} rows": True,
+        "masks that depend on content": True,
+        "gradients": True,
+        "evaluation mode": has_modes and training,
+        "training mode": has_modes and not training,
+        "dropout": has_modes and training,
+        "a head that reads too few tokens, if another head of the layer reads the missing ones": has_modes,
+        "a head that reads tokens that the declared mask allows only to another head": lab.intent.heads > 1,
+        "the keys that each layer reads": not lab.layers,
+        "the code that torch.compile makes of the model (the audit ran the model uncompiled)": was_compiled,
+        "padding, because the model takes no mask": not takes.masked and not takes.source_masked,
+        f"the checks {', '.join(missing)}": bool(missing),
+    }
+    return tuple(what for what, applies in found.items() if applies)
 
 
 def _lab(
@@ -177,7 +183,7 @@ def _sequence_first(module: nn.Module | None) -> bool:
 
 def _cannot_be_called(subject: Subject, error: Exception) -> Error:
     hint = f". The audit gives [batch, length] or [batch, length, width]; {BATCH_FIRST}" if _sequence_first(subject.module) else ""
-    return error if isinstance(error, Error) else Error(f"{subject.name} cannot be called: {_short(error)}{hint}")
+    return error if isinstance(error, Error) else Error(f"{subject.name} cannot be called: {first_line(error)}{hint}")
 
 
 def _maker(subject: Subject, vocab: int | Sequence[int] | None, width: int | None, rng: np.random.Generator) -> tuple[Maker, int | None]:
@@ -298,7 +304,7 @@ class _Run:
     def _exchanged(self) -> bool:
         """Returns true if a changed token changes the outputs at its position in other batch rows, but none at other positions."""
         source = self.lab.call().source
-        base = Call(self.lab.sequence(3), None if source is None else repeated(source, 3))
+        base = Call(self.lab.sequence(3), None if source is None else source.repeated(3))
         tokens = base.main.tokens.clone()
         tokens[1] = self.lab.maker.changed(tokens[1:2], (2,))[0]
         before, after = (self._fresh(call, False).get("main") for call in (base, base.with_tokens(tokens)))
@@ -326,9 +332,9 @@ class _Run:
             return
         except Exception as error:  # every exception of the model becomes a result of the trial
             if double and seen.own is not None:
-                self.why_not = f"no float64 rerun: {_short(error)}"
+                self.why_not = f"no float64 rerun: {first_line(error)}"
             else:
-                seen.error = f"the model raised {_short(error)}"
+                seen.error = f"the model raised {first_line(error)}"
             return
         floor = LEAK if double else 0.0 if trial.same_operations else self.lab.rounding.bound
         found = measure(trial, base, other, floor)
@@ -380,7 +386,7 @@ class Layers:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.call = in_every_row(lab.call())
+        self.call = lab.call().map(lambda stream: stream.repeated(ROWS))
         self.found: dict[bool, dict[tuple[str, int], Column]] = {False: {}, True: {}}
         self.errors: list[Outcome] = []
 
@@ -393,7 +399,7 @@ class Layers:
                         self.found[double][column.layer.name, column.token] = column
                 except Exception as error:
                     what = f"the audit changed tokens {min(tokens)}..{max(tokens) + 1} of the layers' input"
-                    self.errors.append(Outcome(what, Verdict.INCONCLUSIVE, f"the model raised {_short(error)}"))
+                    self.errors.append(Outcome(what, Verdict.INCONCLUSIVE, f"the model raised {first_line(error)}"))
                     return
 
     def outcomes(self, skipped: dict[str, Skip | Unclear]) -> list[Outcome]:
@@ -424,8 +430,3 @@ class Layers:
     def _against(self, column: Column) -> str | None:
         own = self.found[False].get((column.layer.name, column.token))
         return against(self.lab.intent, column, own, self.lab.depth(column.layer.stream) or 1, self.lab.rounding)
-
-
-def _short(error: Exception) -> str:
-    first = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {first[0][:200] if first else ''}"

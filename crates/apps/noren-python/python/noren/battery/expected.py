@@ -12,7 +12,6 @@ from torch import Tensor
 from .._noren import Array, BoundMask, Facts, Mask, Shape, dense
 from ..arguments._caches import given_cache
 
-KEEP = ("attention_mask",)
 DROP = ("key_padding_mask", "src_key_padding_mask")
 IDS = ("input_ids", "src", "tokens", "ids", "x")
 POSITIONS = ("position_ids", "positions", "pos_ids")
@@ -63,7 +62,7 @@ class Batch:
         """Returns the padding mask of the batch `[batch, length]`; true for a non-padding token. None if the batch has no padding
         mask.
         """
-        keep = self.tensor("decoder_attention_mask") if decoder else self.tensor(*KEEP)
+        keep = self.tensor("decoder_attention_mask") if decoder else self.tensor("attention_mask")
         drop = self.tensor("tgt_key_padding_mask") if decoder else self.tensor(*DROP)
         if keep is not None and keep.dim() == 2:
             return (keep != 0).cpu()

@@ -14,14 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 
 from .._noren import Error, Mask, causal, full
 from ..arguments import _call
 from ..masks._doctor import Report, check
 from .expected import Batch, Expected, as_bound, expected, expected_cross, kept
 from .intent import Intent, from_config
-from .model.wrappers import bound_arguments, eagerly, inside, parameters
+from .model.wrappers import Functions, Positional, bound_arguments, eagerly, inside, parameters
 
 
 class MaskFault(Error):  # type: ignore[misc]
@@ -86,14 +85,14 @@ class Guard:
         return [seen for seen in self.seen if seen.wrong is not None]
 
     def __enter__(self) -> Guard:
-        self._hooks.enter_context(eagerly())
-        add = self._hooks.callback
-        add(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True).remove)
-        add(self.model.register_forward_hook(self._end, always_call=True).remove)
+        enter = self._hooks.enter_context
+        enter(eagerly())
+        enter(self.model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True))
+        enter(self.model.register_forward_hook(self._end, always_call=True))
         for name, module in self.model.named_modules():
             if "Attention" in type(module).__name__ and module is not self.core:
-                add(module.register_forward_pre_hook(self._enter(name), with_kwargs=True).remove)
-                add(module.register_forward_hook(self._leave, always_call=True).remove)
+                enter(module.register_forward_pre_hook(self._enter(name), with_kwargs=True))
+                enter(module.register_forward_hook(self._leave, always_call=True))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -118,7 +117,7 @@ class Guard:
         self._looked_at.clear()
         self._check_batch()
         self._watching = ExitStack()
-        self._watching.enter_context(_Calls(self._on_call))
+        self._watching.enter_context(Functions(self._on_function))
         _call.watchers.append(self._on_plan)
         self._watching.callback(_call.watchers.remove, self._on_plan)
 
@@ -183,15 +182,18 @@ class Guard:
 
     # --- masks ----------------------------------------------------------------------------------------------------
 
-    def _on_call(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> None:
-        """Checks the mask of a call of `scaled_dot_product_attention`."""
-        q_len, kv_len = query.shape[-2], key.shape[-2]
-        if mask is None:
-            mask = torch.ones(1, 1, q_len, kv_len, dtype=torch.bool)
-            mask = mask.tril() if is_causal else mask
-            self._look(mask, q_len, kv_len, query.dtype, key=(is_causal, q_len, kv_len))
-        else:
-            self._look(mask, q_len, kv_len, query.dtype, (mask,))
+    def _on_function(self, func: Callable[..., Any], args: Positional, kwargs: dict[str, Any]) -> Any:
+        """Calls a function, and checks the mask before a call of `scaled_dot_product_attention`."""
+        if func is scaled_dot_product_attention:
+            given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
+            mask, is_causal, dtype = given.get("attn_mask"), bool(given.get("is_causal", False)), given["query"].dtype
+            q_len, kv_len = given["query"].shape[-2], given["key"].shape[-2]
+            if mask is None:
+                every = torch.ones(1, 1, q_len, kv_len, dtype=torch.bool)
+                self._look(every.tril() if is_causal else every, q_len, kv_len, dtype, key=(is_causal, q_len, kv_len))
+            else:
+                self._look(mask, q_len, kv_len, dtype, (mask,))
+        return func(*args, **kwargs)
 
     def _on_plan(self, call: _call.Call, query: Tensor, key: Tensor) -> None:
         """Checks the mask of a call of noren's attention: of a model with `attn_implementation="noren"`, `noren.torch.attention`,
@@ -432,24 +434,6 @@ def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """
     hidden = args[0] if args else kwargs.get("hidden_states")
     return hidden if isinstance(hidden, Tensor) and hidden.dim() == 3 else None
-
-
-class _Calls(TorchFunctionMode):
-    """A mode that calls `see` with (query, key, value, mask, is_causal) before each call of `scaled_dot_product_attention`."""
-
-    def __init__(self, see: Callable[[Tensor, Tensor, Tensor, Tensor | None, bool], None]) -> None:
-        super().__init__()
-        self.see = see
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is scaled_dot_product_attention:
-            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-            given = dict(zip(names, args, strict=False)) | kwargs
-            self.see(given["query"], given["key"], given["value"], given.get("attn_mask"), bool(given.get("is_causal", False)))
-        return func(*args, **kwargs)
 
 
 def guard(

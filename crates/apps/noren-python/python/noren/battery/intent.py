@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .._noren import Error, Mask, Shape, causal, chunk, full, sliding, window
+from .._noren import Error, Flow, Mask, Shape, causal, chunk, full, sliding, window
 
 Sides = Literal["both", "left", "right", "none"]
 Bits = NDArray[np.bool_]
@@ -102,17 +102,10 @@ class Intent:
         """
         depth = self.known_depth(stream) if depth is None else depth
         masks = self.masks(stream, depth)
-        reach: Bits = np.eye(length, dtype=np.bool_)
+        layers = [mask.at_layer(i) for i, mask in enumerate(masks)]
         if len(masks) == 1 and depth is None:
-            step = self.cells(stream, 0, length) | reach
-            while True:
-                further = _product(step, step)
-                if (further == step).all():
-                    return step
-                step = further
-        for layer in range(len(masks)):
-            reach = reach | _product(self.cells(stream, layer, length, depth), reach)
-        return reach
+            layers *= length  # the longest path without a repeated token
+        return Flow(layers, Shape.square(length, heads=self.heads)).closure()
 
     def __str__(self) -> str:
         decoder = _say(self.layers)
@@ -123,11 +116,6 @@ class Intent:
 @lru_cache(maxsize=64)
 def _cells(mask: Mask, length: int, heads: int) -> Bits:
     found: Bits = mask.bind(Shape.square(length, heads=heads)).dense()[0].any(0)
-    return found
-
-
-def _product(a: Bits, b: Bits) -> Bits:
-    found: Bits = (a.astype(np.float32) @ b.astype(np.float32)) > 0
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 
 from .._noren import Error, causal, full
-from .catalogue import LENGTHS, PADS, Change, Skip, changes
 from .intent import Bits, Intent
 from .layers import Layer, find_layers
 from .model.subject import Call, Stream, Subject
+from .model.wrappers import Functions, Positional
 from .rounding import Rounding
 
 KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "kv_proj", "to_kv"}
@@ -25,8 +24,19 @@ KEYS = {"k_proj", "key", "k", "key_proj", "k_lin", "to_k", "wk", "linear_k", "kv
 FUSED = {"query_key", "qkv", "c_attn", "qkv_proj", "query_key_value", "wqkv", "to_qkv", "in_proj", "attn_qkv"}
 """Usual names of the modules that compute keys and queries together."""
 LARGE = 1e6
+PADS = 9
+"""The number of padding tokens that checks add at one end of a sequence."""
+LENGTHS = (72, 136, 264)
+"""The possible lengths of the test sequence, in ascending order. `Lab.pick_length` takes the shortest length at which the
+windows of all layers hide tokens from outputs. A longer sequence crosses more multiples of 64."""
+ROWS = 8
+"""The number of batch rows of a forward pass in which each batch row tests another token or another length."""
 SIGNS = 24
 """The number of batch rows in which the keys of all positions are made large, with other signs in each row."""
+
+
+class Skip(Exception):
+    """Raised by a check that does not apply to the model. The message is the reason."""
 
 
 class Unclear(Exception):
@@ -100,7 +110,7 @@ def ragged(lab: Lab, streams: Sequence[Stream], side: str) -> Stream:
         padded(stream, side, lab.maker.padding(0, 1, longest - stream.length)) if stream.length < longest else stream
         for stream in streams
     ]
-    return Stream(*(torch.cat(parts) for parts in zip(*((r.tokens, r.real, r.positions) for r in rows), strict=True)))
+    return Stream.joined(rows)
 
 
 def counted(real: Tensor) -> Tensor:
@@ -167,12 +177,6 @@ class Lab:
         cells = [self.intent.cells(stream, i, length, depth) for i in range(len(self.intent.masks(stream, depth)))]
         found: Bits = np.logical_and.reduce(cells)
         return found
-
-    def changes(self, check: str, stream: str = "main", length: int | None = None) -> list[Change]:
-        """Returns the changes of tokens that the check named `check` makes in a sequence of `length` tokens [default: the
-        tested length]. `stream` is `main`, or `source` for the encoder's sequence."""
-        length = length or self.length
-        return changes(check, self.reach(stream, length), self.direct(stream, length))
 
     def hides_the_past(self, stream: str = "main") -> bool:
         """Returns true if at least one layer denies at least one query a key before the query, for example because of a window.
@@ -273,7 +277,7 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
     lengths = {stream.length: name for name, stream in call.streams().items() if name in at}
     fused = {name for name, _ in module.named_modules() if name.rpartition(".")[2].lower() in FUSED}
 
-    def enlarge(keys: Tensor, name: str, axis: int = 1) -> Tensor:
+    def enlarge(keys: Tensor, name: str, axis: int) -> Tensor:
         """Returns `keys` with the keys at the positions `at` scaled so that their largest absolute value is `LARGE`. `axis` is the
         index of the axis of positions. Adds `name` to the yielded names.
 
@@ -298,44 +302,26 @@ def poisoned(module: nn.Module, call: Call, at: dict[str, tuple[int, ...]]) -> I
         return keys * signs(len(keys), keys.shape[-1]).to(keys).view(-1, *[1] * axis, keys.shape[-1]) if everywhere else keys
 
     def projection(name: str) -> Callable[..., Tensor]:
-        return lambda _module, _args, out: enlarge(out, name)
+        return lambda _module, _args, out: enlarge(out, name, 1)
+
+    def with_keys(name: str, axis: int, args: Positional, kwargs: dict[str, Any]) -> tuple[Positional, dict[str, Any]]:
+        if len(args) > 1:
+            return (args[0], enlarge(args[1], name, axis), *args[2:]), kwargs
+        return args, kwargs | {"key": enlarge(kwargs["key"], name, axis)}
 
     def attention(name: str) -> Callable[..., Any]:
-        def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            if len(args) > 1:
-                return (args[0], enlarge(args[1], name), *args[2:]), kwargs
-            return args, kwargs | {"key": enlarge(kwargs["key"], name)}
+        return lambda _module, args, kwargs: with_keys(name, 1, args, kwargs)
 
-        return enter
-
-    handles = []
-    for name, child in module.named_modules():
-        if isinstance(child, nn.MultiheadAttention) and child.batch_first:
-            handles.append(child.register_forward_pre_hook(attention(name), with_kwargs=True))
-        elif name.rpartition(".")[2].lower() in KEYS | FUSED and not list(child.children()):
-            handles.append(child.register_forward_hook(projection(name)))
-    try:
-        with _Keys(lambda keys: enlarge(keys, "scaled_dot_product_attention", 2)):
-            yield met
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-class _Keys(TorchFunctionMode):
-    """A mode that replaces the keys of each call of scaled_dot_product_attention by the result of `change`."""
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.change = change
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def function(func: Callable[..., Any], args: Positional, kwargs: dict[str, Any]) -> Any:
         if func is scaled_dot_product_attention:
-            if len(args) > 1:
-                args = (args[0], self.change(args[1]), *args[2:])
-            else:
-                kwargs = kwargs | {"key": self.change(kwargs["key"])}
+            args, kwargs = with_keys("scaled_dot_product_attention", 2, args, kwargs)
         return func(*args, **kwargs)
+
+    with ExitStack() as hooks:
+        for name, child in module.named_modules():
+            if isinstance(child, nn.MultiheadAttention) and child.batch_first:
+                hooks.enter_context(child.register_forward_pre_hook(attention(name), with_kwargs=True))
+            elif name.rpartition(".")[2].lower() in KEYS | FUSED and not list(child.children()):
+                hooks.enter_context(child.register_forward_hook(projection(name)))
+        hooks.enter_context(Functions(function))
+        yield met

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments._given import ranges
 from .intent import Bits, Intent
 from .model.subject import Call
 from .rounding import Rounding
@@ -83,7 +84,7 @@ def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callabl
     gaps: dict[str, Tensor] = {}
     rows = torch.arange(len(tokens))
 
-    def watch(layer: Layer, disturb: bool) -> ExitStack:
+    def watch(layer: Layer, disturb: bool, hooks: ExitStack) -> None:
         def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if not disturb:
                 inputs[layer.name] = _hidden(args, kwargs).detach().clone()
@@ -102,15 +103,13 @@ def columns(layers: list[Layer], call: Call, tokens: Sequence[int], run: Callabl
             apart = torch.nan_to_num((a - out.double()).abs().amax(2), nan=torch.inf)
             gaps[layer.name] = (apart / a.abs().amax((1, 2)).clamp(min=1e-30)[:, None]).cpu()
 
-        handles = ExitStack()
-        handles.callback(layer.module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-        handles.callback(layer.module.register_forward_hook(leave).remove)
-        return handles
+        hooks.enter_context(layer.module.register_forward_pre_hook(enter, with_kwargs=True))
+        hooks.enter_context(layer.module.register_forward_hook(leave))
 
     for disturb in (False, True):
-        with ExitStack() as stack:
+        with ExitStack() as hooks:
             for layer in layers:
-                stack.enter_context(watch(layer, disturb))
+                watch(layer, disturb, hooks)
             run(call)
     return [Column(layer, token, gaps[layer.name][row]) for layer in layers for row, token in enumerate(tokens)]
 
@@ -149,24 +148,14 @@ def against(intent: Intent, column: Column, own: Column | None, depth: int, roun
     said: list[str] = []
     token = column.token
     if leaks.any():
-        said.append(f"token {token} of the layer's input reaches {_runs(_at(leaks))}, which may not read this token")
+        said.append(f"token {token} of the layer's input reaches {_runs(leaks)}, which may not read this token")
     if deaf.any():
-        said.append(f"token {token} of the layer's input does not reach {_runs(_at(deaf))}, which should read this token")
+        said.append(f"token {token} of the layer's input does not reach {_runs(deaf)}, which should read this token")
     mask = intent.masks(layer.stream, depth)[layer.index]
     return f"`{layer.name}`{only}: {', and '.join(said)} (declared: {mask.at_layer(layer.index)})"
 
 
-def _at(rows: Tensor) -> list[int]:
-    return [int(row) for row in rows.nonzero().flatten()]
-
-
-def _runs(rows: list[int]) -> str:
-    """Formats indices of outputs as ranges without their end: `outputs 3..7, 9` for `rows` 3, 4, 5, 6 and 9."""
-    found: list[list[int]] = []
-    for row in rows:
-        if found and found[-1][1] == row:
-            found[-1][1] = row + 1
-        else:
-            found.append([row, row + 1])
-    said = [f"{a}..{b}" if b - a > 1 else str(a) for a, b in found]
-    return f"output{'s' * (len(rows) > 1)} " + ", ".join(said[:4]) + (", ..." if len(said) > 4 else "")
+def _runs(marks: Tensor) -> str:
+    """Formats the outputs that are true in `marks` as ranges without their end: `outputs 3..7, 9` for 3, 4, 5, 6 and 9."""
+    said = [f"{run.start}..{run.stop}" if len(run) > 1 else str(run.start) for run in ranges(marks.numpy())]
+    return f"output{'s' * (int(marks.sum()) > 1)} " + ", ".join(said[:4]) + (", ..." if len(said) > 4 else "")

@@ -133,16 +133,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the whole report as a dictionary of plain values, equal to the content of its JSON file."""
+        names = ("model", "dtype", "intent", "length", "ok", "verdict", "mode", "rounding")
         return {
             "noren": __version__,
-            "model": self.model,
-            "dtype": self.dtype,
-            "intent": self.intent,
-            "length": self.length,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "mode": self.mode,
-            "rounding": self.rounding,
+            **{name: getattr(self, name) for name in names},
             "not_tested": list(self.not_tested),
             "summary": self.summary(),
             "seconds": round(self.seconds, 3),
@@ -196,11 +190,8 @@ def _plain(check: Check) -> dict[str, Any]:
             row |= {"changed": list(outcome.changed), "moved": outcome.moved}
         outcomes.append(row)
     return {
-        "name": check.name,
-        "title": check.title,
+        **{name: getattr(check, name) for name in ("name", "title", "sentence", "where")},
         "verdict": str(check.verdict),
-        "sentence": check.sentence,
-        "where": check.where,
         "usually": check.likely,
         "seconds": round(check.seconds, 3),
         "trials": outcomes,

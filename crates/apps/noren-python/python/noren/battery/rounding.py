@@ -8,11 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from .._noren import audit_rounding
+MOST = 0.5
+"""The limit from which a difference never counts as rounding, as a fraction of the largest output."""
+ROUNDED = 16
+"""The number of results in one layer that are rounded to the dtype of the model: norms, projections, rotation, scores, weights
+and sums."""
+SUMS = 4
+"""The number of long sums in one layer: input projections, attention, output projection, feed-forward block."""
+DEVIATIONS = 4
+"""The largest difference that counts as rounding, in standard deviations of the rounding error."""
+
 
 @dataclass(frozen=True)
 class Rounding:
-    """The bound of rounding for one model, computed by `noren_flow::audit::rounding`; docs/audit.md derives the formula."""
+    """The bound of rounding for one model; docs/audit.md derives the formula."""
 
     dtype: torch.dtype
     depth: int
@@ -29,8 +38,15 @@ class Rounding:
 
     @property
     def bound(self) -> float:
-        """The largest difference between outputs that is called rounding, as a fraction of the largest output."""
-        return audit_rounding(torch.finfo(self.dtype).eps / 2, self.depth, self.width)
+        """The largest difference between outputs that is called rounding, as a fraction of the largest output.
+
+        Sums are computed in float32 if the dtype is narrower. Errors of different operations are independent, so their squares
+        are added: over the operations of a layer, over the layers and the output head, and over both passes.
+        """
+        unit = torch.finfo(self.dtype).eps / 2
+        summed = min(unit, torch.finfo(torch.float32).eps / 2)
+        variance = ROUNDED * unit**2 + SUMS * self.width * summed**2
+        return min(DEVIATIONS * math.sqrt(2 * (self.depth + 1) * variance), MOST)
 
     def __str__(self) -> str:
         return f"rounding in {self.name} stays below {self.bound:.1e} for a depth (layers) of {self.depth} and a width (terms of a sum) of {self.width}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,12 +85,10 @@ def recorded(module: nn.Module, parts: int = 1) -> Iterator[Recorder]:
 
         return keep
 
-    handles = [child.register_forward_hook(hook(name), with_kwargs=True) for name, child in module.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, child in module.named_modules():
+            hooks.enter_context(child.register_forward_hook(hook(name), with_kwargs=True))
         yield recorder
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def first_to_differ(module: nn.Module, trial: Trial, run: Callable[[Call], Any]) -> str | None:

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .catalogue import MOST
 from .model.subject import Call, Output, Stream
-from .rounding import Rounding
+from .rounding import MOST, Rounding
 
 LEAK = 1e-10
 """The largest difference between float64 passes that does not count as a leak, as a fraction of the largest output.
@@ -64,12 +63,6 @@ class Cells:
         at = torch.as_tensor(at, dtype=torch.long).flatten()
         spread, other = (torch.tensor(r).repeat_interleave(len(at)) for r in (rows, other_rows))
         return Cells(spread, at.repeat(len(rows)), other, (at + by).repeat(len(rows)))
-
-    @staticmethod
-    def at_places(places: Sequence[tuple[int, int]]) -> Cells:
-        """Compares each place (row, position) of the first pass with the same place in the other pass."""
-        rows, at = torch.tensor(places).T
-        return Cells(rows, at, rows, at)
 
     @staticmethod
     def where(keep: Any) -> Cells:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from ..catalogue import CHECKS
 from ..lab import Lab, ragged
 from ..model.subject import Call, Stream
 from ..trial import Cells, Trial
@@ -18,7 +17,7 @@ ROWS = 4
 SHORTER = (0, 7, 3, 5)
 """For each of the `ROWS` sequences of a tested batch: the number of tokens by which the sequence is shorter than the longest
 one."""
-BROKEN = CHECKS["batch"].sentence()
+BROKEN = "outputs depend on the other sequences of the batch"
 Trials = Iterator[Trial]
 
 
@@ -28,23 +27,19 @@ def batch(lab: Lab) -> Trials:
     The batches have sequences of equal length and, if the model accepts a padding mask, sequences of different lengths.
     """
     alone = [lab.call() for _ in range(ROWS)]
-    together = Call(_stacked([call.main for call in alone]), _sources([call.source for call in alone]))
+    together = Call(Stream.joined([call.main for call in alone]), _sources(alone))
     for row, call in enumerate(alone):
         cells = _cells(call, row, 0, True)
         yield Trial(f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch of sequences of equal length", call, together, cells, BROKEN)
     for rows in (2, 3, 5, 6, 7):
         more = [*alone[:rows], *(lab.call() for _ in range(rows - ROWS))]
-        several = Call(_stacked([call.main for call in more]), _sources([call.source for call in more]))
+        several = Call(Stream.joined([call.main for call in more]), _sources(more))
         what = f"the audit compares a sequence alone with the same sequence in a batch of {rows} sequences of equal length"
         yield Trial(what, more[-1], several, _cells(more[-1], rows - 1, 0, True), BROKEN)
     for row in range(ROWS):
-        others = replace(together, main=_others(lab, together.main, row))
-        if together.source is not None:
-            others = replace(others, source=_others(lab, together.source, row))
-        places = range(lab.length)
-        cells = {"main": Cells.same([row], places), "pooled": Cells.same([row], 0)}
-        if together.source is not None:
-            cells["source"] = Cells.same([row], range(together.source.length))
+        others = together.map(lambda stream: _others(lab, stream, row))
+        cells = {name: Cells.same([row], range(stream.length)) for name, stream in together.streams().items()}
+        cells["pooled"] = Cells.same([row], 0)
         yield Trial(f"the audit changed the tokens of all sequences except that in row {row} of the batch", together, others, cells, BROKEN)
     yield from _padded(lab, alone)
     yield from _padded_sources(lab, alone)
@@ -56,7 +51,7 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
     """
     if not lab.subject.arguments.masked:
         return
-    short = [_shorter(call, by) for call, by in zip(alone, SHORTER, strict=True)]
+    short = [replace(call, main=call.main.first(lab.length - by)) for call, by in zip(alone, SHORTER, strict=True)]
     for side in ("right", "left"):
         if lab.intent.padding not in (side, "both"):
             continue
@@ -64,28 +59,27 @@ def _padded(lab: Lab, alone: list[Call]) -> Trials:
         for turn in (0, 1):
             order = [(row + turn) % ROWS for row in range(ROWS)]
             main = ragged(lab, [short[i].main for i in order], side)
-            together = Call(main, _sources([short[i].source for i in order]))
+            together = Call(main, _sources([short[i] for i in order]))
             for row, i in enumerate(order):
                 shift = SHORTER[i] if side == "left" else 0
                 what = f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch, where it has {SHORTER[i]} padding tokens on the {side}"
                 yield Trial(what, short[i], together, _cells(short[i], row, shift, pooled), BROKEN)
             real = main.real
-            tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, _pads(lab, main))
+            tokens = torch.where(real.reshape(*real.shape, *[1] * (main.tokens.dim() - 2)), main.tokens, lab.maker.padding(1, main.batch, main.length))
             other = replace(together, main=replace(main, tokens=tokens))
             what = f"the audit changed the ids of the padding tokens on the {side} side of the batch"
-            yield Trial(what, together, other, {"main": Cells.where(real)}, CHECKS[f"padding_{side}"].sentence("padding"))
+            yield Trial(what, together, other, {"main": Cells.where(real)}, f"padding on the {side} changes outputs of non-padding tokens")
 
 
 def _padded_sources(lab: Lab, alone: list[Call]) -> Trials:
     """Tests batches whose encoder sequences have different lengths."""
-    sources = [call.source for call in alone]
-    if not lab.subject.arguments.source_masked or any(source is None for source in sources):
+    sources = [call.source.first(call.source.length - by) for call, by in zip(alone, SHORTER, strict=True) if call.source is not None]
+    if not lab.subject.arguments.source_masked or not sources:
         return
-    short = [replace(call, source=_cut(call.source, by)) for call, by in zip(alone, SHORTER, strict=True) if call.source is not None]
+    short = [replace(call, source=source) for call, source in zip(alone, sources, strict=True)]
     for turn in (0, 1):
         order = [(row + turn) % ROWS for row in range(ROWS)]
-        chosen = [call.source for i in order if (call := short[i]).source is not None]
-        together = Call(_stacked([short[i].main for i in order]), ragged(lab, chosen, "right"))
+        together = Call(Stream.joined([alone[i].main for i in order]), ragged(lab, [sources[i] for i in order], "right"))
         for row, i in enumerate(order):
             what = f"the audit compares a sequence alone with the same sequence in batch row {row} of a batch, where the encoder's sequence has {SHORTER[i]} padding tokens"
             yield Trial(what, short[i], together, _cells(short[i], row, 0, True), BROKEN)
@@ -103,13 +97,10 @@ def _cells(call: Call, row: int, shift: int, pooled: bool) -> dict[str, Cells]:
     return cells
 
 
-def _stacked(streams: list[Stream]) -> Stream:
-    return Stream(*(torch.cat(parts) for parts in zip(*((s.tokens, s.real, s.positions) for s in streams), strict=True)))
-
-
-def _sources(streams: list[Stream | None]) -> Stream | None:
-    found = [stream for stream in streams if stream is not None]
-    return _stacked(found) if found else None
+def _sources(calls: list[Call]) -> Stream | None:
+    """Returns the encoder's sequences of several calls as one batch; None without an encoder."""
+    found = [call.source for call in calls if call.source is not None]
+    return Stream.joined(found) if found else None
 
 
 def _others(lab: Lab, stream: Stream, row: int) -> Stream:
@@ -117,17 +108,3 @@ def _others(lab: Lab, stream: Stream, row: int) -> Stream:
     tokens = lab.maker.changed(stream.tokens, range(stream.length))
     tokens[row] = stream.tokens[row]
     return replace(stream, tokens=tokens)
-
-
-def _shorter(call: Call, by: int) -> Call:
-    return replace(call, main=_cut(call.main, by))
-
-
-def _cut(stream: Stream, by: int) -> Stream:
-    end = stream.length - by
-    return Stream(stream.tokens[:, :end], stream.real[:, :end], stream.positions[:, :end])
-
-
-def _pads(lab: Lab, main: Stream) -> torch.Tensor:
-    """Returns padding tokens in the shape of the tokens of `main`: those that `Maker.padding` returns for `turn` 1."""
-    return lab.maker.padding(1, main.batch, main.length)

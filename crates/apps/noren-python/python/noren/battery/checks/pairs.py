@@ -13,61 +13,72 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ..catalogue import CHECKS, PADS, Skip
-from ..lab import SIGNS, Lab, Unclear, hidden, padded, ragged
+from ..lab import PADS, SIGNS, Lab, Skip, Unclear, hidden, padded, ragged
 from ..model.subject import Stream
 from ..trial import Cells, Trial
 from .mates import batch
-from .scan import lengths, reach, repeated
+from .scan import lengths, reach
 
 Trials = Iterator[Trial]
 
 
-def _changed(lab: Lab, check: str) -> Trials:
-    """Yields one trial for each change of tokens that the catalogue lists for the check named `check`."""
-    call = lab.call()
-    for change in lab.changes(check):
-        other = call.with_tokens(lab.maker.changed(call.main.tokens, change.tokens))
-        cells = {"main": Cells.at_places(change.compared)}
-        yield Trial(change.what, call, other, cells, change.broken, change.moves, tuple(change.tokens))
+def _changed(lab: Lab, changes: dict[str, range], broken: str) -> Trials:
+    """Yields a trial for each range of changed tokens, by the name of the change. The compared outputs may depend on none of the
+    changed tokens."""
+    call, hides = lab.call(), ~lab.reach("main")
+    for what, tokens in changes.items():
+        rows = np.flatnonzero(hides[:, tokens].all(1))
+        if len(rows):
+            other = call.with_tokens(lab.maker.changed(call.main.tokens, tokens))
+            yield Trial(what, call, other, {"main": Cells.same([0], rows)}, broken, changed=tuple(tokens))
 
 
 def prefix(lab: Lab) -> Trials:
     """Changes the end of a sequence; outputs that may not depend on this end must not change."""
-    yield from _changed(lab, "prefix")
+    cuts = [cut for cut in (1, lab.length // 2, 64) if cut < lab.length]
+    changes = {f"tokens {cut}.. changed": range(cut, lab.length) for cut in cuts}
+    found = list(_changed(lab, changes, "outputs depend on tokens that come after them or that they may not read"))
+    if not found:
+        raise Skip("every output may read every token")
+    yield from found
 
 
 def window(lab: Lab) -> Trials:
     """Changes the beginning of a sequence. Outputs must not change if this beginning is too far away to influence them through
     the windows of all layers.
     """
-    try:
-        yield from _changed(lab, "window")
-    except Skip as reason:
+    found = list(_changed(lab, {"tokens 0..3 changed": range(3)}, "outputs depend on tokens beyond the reach of all windows"))
+    if not found:
         if not lab.shows("main", lab.length):
-            raise Unclear(f"the tested length {lab.length} is too short to show the effect of a declared window: give a larger length=") from None
+            raise Unclear(f"the tested length {lab.length} is too short to show the effect of a declared window: give a larger length=")
         if lab.hides_the_past() and not lab.depth("main"):
-            unknown = "the reach of a window depends on the number of layers, which is not known: give layers="
-            raise Unclear(unknown) from None
+            raise Unclear("the reach of a window depends on the number of layers, which is not known: give layers=")
+        reason = "through all layers, every output depends on the first tokens"
         if lab.hides_the_past() and not lab.layers:
-            raise Unclear(f"{reason}, and the layers could not be tested one by one, because no layers were found") from None
-        raise
+            raise Unclear(f"{reason}, and the layers could not be tested one by one, because no layers were found")
+        raise Skip(reason)
+    yield from found
 
 
 def liveness(lab: Lab) -> Trials:
     """Changes one token. Every output whose query may read this token in every layer must change."""
-    call = lab.call()
-    try:
-        yield from _changed(lab, "liveness")
-    except Skip:
-        if call.source is None:
-            raise
+    call, direct = lab.call(), lab.direct("main")
+    broken = "outputs that should depend on {} do not change with it".format
+    done = False
+    for token in (0, lab.length // 2, lab.length - 1):
+        rows = [row for row in np.flatnonzero(direct[:, token]) if row != token]
+        if rows:
+            done = True
+            other = call.with_tokens(lab.maker.changed(call.main.tokens, (token,)))
+            yield Trial(f"token {token} changed", call, other, {"main": Cells.same([0], rows)}, broken(f"token {token}"), True, (token,))
     if call.source is not None:
         for token in (0, call.source.length - 1):
             source = replace(call.source, tokens=lab.maker.changed(call.source.tokens, (token,)))
             cells = {"main": Cells.same([0], range(lab.length)), "source": Cells.same([0], range(call.source.length))}
-            broken = CHECKS["liveness"].sentence(f"encoder token {token}")
-            yield Trial(f"the audit changed token {token} of the encoder's sequence", call, replace(call, source=source), cells, broken, True, (token,))
+            what = f"the audit changed token {token} of the encoder's sequence"
+            yield Trial(what, call, replace(call, source=source), cells, broken(f"encoder token {token}"), True, (token,))
+    elif not done:
+        raise Skip("there is no output that reads one of the changed tokens in every layer")
 
 
 def padding_right(lab: Lab) -> Trials:
@@ -85,7 +96,7 @@ def _padding(lab: Lab, side: str) -> Trials:
     names = lab.subject.arguments
     call = lab.call()
     shift = PADS if side == "left" else 0
-    broken = CHECKS[f"padding_{side}"].sentence
+    broken = f"{{}} on the {side} changes outputs of non-padding tokens".format
     done = False
     for kind in range(lab.maker.kinds()):
         if names.masked or (side == "right" and not lab.ahead() and names.source is None):
@@ -123,7 +134,7 @@ def mask_liveness(lab: Lab) -> Trials:
     they do not, the model ignores the mask.
     """
     names, side = lab.subject.arguments, lab.side()
-    call, broken = lab.call(), CHECKS["mask_liveness"].sentence
+    call, broken = lab.call(), "{} has no effect on the outputs".format
     done = False
     if names.masked:
         kind = lab.maker.kinds() - 1
@@ -154,12 +165,13 @@ def redaction(lab: Lab) -> Trials:
     names, call = lab.subject.arguments, lab.call()
     if not names.masked and not names.source_masked:
         raise Skip("the model takes no attention mask")
-    (change,) = lab.changes("redaction")
-    gone, broken = tuple(change.tokens), change.broken
+    gone, broken = (lab.length // 2, lab.length // 2 + 1), "outputs depend on tokens that the mask hides"
     if names.masked:
         base = replace(call, main=hidden(call.main, gone))
         other = base.with_tokens(lab.maker.changed(base.main.tokens, gone))
-        yield Trial(change.what, base, other, {"main": Cells.at_places(change.compared)}, broken, changed=gone)
+        rest = [i for i in range(lab.length) if i not in gone]
+        what = f"tokens {gone[0]} and {gone[1]} changed, which the mask hides"
+        yield Trial(what, base, other, {"main": Cells.same([0], rest)}, broken, changed=gone)
     if call.source is not None and names.source_masked:
         base = replace(call, source=hidden(call.source, gone))
         assert base.source is not None
@@ -178,7 +190,7 @@ def weak_fill(lab: Lab) -> Trials:
     """
     if lab.subject.module is None:
         raise Skip("keys can be changed only inside a module: give module=")
-    broken = CHECKS["weak_fill"].sentence()
+    broken = "hidden keys are read when their scores are large: the value that the mask adds is not low enough"
     call, names, side = lab.call(), lab.subject.arguments, lab.side()
     cut = lab.length // 2
     safe = np.flatnonzero(~lab.reach("main")[:, cut:].any(1))
@@ -186,8 +198,7 @@ def weak_fill(lab: Lab) -> Trials:
         at = tuple(range(cut, lab.length))
         other = replace(call, poison={"main": at})
         yield Trial(f"the audit made all keys from key {cut} on very large", call, other, {"main": Cells.same([0], safe)}, broken, changed=at, double_only=True)
-        source = None if call.source is None else repeated(call.source, SIGNS)
-        base = replace(call, main=repeated(call.main, SIGNS), source=source, poison={"main": tuple(range(lab.length))})
+        base = replace(call.map(lambda stream: stream.repeated(SIGNS)), poison={"main": tuple(range(lab.length))})
         other = base.with_tokens(lab.maker.changed(base.main.tokens, at))
         what = f"the audit made all keys very large, with other signs in each of {SIGNS} batch rows, and changed the tokens from token {cut} on"
         yield Trial(what, base, other, {"main": Cells.same(list(range(SIGNS)), safe)}, broken, changed=at, double_only=True)
@@ -232,7 +243,7 @@ def documents(lab: Lab) -> Trials:
     before, after = tuple(range(first)), tuple(range(first, lab.length))
     for way in ways:
         base = replace(packed, packing=way)
-        broken = CHECKS["documents"].sentence(f"with documents given by {_said(way)}, one document")
+        broken = f"with documents given by {_said(way)}, one document reads another document"
         for changed, rest in ((before, after), (after, before)):
             other = base.with_tokens(lab.maker.changed(base.main.tokens, changed))
             said = f"the audit changed document {1 if changed is before else 2} (the documents are given by {_said(way)})"
@@ -275,7 +286,7 @@ def _cached(lab: Lab, splits: tuple[int, ...], said: str) -> Trials:
         raise Skip("the model has no known cache (the parameter cache or past_key_values): give step= for a cache of another kind")
     if lab.ahead():
         raise Skip("the outputs depend on later tokens, so they cannot be computed step by step with a cache")
-    broken = CHECKS["cache"].sentence()
+    broken = "outputs through the cache differ from the outputs of one pass"
     call = lab.call()
     everywhere = {"main": Cells.same([0], range(lab.length))}
     yield Trial(said, call, replace(call, splits=splits), everywhere, broken)
@@ -302,7 +313,7 @@ def backends(lab: Lab) -> Trials:
         cells["pooled"] = Cells.same(list(range(call.main.batch)), 0)
     for name in names[1:]:
         base, other = replace(call, backend=names[0]), replace(call, backend=name)
-        yield Trial(f"{names[0]} against {name}", base, other, cells, CHECKS["backends"].sentence(name, names[0]))
+        yield Trial(f"{names[0]} against {name}", base, other, cells, f"{name} and {names[0]} have different outputs")
 
 
 @dataclass(frozen=True)
@@ -315,23 +326,22 @@ class Test:
     """The usual cause of a failure, as a text. The text names classes of mistakes of `noren.check`."""
 
 
-_TRIALS: dict[str, Callable[[Lab], Trials] | None] = {
-    "prefix": prefix,
-    "reach": reach,
-    "liveness": liveness,
-    "layers": None,  # layers.py tests the layers within one pass
-    "window": window,
-    "padding_right": padding_right,
-    "padding_left": padding_left,
-    "mask_liveness": mask_liveness,
-    "redaction": redaction,
-    "weak_fill": weak_fill,
-    "lengths": lengths,
-    "batch": batch,
-    "documents": documents,
-    "cache": cache,
-    "chunks": chunks,
-    "backends": backends,
+BATTERY = {
+    "prefix": Test("prefix invariance", prefix, "causal_leak or causal_dropped of docs/doctor.md: a mask that is missing or one cell too wide"),
+    "reach": Test("change of one token at a time", reach, "causal_leak, sliding_window_off_by_one or implicit_causal of docs/doctor.md: a mask with one cell too many or too few"),
+    "liveness": Test("liveness", liveness, "implicit_causal or causal_alignment of docs/doctor.md: a mask that hides too much"),
+    "layers": Test("keys that each layer reads", None, "window_missing_or_wrong_layer, sliding_window_off_by_one, causal_leak"),  # layers.py tests the layers within one pass
+    "window": Test("window reach", window, "window_missing_or_wrong_layer, sliding_window_off_by_one"),
+    "padding_right": Test("padding invariance (right)", padding_right, "padding_keys_visible, pooling_includes_padding, non_attention_op_leaks_padding"),
+    "padding_left": Test("padding invariance (left)", padding_left, "padding_side of docs/doctor.md (position ids that count padding tokens), or padding_keys_visible"),
+    "mask_liveness": Test("mask liveness", mask_liveness, "mask_lost_on_the_way, mask_ignored_by_backend"),
+    "redaction": Test("redaction swap", redaction, "padding_keys_visible, mask_ignored_by_backend"),
+    "weak_fill": Test("strength of the mask value", weak_fill, "fill_value_wrong of docs/doctor.md: hidden cells hold a finite value such as -1e4 instead of -inf"),
+    "lengths": Test("every length", lengths, "stale_or_bucketed_mask, causal_alignment, padding_keys_visible"),
+    "batch": Test("batch-mate invariance", batch, "batch_row_wrong or head_batch_layout of docs/doctor.md, or a normalisation over the batch"),
+    "documents": Test("document isolation", documents, "cross_document of docs/doctor.md: packed sequences under a plain causal mask"),
+    "cache": Test("cache compared with one pass", cache, "stale_decode_mask, causal_alignment, ring_buffer_misaligned"),
+    "chunks": Test("chunks compared with one pass", chunks, "causal_alignment, ring_buffer_misaligned, chunk_boundary"),
+    "backends": Test("comparison of backends", backends, "mask_ignored_by_backend, fully_masked_row"),
 }
-BATTERY = {name: Test(check.title, _TRIALS[name], check.likely) for name, check in CHECKS.items()}
 """All checks, in the order in which they are reported."""

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..catalogue import CHECKS, ROWS, Skip
-from ..lab import Lab, ragged
-from ..model.subject import Call, Stream
+from ..lab import ROWS, Lab, Skip, ragged
+from ..model.subject import Call
 from ..trial import Cells, Trial
 
 Trials = Iterator[Trial]
@@ -22,34 +21,34 @@ def turns(length: int) -> list[list[int]]:
     return [[(start + i) % length for i in range(ROWS)] for start in range(0, length, ROWS)]
 
 
-def repeated(stream: Stream, rows: int) -> Stream:
-    """Returns a batch in which the sequence of `stream` is repeated in `rows` rows."""
-    return Stream(*(x.expand(rows, *x.shape[1:]).contiguous() for x in (stream.tokens, stream.real, stream.positions)))
-
-
-def in_every_row(call: Call) -> Call:
-    """Returns the call with its one sequence (and its one encoder sequence) repeated in `ROWS` batch rows."""
-    return replace(call, main=repeated(call.main, ROWS), source=None if call.source is None else repeated(call.source, ROWS))
-
-
 def reach(lab: Lab) -> Trials:
     """Changes one token at a time. One pass tests several tokens: in each batch row, another token is changed.
 
     Outputs that may not depend on the changed token must stay equal; outputs that read it directly must change.
     """
-    base = in_every_row(lab.call())
+    base = lab.call().map(lambda stream: stream.repeated(ROWS))
+    done = False
     for name, stream in base.streams().items():
         whose, one = ("encoder ", "an encoder token") if name == "source" else ("", "a token")
-        for change in lab.changes("reach", name, stream.length):
-            changed = stream.tokens.clone()
-            for row, token in enumerate(change.tokens):
-                changed[row] = lab.maker.changed(stream.tokens[row : row + 1], (token,))[0]
-            other = replace(base, **{name: replace(stream, tokens=changed)})  # type: ignore[arg-type]
-            cells = {name: Cells.at_places(change.compared)}
-            if name == "source" and change.moves:
-                cells["main"] = Cells.where(np.ones((ROWS, base.main.length), dtype=np.bool_))
-            broken = CHECKS["reach"].sentence(one if change.moves else f"{whose}tokens", which=int(change.moves))
-            yield Trial(whose + change.what, base, other, cells, broken, change.moves, each=tuple(change.tokens))
+        hides = ~lab.reach(name, stream.length)
+        reads = lab.direct(name, stream.length) & ~np.eye(stream.length, dtype=np.bool_)
+        for tokens in turns(stream.length):
+            what = f"{whose}tokens {min(tokens)}..{max(tokens) + 1} changed one by one"
+            for moves, compared in ((False, hides[:, tokens].T), (True, reads[:, tokens].T)):
+                if not compared.any():
+                    continue
+                done = True
+                changed = stream.tokens.clone()
+                for row, token in enumerate(tokens):
+                    changed[row] = lab.maker.changed(stream.tokens[row : row + 1], (token,))[0]
+                other = replace(base, **{name: replace(stream, tokens=changed)})  # type: ignore[arg-type]
+                cells = {name: Cells.where(compared)}
+                if name == "source" and moves:
+                    cells["main"] = Cells.where(np.ones((ROWS, base.main.length), dtype=np.bool_))
+                broken = f"outputs that should depend on {one} do not change with it" if moves else f"outputs depend on {whose}tokens that they may not read"
+                yield Trial(what, base, other, cells, broken, moves, each=tuple(tokens))
+    if not done:
+        raise Skip("every output may read every token")
 
 
 def lengths(lab: Lab) -> Trials:
@@ -67,23 +66,17 @@ def lengths(lab: Lab) -> Trials:
     everything = list(range(1, longest))
     for start in range(0, len(everything), ROWS):
         sizes = everything[start : start + ROWS]
-        short = {n: _cut(call, n) for n in sizes}
+        short = {n: replace(call, main=call.main.first(n)) for n in sizes}
         together = None
         if side is not None:
             main = ragged(lab, [*(short[n].main for n in sizes), call.main], side)
-            together = Call(main, None if call.source is None else repeated(call.source, main.batch))
+            together = Call(main, None if call.source is None else call.source.repeated(main.batch))
         for row, n in enumerate(sizes):
             if begins:
-                broken = CHECKS["lengths"].sentence(n, longest)
+                broken = f"a sequence of {n} tokens alone gives other outputs than at the beginning of a sequence of {longest} tokens"
                 yield Trial(f"length {n}", short[n], call, {"main": Cells.same([0], range(n))}, broken)
             if together is not None:
                 shift = longest - n if side == "left" else 0
                 cells = {"main": Cells.shifted([0], range(n), [row], shift)}
-                broken = CHECKS["lengths"].sentence(side, n, which=1)
+                broken = f"padding on the {side} changes outputs of a sequence of {n} tokens"
                 yield Trial(f"a sequence of length {n}, padded on the {side} to length {longest}", short[n], together, cells, broken)
-
-
-def _cut(call: Call, n: int) -> Call:
-    """Returns the call with its main sequence cut to the first `n` tokens."""
-    main = call.main
-    return replace(call, main=Stream(main.tokens[:, :n], main.real[:, :n], main.positions[:, :n]))

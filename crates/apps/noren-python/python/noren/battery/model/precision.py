@@ -14,24 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from .wrappers import eagerly
+from .wrappers import Functions, Positional, eagerly
 
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 _CASTS = {Tensor.float, Tensor.half, Tensor.bfloat16}
 
 
-class EverythingDouble(TorchFunctionMode):
-    """A mode (for a `with` block) in which new tensors of floats become float64, and casts to narrower floats become casts to
-    float64."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _CASTS:
-            return args[0].double()
-        return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
+def _double(func: Callable[..., Any], args: Positional, kwargs: dict[str, Any]) -> Any:
+    """Calls a function so that new tensors of floats become float64, and casts to narrower floats become casts to float64."""
+    if func in _CASTS:
+        return args[0].double()
+    return func(*map(_widened, args), **{name: _widened(value) for name, value in kwargs.items()})
 
 
 def _widened(value: Any) -> Any:
@@ -57,7 +51,7 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
                     kept.append((tensor, tensor.data))
                     tensor.data = tensor.data.double()
         torch.set_default_dtype(torch.float64)
-        with EverythingDouble():
+        with Functions(_double):
             yield
     finally:
         torch.set_default_dtype(before)
@@ -65,23 +59,17 @@ def in_double(module: nn.Module | None) -> Iterator[None]:
             tensor.data = data
 
 
-class WithoutDropout(TorchFunctionMode):
-    """A mode (for a `with` block) that turns off dropout in functions: `dropout` and its variants, and `dropout_p` of
-    attention."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in _DROPOUTS:
-            return args[0] if args else kwargs["input"]
-        if func is functional.multi_head_attention_forward:  # this function calls the functions below outside of this mode
-            return func(*args, **kwargs | {"training": False})
-        if func is functional.scaled_dot_product_attention:
-            if len(args) > 4:
-                args = (*args[:4], 0.0, *args[5:])
-            return func(*args, **(kwargs | {"dropout_p": 0.0} if len(args) <= 4 else kwargs))
-        return func(*args, **kwargs)
+def _without_dropout(func: Callable[..., Any], args: Positional, kwargs: dict[str, Any]) -> Any:
+    """Calls a function without dropout: `dropout` and its variants, and `dropout_p` of attention."""
+    if func in _DROPOUTS:
+        return args[0] if args else kwargs["input"]
+    if func is functional.multi_head_attention_forward:  # this function calls the functions below outside of the mode
+        return func(*args, **kwargs | {"training": False})
+    if func is functional.scaled_dot_product_attention:
+        if len(args) > 4:
+            args = (*args[:4], 0.0, *args[5:])
+        return func(*args, **(kwargs | {"dropout_p": 0.0} if len(args) <= 4 else kwargs))
+    return func(*args, **kwargs)
 
 
 _DROPOUTS = {
@@ -90,22 +78,19 @@ _DROPOUTS = {
 }  # fmt: skip
 
 
-class Selections(TorchFunctionMode):
+class Selections(Functions):
     """A mode (for a `with` block) whose `met` becomes true if an operation selects elements by comparison, such as experts by
     their scores (`topk`, `argmax`, `sort`).
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self._look)
         self.met = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _SELECTIONS or (func in _EXTREMES and not _of_all(args, kwargs or {})):
-            given = (*args, *(kwargs or {}).values())
-            self.met |= any(isinstance(value, Tensor) and value.is_floating_point() for value in given)
-        return func(*args, **(kwargs or {}))
+    def _look(self, func: Callable[..., Any], args: Positional, kwargs: dict[str, Any]) -> Any:
+        if func in _SELECTIONS or (func in _EXTREMES and not _of_all(args, kwargs)):
+            self.met |= any(isinstance(value, Tensor) and value.is_floating_point() for value in (*args, *kwargs.values()))
+        return func(*args, **kwargs)
 
 
 _SELECTIONS = {torch.topk, Tensor.topk, torch.sort, Tensor.sort, torch.argsort, Tensor.argsort, torch.multinomial, Tensor.multinomial}
@@ -138,7 +123,7 @@ def at_rest(module: nn.Module | None, training: bool, own_modes: bool = False) -
             stack.enter_context(torch.no_grad())
             stack.enter_context(eagerly())
             if training:
-                stack.enter_context(WithoutDropout())
+                stack.enter_context(Functions(_without_dropout))
             yield
     finally:
         for m, mode in modes:

@@ -40,9 +40,23 @@ class Stream:
     def length(self) -> int:
         return int(self.tokens.shape[1])
 
-    def __getitem__(self, rows: slice) -> Stream:
-        segments = None if self.segments is None else self.segments[rows]
-        return Stream(self.tokens[rows], self.real[rows], self.positions[rows], segments)
+    def map(self, change: Callable[[Tensor], Tensor]) -> Stream:
+        """Returns a stream with the tensors that `change` makes of the tensors of this one."""
+        segments = None if self.segments is None else change(self.segments)
+        return Stream(change(self.tokens), change(self.real), change(self.positions), segments)
+
+    def first(self, length: int) -> Stream:
+        """Returns the first `length` tokens of each sequence."""
+        return self.map(lambda x: x[:, :length])
+
+    def repeated(self, rows: int) -> Stream:
+        """Returns a batch of `rows` rows, each with the one sequence of this stream."""
+        return self.map(lambda x: x.expand(rows, *x.shape[1:]).contiguous())
+
+    @staticmethod
+    def joined(streams: Sequence[Stream]) -> Stream:
+        """Returns the sequences of several streams, which have the same length, as one batch."""
+        return Stream(*(torch.cat(parts) for parts in zip(*((s.tokens, s.real, s.positions) for s in streams), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,10 @@ class Call:
 
     def streams(self) -> dict[str, Stream]:
         return {"main": self.main} if self.source is None else {"main": self.main, "source": self.source}
+
+    def map(self, change: Callable[[Stream], Stream]) -> Call:
+        """Returns a call with the streams that `change` makes of the streams of this one."""
+        return replace(self, main=change(self.main), source=None if self.source is None else change(self.source))
 
     def with_tokens(self, tokens: Tensor) -> Call:
         return replace(self, main=replace(self.main, tokens=tokens))
@@ -174,7 +192,8 @@ class Subject:
     def run(self, call: Call, double: bool = False) -> Output:
         """Runs a call and returns its outputs. For outputs in float64, set `double` and call `run` within `with
         subject.exactly():`."""
-        call = place(call, self.module)
+        device = device_of(self.module)
+        call = call.map(lambda stream: stream.map(lambda x: x.to(device)))
         self.sizes.add(call.main.batch)
         with self._backend(call.backend) as function:
             if double and self.exact is not None:
@@ -365,16 +384,3 @@ def subject_of(
     hugging_face = model is module and hasattr(core, "config") and hasattr(core, "set_attn_implementation")
     arguments = Arguments.of(model, encoder_decoder, core)
     return Subject(model, module, arguments, hugging_face, step, exact, backends or {}, core)
-
-
-def place(call: Call, module: nn.Module | None) -> Call:
-    """Returns a copy of the call whose tensors are on the device of the module."""
-    device = device_of(module)
-    if device.type == "cpu":
-        return call
-
-    def move(stream: Stream) -> Stream:
-        parts = (stream.tokens, stream.real, stream.positions, stream.segments)
-        return Stream(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
-
-    return replace(call, main=move(call.main), source=None if call.source is None else move(call.source))

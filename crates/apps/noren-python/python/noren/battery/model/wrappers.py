@@ -1,4 +1,5 @@
-"""Finds the model inside wrappers: DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`."""
+"""Finds the model inside wrappers: DistributedDataParallel, DataParallel, torch.compile or `forward(**batch)`. `Functions` changes
+the functions that the model calls."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 TOKENS = ("input_ids", "inputs_embeds", "tokens", "ids", "src", "x")
 """The usual names of the parameter with which a model receives its tokens."""
@@ -69,6 +71,22 @@ def compiled(model: Any) -> bool:
         return True
     parts = model.modules() if isinstance(model, nn.Module) else ()
     return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in parts)
+
+
+Positional = tuple[Any, ...]
+Handle = Callable[[Callable[..., Any], Positional, dict[str, Any]], Any]
+"""A function of a function of PyTorch, its arguments and its keyword arguments, which returns the result of the call."""
+
+
+class Functions(TorchFunctionMode):
+    """A mode (for a `with` block) in which `handle` computes each call of a function of PyTorch."""
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__()
+        self.handle = handle
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Positional = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return self.handle(func, args, kwargs or {})
 
 
 def eagerly() -> AbstractContextManager[Any]:
