@@ -800,8 +800,6 @@ class Partition:
     def check(self, bound: BoundMask) -> None:
         """Raises `Error` unless every allowed cell of `bound` is computed exactly once, by a rank that owns or receives the
         cell's query, key and value."""
-    def is_of(self, bound: BoundMask) -> bool:
-        """Returns true if the partition was made for this mask, shape and facts."""
     def to_json(self) -> str:
         """Returns the partition as JSON."""
     @staticmethod
@@ -818,11 +816,11 @@ class Disagreement(GroupError):
 
 @final
 class Link:
-    """The connection of one rank to the other ranks of its group. The Python object `carrier` sends and receives the messages:
-    `carrier.exchange(outgoing, expected)`.
+    """The connection of one rank to the other ranks of its group. The function `exchange(outgoing, expected)` sends and receives
+    the messages, and returns an object with the methods `take(rank)` and `finish()`.
     """
 
-    def __new__(cls, carrier: Any, rank: int, ranks: int, timeout: float) -> Link: ...
+    def __new__(cls, exchange: Callable[..., Any], rank: int, ranks: int, timeout: float) -> Link: ...
     @property
     def traffic(self) -> tuple[int, int, int]:
         """(Bytes of arrays sent, bytes of arrays received, bytes of messages sent to check that all ranks agree) of this rank."""
@@ -915,38 +913,6 @@ def code(bound: BoundMask, scores: list[Score], target: str) -> tuple[str, list[
 
 def code_targets() -> list[tuple[str, str]]:
     """Returns the targets of `code` as pairs (name, title)."""
-
-def audit_catalogue() -> str:
-    """Returns the catalogue of the audit as JSON: all checks, and the sizes of their inputs."""
-
-def audit_changes(
-    check: str, length: int, reach: bytes, direct: bytes
-) -> list[tuple[str, str, list[int], bool, list[tuple[int, int]], bool]]:
-    """Returns the changes of input tokens that a check makes. Each change is a tuple of six values:
-
-    1. the description of the change
-    2. the meaning of a failure
-    3. the changed tokens
-    4. true if each of these tokens is changed in a batch row of its own, false if all are changed in one row
-    5. the outputs that are compared, as (row, position)
-    6. true if the compared outputs must change, false if they must not change
-
-    `reach` and `direct` are matrices `[length, length]` with one byte for each (output, input). A byte of `reach` is 1 if the
-    output may depend on the input over all layers. A byte of `direct` is 1 if every layer's mask allows the output's query to
-    read the input. Raises `Error` if the check has no changes for these matrices.
-    """
-
-def audit_not_tested(
-    longest: int, rows: int, training: bool | None, heads: int, layers: bool, compiled: bool, padding: bool, checks: Sequence[str]
-) -> list[str]:
-    """Returns the parts of a model that an audit with these properties did not test, as sentences."""
-
-def audit_rounding(unit: float, depth: int, width: int) -> float:
-    """Returns the largest difference that counts as rounding, as a fraction of the largest output.
-
-    `unit` is the unit roundoff of the model's dtype, `depth` its number of layers, `width` the number of terms of the longest
-    sum in a layer.
-    """
 
 def batch_reads(name: str, pad_id: int | None) -> bool:
     """Returns whether `read_batch` reads the entry `name` of a batch. It reads token ids only with the id of padding."""

@@ -116,11 +116,6 @@ impl PyPartition {
         py.detach(|| self.0.check(&bound.0)).map_err(raise_dist)
     }
 
-    /// Returns true if the partition was made for the mask, shape and facts (data of the mask) in `bound`.
-    fn is_of(&self, py: Python<'_>, bound: &PyBound) -> bool {
-        py.detach(|| self.0.hash_for(&bound.0) == self.0.hash)
-    }
-
     /// Returns the partition as JSON.
     fn to_json(&self) -> String {
         self.0.to_json()

@@ -34,24 +34,24 @@ create_exception!(
 
 // --- the link -----------------------------------------------------------------------------------------------------------------
 
-/// The connection of one rank to the other ranks of its group. The Python object `carrier` sends and receives the
-/// messages: `carrier.exchange(outgoing, expected)`.
+/// The connection of one rank to the other ranks of its group. The Python function `exchange(outgoing, expected)` sends
+/// and receives the messages.
 #[pyclass(name = "Link", module = "noren.distributed", frozen)]
 pub(crate) struct PyLink {
     job: Mutex<Job>,
-    carrier: Py<PyAny>,
+    exchange: Py<PyAny>,
 }
 
 #[pymethods]
 impl PyLink {
     /// Creates the link of rank `rank` in a group of `ranks` ranks; `timeout` is in seconds.
     ///
-    /// `carrier.exchange(outgoing, expected)` begins an exchange of messages and returns an object with the methods
-    /// `take(rank)` and `finish()`.
+    /// `exchange(outgoing, expected)` begins an exchange of messages and returns an object with the methods `take(rank)`
+    /// and `finish()`.
     #[new]
-    fn new(carrier: Py<PyAny>, rank: usize, ranks: usize, timeout: f64) -> PyResult<Self> {
+    fn new(exchange: Py<PyAny>, rank: usize, ranks: usize, timeout: f64) -> PyResult<Self> {
         let seconds = Duration::try_from_secs_f64(timeout).map_err(|error| Error::new_err(error.to_string()))?;
-        Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), carrier })
+        Ok(PyLink { job: Mutex::new(Job::new(rank, ranks, seconds)), exchange })
     }
 
     /// Three numbers of bytes of this rank: bytes of arrays sent, bytes of arrays received, and bytes of messages sent
@@ -103,7 +103,7 @@ impl PyLink {
         work: impl FnOnce(&dyn Link, &Arc<AtomicBool>) -> Result<R, noren_dist::ranks::Error> + Send,
     ) -> PyResult<R> {
         compute(py, true, |cancel| {
-            let link = GroupLink { job: self.job(), carrier: &self.carrier, raised: RefCell::default() };
+            let link = GroupLink { job: self.job(), exchange: &self.exchange, raised: RefCell::default() };
             work(&link, cancel).map_err(|error| raise_ranks(error, link.raised.take()))
         })
     }
@@ -130,13 +130,13 @@ fn raise_ranks(error: noren_dist::ranks::Error, raised: Option<PyErr>) -> PyErr 
 /// A [`PyLink`], locked for one call, through which `noren-dist` exchanges the messages of the call.
 struct GroupLink<'a> {
     job: MutexGuard<'a, Job>,
-    carrier: &'a Py<PyAny>,
-    /// The exception that the Python object `carrier` raised during this call, if any.
+    exchange: &'a Py<PyAny>,
+    /// The exception that an exchange of messages raised during this call, if any.
     raised: RefCell<Option<PyErr>>,
 }
 
 impl GroupLink<'_> {
-    /// Calls a Python function of the carrier. An exception becomes the error for a group that lost a rank;
+    /// Calls a Python function. An exception becomes the error for a group that lost a rank;
     /// `what` describes the failure in the message.
     fn call<R>(&self, what: &str, call: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, noren_dist::ranks::Error> {
         Python::attach(|py| {
@@ -163,7 +163,7 @@ impl Link for GroupLink<'_> {
         let exchange = self.call("sending failed", |py| {
             let bytes = |(rank, message): &(usize, Vec<u8>)| (*rank, PyByteArray::new(py, message));
             let outgoing: Vec<_> = outgoing.iter().map(bytes).collect();
-            self.carrier.call_method1(py, intern!(py, "exchange"), (outgoing, expected.clone()))
+            self.exchange.call1(py, (outgoing, expected.clone()))
         })?;
         drop(outgoing);
         work(&mut Arriving { link: self, exchange: &exchange })?;

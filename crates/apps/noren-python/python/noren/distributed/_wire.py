@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -72,16 +73,6 @@ def _bytes_of(message: bytearray) -> Tensor:
     return torch.frombuffer(message, dtype=torch.uint8)
 
 
-class _Carrier:
-    """The object that sends and receives messages over a process group for the Rust class `Link`."""
-
-    def __init__(self, group: dist.ProcessGroup, timeout: timedelta) -> None:
-        self._group, self._timeout = group, timeout
-
-    def exchange(self, outgoing: Sequence[tuple[int, bytearray]], expected: Sequence[tuple[int, int]]) -> Exchange:
-        return Exchange(self._group, self._timeout, outgoing, expected)
-
-
 class Wire:
     """A process group with a time-out for each message and a count of the bytes sent and received."""
 
@@ -95,7 +86,7 @@ class Wire:
         self.group = group if group is not None else world
         self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.timeout = timedelta(seconds=timeout)
-        self.link = Link(_Carrier(self.group, self.timeout), self.rank, self.ranks, timeout)
+        self.link = Link(partial(Exchange, self.group, self.timeout), self.rank, self.ranks, timeout)
 
     @property
     def traffic(self) -> Traffic:
