@@ -124,17 +124,8 @@ pub(crate) fn parse(text: &str, layer: Option<usize>) -> Result<Spec> {
 impl ShapeArgs {
     /// Converts the arguments to a `ShapeRequest`, from which `noren-input` determines the missing sizes of a shape.
     fn request(&self) -> ShapeRequest {
-        ShapeRequest {
-            len: self.len,
-            q: self.q,
-            kv: self.kv,
-            past: self.past,
-            new: self.new,
-            query_offset: self.query_offset.clone(),
-            batch: self.batch,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-        }
+        let ShapeArgs { len, q, kv, past, new, query_offset, batch, heads, kv_heads } = self.clone();
+        ShapeRequest { len, q, kv, past, new, query_offset, batch, heads, kv_heads }
     }
 }
 

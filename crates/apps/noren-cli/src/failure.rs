@@ -1,5 +1,6 @@
 //! [`Failure`]: the error that ends a command, with a hint for the user.
 
+use noren_input::Error;
 use noren_mask::Error as MaskError;
 use std::fmt;
 use std::io;
@@ -8,12 +9,7 @@ use std::io;
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error in an argument or in an input file. The exit code is 2.
-    Input {
-        /// A description of the problem, with the given values and the expected values.
-        message: String,
-        /// A suggestion how to fix the problem, which is printed on a separate line; `None` without a suggestion.
-        hint: Option<String>,
-    },
+    Input(Error),
     /// An error of writing the output. A closed pipe (`noren show ... | head`) is not an error.
     Output(io::Error),
 }
@@ -24,13 +20,13 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// Creates an error without a hint.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Failure::Input { message: message.into(), hint: None }
+        Failure::Input(Error::new(message))
     }
 
     /// Returns the error with `hint`, a suggestion how to fix the problem. An earlier hint is replaced.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         match self {
-            Failure::Input { message, .. } => Failure::Input { message, hint: Some(hint.into()) },
+            Failure::Input(error) => Failure::Input(error.hint(hint)),
             other => other,
         }
     }
@@ -38,7 +34,7 @@ impl Failure {
     /// Returns the error with `what` before the message, such as a file name: `facts.json: not valid JSON`.
     pub(crate) fn of(self, what: impl fmt::Display) -> Self {
         match self {
-            Failure::Input { message, hint } => Failure::Input { message: format!("{what}: {message}"), hint },
+            Failure::Input(error) => Failure::Input(Error { message: format!("{what}: {}", error.message), ..error }),
             other => other,
         }
     }
@@ -50,14 +46,14 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<noren_input::Error> for Failure {
-    fn from(error: noren_input::Error) -> Self {
-        Failure::Input { message: error.message, hint: error.hint }
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Input(error)
     }
 }
 
 impl From<MaskError> for Failure {
     fn from(error: MaskError) -> Self {
-        noren_input::Error::from(error).into()
+        Failure::Input(error.into())
     }
 }

@@ -139,7 +139,7 @@ fn main() -> ExitCode {
         Ok(Verdict::No) => ExitCode::from(1),
         Ok(Verdict::Open) => ExitCode::from(3),
         Err(Failure::Output(error)) => unwritten(&error),
-        Err(Failure::Input { message, hint }) => report(&message, hint.as_deref()),
+        Err(Failure::Input(error)) => report(&error.message, error.hint.as_deref()),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use noren_input::request::Bound;
+use noren_picture::TerminalOptions;
 use std::io::{IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -51,6 +52,11 @@ impl Screen {
             width: columns.unwrap_or(100).clamp(40, 160),
             gone: false,
         }
+    }
+
+    /// Returns the options of a picture on this terminal.
+    pub(crate) fn terminal(&self) -> TerminalOptions {
+        TerminalOptions { color: self.color, max_width: self.width, ..TerminalOptions::default() }
     }
 
     /// Writes one line to standard output.

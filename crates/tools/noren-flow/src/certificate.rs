@@ -210,32 +210,15 @@ impl Certificate {
 
 impl RuleEntry {
     fn of(verdict: &RuleVerdict) -> Self {
-        RuleEntry {
-            rule: verdict.rule.clone(),
-            batch: verdict.batch,
-            sources: verdict.sources,
-            targets: verdict.targets,
-            pairs: verdict.pairs,
-            violated: verdict.violated(),
-            reached_pairs: verdict.reached_pairs,
-            counted: verdict.counted,
-            witness: verdict.witness.clone(),
-        }
+        let violated = verdict.violated();
+        let RuleVerdict { rule, batch, sources, targets, pairs, reached_pairs, counted, witness, .. } = verdict.clone();
+        RuleEntry { rule, batch, sources, targets, pairs, violated, reached_pairs, counted, witness }
     }
 
     fn verdict(&self) -> RuleVerdict {
-        RuleVerdict {
-            rule: self.rule.clone(),
-            batch: self.batch,
-            sources: self.sources,
-            targets: self.targets,
-            pairs: self.pairs,
-            reached_pairs: self.reached_pairs,
-            counted: self.counted,
-            witness: self.witness.clone(),
-            cut: None,
-            cut_computed: false,
-        }
+        let RuleEntry { rule, batch, sources, targets, pairs, reached_pairs, counted, witness, .. } = self.clone();
+        let (cut, cut_computed) = (None, false);
+        RuleVerdict { rule, batch, sources, targets, pairs, reached_pairs, counted, witness, cut, cut_computed }
     }
 }
 

@@ -13,7 +13,6 @@ use noren_input::arrays::{read_all, read_one};
 use noren_input::npy::{write_npy, write_npy_values};
 use noren_input::sizes::mask_sizes;
 use noren_mask::Spec;
-use noren_picture::TerminalOptions;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -215,11 +214,11 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<()> {
         screen.line(highlight(line, &STYLES))?;
     }
     let small = report.given.as_ref().is_some_and(|g| g.dims().iter().product::<usize>() <= MOST_DRAWN);
-    if small && report.faulty() {
-        let options = TerminalOptions { color: screen.color, max_width: screen.width, ..TerminalOptions::default() };
-        if let Some(picture) = report.picture(&options)? {
-            screen.text(format!("\n{picture}"))?;
-        }
+    if small
+        && report.faulty()
+        && let Some(picture) = report.picture(&screen.terminal())?
+    {
+        screen.text(format!("\n{picture}"))?;
     }
     Ok(())
 }
@@ -251,9 +250,9 @@ fn run_cases(cases: &Path, output: &Path, screen: &mut Screen) -> Result<Verdict
                 let classes = if report.faulty() { report.classes() } else { vec!["healthy"] };
                 json!({ "verdict": report.verdict, "faulty": report.faulty(), "classes": classes, "fixed": fixed })
             }
-            Err(Failure::Input { message, .. }) => {
+            Err(Failure::Input(error)) => {
                 unusable += 1;
-                json!({ "faulty": null, "classes": [], "fixed": null, "error": message })
+                json!({ "faulty": null, "classes": [], "fixed": null, "error": error.message })
             }
             Err(other) => return Err(other),
         };

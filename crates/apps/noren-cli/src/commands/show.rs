@@ -185,12 +185,7 @@ impl LookArgs {
 
     /// Returns the options for a picture on the terminal.
     pub(crate) fn terminal(&self, screen: &Screen) -> TerminalOptions {
-        TerminalOptions {
-            color: screen.color,
-            unicode: !self.ascii,
-            max_width: screen.width,
-            ..TerminalOptions::default()
-        }
+        TerminalOptions { unicode: !self.ascii, ..screen.terminal() }
     }
 }
 

@@ -6,7 +6,7 @@ pub use sample::Sampling;
 
 use crate::error::{Error, Result};
 use crate::model::cache::{StackCache, StackShape};
-use crate::model::{Batch, Call, Decoder, Model, Pass, Planner, Stack, T5, on_pool, rows_at};
+use crate::model::{Batch, Call, Decoder, DecoderConfig, Model, Pass, Planner, Stack, T5, on_pool, rows_at};
 use candle_core::Tensor;
 use noren::{Facts, Queries, Shape};
 use sample::Sampler;
@@ -253,17 +253,10 @@ fn decoder_loop(model: &Decoder, prompts: &[Vec<u32>], loops: &mut Loop<'_>) -> 
 
 /// Returns the sizes of the key-value caches for `sequences` prompts, the longest of which has `longest` tokens.
 fn stack_shape(model: &Decoder, sequences: usize, longest: usize, options: &GenerateOptions) -> StackShape {
-    let config = model.config();
-    StackShape {
-        sequences,
-        layers: config.layers,
-        heads: config.heads,
-        kv_heads: config.kv_heads,
-        head_dim: config.head_dim,
-        capacity: longest + options.new_tokens.max(1),
-        ahead: options.prefill_chunk.min(longest),
-        dtype: model.dtype(),
-    }
+    let DecoderConfig { layers, heads, kv_heads, head_dim, .. } = *model.config();
+    let capacity = longest + options.new_tokens.max(1);
+    let (ahead, dtype) = (options.prefill_chunk.min(longest), model.dtype());
+    StackShape { sequences, layers, heads, kv_heads, head_dim, capacity, ahead, dtype }
 }
 
 /// The tokens that the model reads in one step of a generation: the new tokens of all sequences, one sequence after

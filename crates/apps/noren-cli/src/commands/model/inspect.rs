@@ -6,7 +6,7 @@ use crate::verdict::Verdict;
 use clap::Args;
 use noren_mask::{Facts, Mask, Shape};
 use noren_models::model::{Config, Declared};
-use noren_picture::{Draw, TerminalOptions};
+use noren_picture::Draw;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -73,11 +73,10 @@ fn draw(declared: &Declared, len: usize, screen: &mut Screen) -> Result<()> {
     }
     for (mask, of) in kinds {
         let bound = mask.bind(&Shape::square(len), &Facts::new())?;
-        let options = TerminalOptions { color: screen.color, max_width: screen.width, ..TerminalOptions::default() };
         let list: Vec<String> = of.iter().map(usize::to_string).collect();
         screen.line("")?;
         screen.line(paint(DIM, format_args!("layers {}", list.join(", "))))?;
-        screen.text(bound.picture().to_terminal(&options)?)?;
+        screen.text(bound.picture().to_terminal(&screen.terminal())?)?;
     }
     screen.line("")
 }

@@ -61,13 +61,8 @@ pub(super) struct Proof<'a> {
 
 impl<'a> Proof<'a> {
     pub(super) fn of(proof: &'a noren_models::Proof) -> Self {
-        Proof {
-            holds: proof.holds(),
-            trials: proof.trials,
-            compared: proof.compared,
-            leaks: &proof.leaks,
-            secret_changed: proof.secret_changed,
-        }
+        let &noren_models::Proof { trials, compared, ref leaks, secret_changed } = proof;
+        Proof { holds: proof.holds(), trials, compared, leaks, secret_changed }
     }
 }
 

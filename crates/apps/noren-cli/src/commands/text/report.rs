@@ -108,12 +108,8 @@ fn wrapped(pieces: &[(String, bool)], space: usize) -> Vec<String> {
 fn print_mask(ran: &Ran<'_>, screen: &mut Screen) -> Result<()> {
     let at = paint(DIM, format_args!("layer {}, head {}, one row and one column for each token", ran.layer, ran.head));
     caption(screen, "mask", format_args!("{}  {at}", ran.bound.mask()))?;
-    let options = TerminalOptions {
-        color: screen.color,
-        max_width: screen.width,
-        max_height: if ran.names.len() > ran.units.len() { 24 } else { 48 },
-        ..TerminalOptions::default()
-    };
+    let options =
+        TerminalOptions { max_height: if ran.names.len() > ran.units.len() { 24 } else { 48 }, ..screen.terminal() };
     let picture = ran.bound.picture().head(ran.head);
     let picture = if ran.names.len() > ran.units.len() { picture } else { picture.labels(&ran.names) };
     let drawn = picture.to_terminal(&options)?;

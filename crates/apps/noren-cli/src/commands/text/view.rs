@@ -38,7 +38,7 @@ impl View {
 /// Converts an error of a command to the error type of the explorer.
 fn error(failure: Failure) -> Error {
     match failure {
-        Failure::Input { message, hint } => Error { message, hint },
+        Failure::Input(error) => error,
         Failure::Output(error) => Error::new(error.to_string()),
     }
 }
