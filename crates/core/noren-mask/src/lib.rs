@@ -40,7 +40,7 @@
 //! * [`atoms`]: every atom with its picture; [`atom`]: an atom of your own
 //! * [`Facts`]: the data that masks need, and their conversion from tensors that you already have
 //! * [`BoundMask`]: cells, explanations, comparisons; the crate `noren-picture` draws it
-//! * [`Plan`], [`PatternPlan`], [`Transposed`], [`Stats`]: tiles, keys by query, queries by key, and costs
+//! * [`Plan`], [`PatternPlan`], [`Stats`]: tiles, keys by query, and costs
 //! * [`Spec`] and [`Score`]: a mask with score modifiers
 //! * [`resolve`], [`frame`], [`bits`], [`interval`], [`text`]: parts for other crates that read masks
 //! * The crate `noren` computes attention over plans
@@ -56,7 +56,7 @@
 //! | `atoms` | one file for each atom |
 //! | `language` | text to mask and back, checks of parameters, the canonical form, the list of words for help and editors |
 //! | `bind` | binding: one pattern for each distinct set of cells; `eval` is the definition; exact counts, limits |
-//! | `plan` | tiles and spans, work items, the plan by key, other orders of queries and keys, verification |
+//! | `plan` | tiles and spans, other orders of queries and keys, verification |
 //! | `compare` | differences, equality at every length, reasons |
 //! | `export` | forms for other systems: blocks, slices, bits, grids for pictures, serial forms |
 //!
@@ -103,9 +103,7 @@ pub use facts::{Facts, RealTokens};
 pub use fold::{Fold, FoldOptions, FoldPlace, FoldRow, FoldRun};
 pub use mask::score::{Score, Spec};
 pub use mask::{Arm, Mask, Node};
-pub use plan::schedule::WorkItem;
 pub use plan::stats::{Reordered, Stats, short_bytes, short_count};
-pub use plan::transpose::{KeyTile, Transposed};
 pub use plan::verify::Verified;
 pub use plan::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, Tile, TileSpan};
 pub use sets::order::Order;

@@ -5,10 +5,8 @@ pub(crate) mod cut;
 pub(crate) mod guard;
 pub(crate) mod patch;
 pub(crate) mod reorder;
-pub(crate) mod schedule;
 pub(crate) mod split;
 pub(crate) mod stats;
-pub(crate) mod transpose;
 pub(crate) mod verify;
 
 use crate::bind::{BoundMask, Resolved};

@@ -1,7 +1,7 @@
 //! Masks that are planned with keys in two orders, or with queries in patches: at most twice the allowed cells are
 //! computed.
 
-use noren_mask::{Budget, Facts, Mask, PlanOptions, Reorder, Shape, SpanKind, Stats};
+use noren_mask::{Budget, Facts, Mask, PlanOptions, Reorder, Shape, Stats};
 use noren_testing::cells::Cells;
 
 fn stats(text: &str, len: usize) -> Stats {
@@ -66,10 +66,6 @@ fn cells_in_two_orders_and_in_patches_are_the_definitions() {
             let wrong = cells.zip(&executed, |a, b| a != b).first();
             assert_eq!(wrong, None, "{text}, {reorder:?}, tiles of {block_q} rows");
             assert!(plan.verify(u64::MAX).is_ok(), "{text}, {reorder:?}, tiles of {block_q} rows");
-            let keys: u64 = (plan.patterns()[0].transposed(16).tiles())
-                .map(|tile| tile.queries.iter().filter(|q| q.kind == SpanKind::Full).count() as u64)
-                .sum();
-            assert!(keys <= cells.count() as u64, "full tiles hold allowed cells only");
         }
     }
 }
