@@ -179,11 +179,12 @@ impl<'a> Run<'a> {
 /// Returns the shape of the output, `[batch, heads, q_len, v_dim]`. Returns an error if arrays or options do not fit
 /// the shape of the plan.
 pub(crate) fn check<T: Element>(
-    Inputs { q, k, v }: &Inputs<'_, T>,
+    inputs: &Inputs<'_, T>,
     shape: &Shape,
     options: &Options<'_>,
 ) -> Result<[usize; 4], Error> {
     shape.check()?;
+    let Inputs { q, k, v } = inputs;
     let (batch, heads, kv_heads) = (shape.batch_len(), shape.head_count(), shape.kv_head_count());
     let [.., head_dim] = q.shape();
     let [.., v_dim] = v.shape();
@@ -199,24 +200,45 @@ pub(crate) fn check<T: Element>(
             return Err(mismatch(name, given.to_vec(), expected));
         }
     }
+    let output = output_shape(inputs)?;
+    options.check(shape)?;
+    Ok(output)
+}
+
+/// Checks that k has the batch rows and the head_dim of q, and v those of k.
+pub(crate) fn check_keys<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
+    let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
+    let fits = |name, given: [usize; 4], expected: [usize; 4], what: &str| match given == expected {
+        true => Ok(()),
+        false => Err(mismatch(name, given.to_vec(), format!("{name} must have {what} = {expected:?}"))),
+    };
+    let what = "the batch rows and the head_dim of q: give k the shape [batch, kv_heads, kv_len, head_dim]";
+    fits("k", k.shape(), [batch, kv_heads, kv_len, head_dim], what)?;
+    let what = "the batch rows, key-value heads and keys of k: give v the shape [batch, kv_heads, kv_len, v_dim]";
+    fits("v", v.shape(), [batch, kv_heads, kv_len, v_dim], what)
+}
+
+/// Returns the shape of the output, `[batch, heads, q_len, v_dim]`.
+///
+/// # Errors
+/// Returns an error if the rows of q or v are too long, or if the output would not fit into memory.
+pub(crate) fn output_shape<T: Element>(Inputs { q, v, .. }: &Inputs<'_, T>) -> Result<[usize; 4], Error> {
     for (name, given) in [("q", q.shape()), ("v", v.shape())] {
         if given[3] > MOST_DIM {
-            return Err(mismatch(
-                name,
-                given.to_vec(),
-                "the length of the last dimension can be at most 2^24".to_owned(),
-            ));
+            let expected = "the length of the last dimension can be at most 2^24".to_owned();
+            return Err(mismatch(name, given.to_vec(), expected));
         }
     }
-    options.check(shape)?;
-    let elements = [batch, heads, shape.q_len(), v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+    let ([batch, heads, q_len, _], [.., v_dim]) = (q.shape(), v.shape());
+    let shape = [batch, heads, q_len, v_dim];
+    let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
         let expected =
             "the output would not fit into memory: give a v with a smaller last dimension and without strides of 0"
                 .to_owned();
         return Err(mismatch("v", v.shape().to_vec(), expected));
     }
-    Ok([batch, heads, shape.q_len(), v_dim])
+    Ok(shape)
 }
 
 pub(crate) fn mismatch(name: &'static str, given: Vec<usize>, expected: String) -> Error {

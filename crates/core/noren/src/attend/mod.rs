@@ -9,6 +9,7 @@ use input::view;
 pub use input::{CowView, IntoView, IntoViewMut};
 pub use masking::{IntoMasking, Masking};
 
+use crate::attention::check_keys;
 use crate::{
     Attention, Bias, Dropout, Element, Error, Gradients, GradientsMut, Inputs, Isa, KvCache, Options, Outputs, Saved,
     View, attention, attention_backward, attention_backward_into, attention_into, attention_weights,
@@ -421,7 +422,7 @@ impl<'a> Attend<'a> {
             Masking::Shared(plan) => return self.given(Ready::Kept(plan.clone())),
         };
         let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
-        check_shapes(inputs)?;
+        check_keys(inputs)?;
         let shape = Shape::new(q_len, kv_len, 0).batch(batch).heads(heads).kv_heads(kv_heads);
         let shape = match &self.query_offsets {
             Some(offsets) => shape.query_offsets(offsets.iter().copied()),
@@ -480,24 +481,4 @@ impl<'a> Attend<'a> {
         options.bias.extend(own);
         Ok(options)
     }
-}
-
-/// Returns an error if the shapes of queries, keys and values do not fit each other.
-fn check_shapes<T: Element>(Inputs { q, k, v }: &Inputs<'_, T>) -> Result<(), Error> {
-    let ([batch, _, _, head_dim], [_, kv_heads, kv_len, _], [.., v_dim]) = (q.shape(), k.shape(), v.shape());
-    let keys = [batch, kv_heads, kv_len, head_dim];
-    if k.shape() != keys {
-        let expected = format!(
-            "k must have the batch rows and the head_dim of q: give k the shape [batch, kv_heads, kv_len, head_dim] = {keys:?}"
-        );
-        return Err(Error::Shape { name: "k", given: k.shape().to_vec(), expected });
-    }
-    let values = [batch, kv_heads, kv_len, v_dim];
-    if v.shape() != values {
-        let expected = format!(
-            "v must have the batch rows, key-value heads and keys of k: give v the shape [batch, kv_heads, kv_len, v_dim] = {values:?}"
-        );
-        return Err(Error::Shape { name: "v", given: v.shape().to_vec(), expected });
-    }
-    Ok(())
 }

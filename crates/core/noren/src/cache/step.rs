@@ -339,7 +339,6 @@ impl<T: Element> KvCache<T> {
         let [batch, heads, rows, _] = outputs.out.shape();
         let lse = outputs.lse.map(|lse| ViewMut::new(lse, [batch, heads, rows, 1])).transpose()?;
         let plan = &step.plan;
-        let threads = rayon::current_num_threads();
         let jobs = Jobs::of_rows(plan, |b| step.new.count(b));
         let kv_len = plan.shape().kv_len();
         let stored = (self.sequences.iter().zip(&step.held)).flat_map(|(sequence, held)| {
@@ -368,7 +367,7 @@ impl<T: Element> KvCache<T> {
             },
             jobs: &jobs,
             keys: Keys::Stored(stored.collect()),
-            threads: options.threads.unwrap_or(threads).min(threads),
+            threads: crate::attention::thread_count(options),
             cancel: &cancel,
         };
         pass.compute_on(self.isa);

@@ -9,7 +9,9 @@ pub(crate) trait Task {
     /// Returns whether the work multiplies `bf16` values, so that it can use the separate processor path for pairs of
     /// `bf16`, if the processor has one.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    fn pairs(&self) -> bool;
+    fn pairs(&self) -> bool {
+        false
+    }
 
     /// Whether the work multiplies tiles if the processor path does. Other work on `bf16` runs on the path for `f32` there.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]

@@ -21,10 +21,6 @@ pub(super) struct Fma<'a> {
 }
 
 impl Task for Fma<'_> {
-    fn pairs(&self) -> bool {
-        false
-    }
-
     fn run<S: Simd>(self, s: S) {
         let flop = (chains::<S>() * S::LANES * 2) as f64;
         self.stage.turns(flop, |rounds| s.run(FmaRounds { rounds }));
@@ -121,10 +117,6 @@ pub(super) struct Exp2<'a> {
 }
 
 impl Task for Exp2<'_> {
-    fn pairs(&self) -> bool {
-        false
-    }
-
     fn run<S: Simd>(self, s: S) {
         let (from, mut to) = (scores(s), zeroed(VALUES / S::LANES));
         self.stage.turns(VALUES as f64, |rounds| s.run(Exp2Rounds { rounds, from: &from, to: &mut to }));
@@ -155,10 +147,6 @@ pub(super) struct SoftmaxRow<'a> {
 }
 
 impl Task for SoftmaxRow<'_> {
-    fn pairs(&self) -> bool {
-        false
-    }
-
     fn run<S: Simd>(self, s: S) {
         let (from, mut to) = (scores(s), zeroed(ROW / S::LANES));
         self.stage.turns(VALUES as f64, |rounds| s.run(SoftmaxRounds { rounds, from: &from, to: &mut to }));
@@ -219,10 +207,6 @@ pub(super) struct Read<'a> {
 }
 
 impl Task for Read<'_> {
-    fn pairs(&self) -> bool {
-        false
-    }
-
     fn run<S: Simd>(self, s: S) {
         let vectors = (self.bytes / size_of::<S::V>()).next_multiple_of(STREAM).max(STREAM);
         let mut memory = zeroed::<S::V>(vectors);

@@ -2,8 +2,7 @@
 
 use super::planner::{Planner, Ready, Request};
 use super::sequences::{Form, Sequences};
-use crate::attention::mismatch;
-use crate::inputs::options::MOST_DIM;
+use crate::attention::{check_keys, mismatch, output_shape};
 use crate::{Bias, Element, Error, Inputs, IntoMasking, Isa, Masking, Options};
 use noren_mask::{Facts, Mask, Shape, Spec, atoms};
 use std::sync::Arc;
@@ -17,17 +16,12 @@ use std::sync::atomic::AtomicBool;
 #[derive(Clone, Debug)]
 pub struct Varlen<'a> {
     pub(super) sequences: Sequences,
-    softmax_scale: Option<f32>,
     causal: bool,
     window_size: [Option<i64>; 2],
-    softcap: f32,
     alibi_slopes: Option<&'a [f32]>,
-    sinks: Option<&'a [f32]>,
     spec: Option<Spec>,
     facts: Vec<Facts>,
-    threads: Option<usize>,
-    isa: Option<Isa>,
-    cancel: Option<&'a AtomicBool>,
+    options: Options<'a>,
 }
 
 /// The result of [`Varlen::forward`].
@@ -74,23 +68,18 @@ impl<'a> Varlen<'a> {
     pub fn new(sequences: Sequences) -> Self {
         Varlen {
             sequences,
-            softmax_scale: None,
             causal: false,
             window_size: [None; 2],
-            softcap: 0.0,
             alibi_slopes: None,
-            sinks: None,
             spec: None,
             facts: Vec::new(),
-            threads: None,
-            isa: None,
-            cancel: None,
+            options: Options::new(),
         }
     }
 
     /// Sets the factor by which the dot products `q . k` are multiplied [default: `1 / sqrt(head_dim)`].
     pub fn softmax_scale(mut self, scale: impl Into<Option<f32>>) -> Self {
-        self.softmax_scale = scale.into();
+        self.options.scale = scale.into();
         self
     }
 
@@ -110,7 +99,7 @@ impl<'a> Varlen<'a> {
 
     /// Sets the softcap: each score becomes `softcap * tanh(score / softcap)`; 0 for no softcap [default: 0].
     pub fn softcap(mut self, softcap: f32) -> Self {
-        self.softcap = softcap;
+        self.options.softcap = Some(softcap).filter(|softcap| *softcap != 0.0);
         self
     }
 
@@ -124,7 +113,7 @@ impl<'a> Varlen<'a> {
     /// Sets the sinks, `[heads]`: one logit for each query head. The exponential of the logit is added only to the
     /// softmax denominator.
     pub fn sinks(mut self, sinks: impl Into<Option<&'a [f32]>>) -> Self {
-        self.sinks = sinks.into();
+        self.options.sinks = sinks.into();
         self
     }
 
@@ -158,19 +147,19 @@ impl<'a> Varlen<'a> {
 
     /// Sets the number of threads [default: all threads of the current rayon pool]. No result depends on this number.
     pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Self {
-        self.threads = threads.into();
+        self.options.threads = threads.into();
         self
     }
 
     /// Sets the processor path [default: see [`Isa::choose`]].
     pub fn isa(mut self, isa: impl Into<Option<Isa>>) -> Self {
-        self.isa = isa.into();
+        self.options.isa = isa.into();
         self
     }
 
     /// Sets the flag that cancels the call, as [`Options::cancel`] does.
     pub fn cancel(mut self, flag: &'a AtomicBool) -> Self {
-        self.cancel = Some(flag);
+        self.options.cancel = Some(flag);
         self
     }
 
@@ -199,30 +188,10 @@ impl<'a> Prepared<'a> {
 
 impl<'a> Varlen<'a> {
     /// Checks the arrays and the arguments, and gets the plans of all sequences.
-    pub(super) fn prepare<T: Element>(
-        &self,
-        planner: &Planner,
-        Inputs { q, k, v }: &Inputs<'_, T>,
-    ) -> Result<Prepared<'a>, Error> {
-        let ([batch, heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (q.shape(), k.shape());
-        let v_dim = v.shape()[3];
-        for (name, given, expected, width) in [
-            ("k", k.shape(), [batch, kv_heads, kv_len, head_dim], "head_dim"),
-            ("v", v.shape(), [batch, kv_heads, kv_len, v_dim], "v_dim"),
-        ] {
-            if given != expected {
-                let expected = format!(
-                    "the shapes of the other arrays require the shape [batch, kv_heads, tokens, {width}] = {expected:?}: give arrays whose sizes fit each other"
-                );
-                return Err(mismatch(name, given.to_vec(), expected));
-            }
-        }
-        for (name, given) in [("q", q.shape()), ("v", v.shape())] {
-            if given[3] > MOST_DIM {
-                let expected = "the length of the last dimension can be at most 2^24".to_owned();
-                return Err(mismatch(name, given.to_vec(), expected));
-            }
-        }
+    pub(super) fn prepare<T: Element>(&self, planner: &Planner, inputs: &Inputs<'_, T>) -> Result<Prepared<'a>, Error> {
+        let ([batch, heads, q_len, _], [_, kv_heads, kv_len, _]) = (inputs.q.shape(), inputs.k.shape());
+        check_keys(inputs)?;
+        let output = output_shape(inputs)?;
         let shape = Shape::square(1).heads(heads).kv_heads(kv_heads);
         shape.check()?;
         self.sequences.check(batch, q_len, kv_len)?;
@@ -235,28 +204,17 @@ impl<'a> Varlen<'a> {
             );
             return Err(Error::Option { name: "facts", given: format!("{} entries", self.facts.len()), problem });
         }
-        let elements = [batch, heads, q_len, v_dim].iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-        if elements.is_none_or(|n| n > isize::MAX as usize / 4) {
-            return Err(mismatch(
-                "v",
-                v.shape().to_vec(),
-                "the output would not fit into memory: give a v with a smaller last dimension".to_owned(),
-            ));
-        }
         let mask = self.whole_mask()?;
         let lens = self.sequences.rows.iter().map(|rows| (rows.q.len(), rows.k.len()));
         let plans = planner.plans(&Request { mask: &mask, heads, kv_heads }, &self.facts, lens)?;
-        Ok(Prepared { options, plans, shape: [batch, heads, q_len, v_dim] })
+        Ok(Prepared { options, plans, shape: output })
     }
 
     /// Returns one entry with the options for all sequences. If the slopes of ALiBi are given for each sequence,
     /// returns one entry for each sequence.
     fn options(&self, heads: usize) -> Result<Vec<Options<'a>>, Error> {
         let scores = self.spec.as_ref().map_or(&[][..], |spec| &spec.scores);
-        let mut options = Options::new().scale(self.softmax_scale).threads(self.threads).isa(self.isa);
-        options.softcap = Some(self.softcap).filter(|softcap| *softcap != 0.0);
-        (options.sinks, options.cancel) = (self.sinks, self.cancel);
-        let options = options.with_scores(scores, heads, |score, name| {
+        let options = self.options.clone().with_scores(scores, heads, |score, name| {
             Err(Error::Missing {
                 part: score.to_string(),
                 what: format!("the array `{name}`"),
