@@ -56,10 +56,7 @@ const fn define(
     pictures: &'static [Picture],
     arms: Arms,
 ) -> Definition {
-    Definition::new(
-        Word { entry: Entry::new(name, example, &[]), aliases: &[], title, doc, pictures },
-        Read::Arms(arms),
-    )
+    Definition::new(Word { entry: Entry::new(name, example, &[]), title, doc, pictures }, Read::Arms(arms))
 }
 
 pub(super) const HEADS: Definition = define(

@@ -1,15 +1,8 @@
 //! `causal`: keys up to the query.
 
+use super::prelude::*;
 use super::shared::band;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::sets::scalar::Offset;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, may};
-use std::fmt;
 
 /// The parameters of the atom `causal`: keys up to `offset` positions after the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,10 +57,6 @@ impl Atom for Causal {
     fn rank(&self) -> Rank {
         Family::Band.at(0)
     }
-
-    fn every_length(&self, _: Case) -> EveryLength {
-        EveryLength::Places(Places::new().distance(-self.offset))
-    }
 }
 
 impl Builtin for Causal {
@@ -77,7 +66,6 @@ impl Builtin for Causal {
             "causal(offset=-1)",
             &[may("offset", "position of the last key, counted from the query")],
         ),
-        aliases: &[],
         title: "`causal`, `causal(offset=n)`",
         doc: "Keys up to the query: `k <= q + n`. With `causal(offset=-1)`, a query does not read itself.",
         pictures: &[Picture::square("causal", 8), Picture::square("causal(offset=-1)", 8)],

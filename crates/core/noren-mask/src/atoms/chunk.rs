@@ -1,13 +1,6 @@
 //! `chunk`: query and key in the same chunk of positions.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use std::fmt;
+use super::prelude::*;
 
 /// The parameters of the atom `chunk`: chunks of equal length; the first chunk begins at position 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,7 +66,6 @@ impl Atom for Chunk {
 impl Builtin for Chunk {
     const WORD: Word = Word {
         entry: Entry::new("chunk", "chunk(512)", &[need("size", "number of positions in a chunk")]),
-        aliases: &[],
         title: "`chunk(C)`",
         doc: "Query and key are in the same chunk of `C` positions: `q / C == k / C`, rounded down.",
         pictures: &[Picture::square("chunk(3)", 8)],

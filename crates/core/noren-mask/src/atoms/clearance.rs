@@ -1,16 +1,6 @@
 //! `clearance`: a query reads the keys whose clearance level is not higher than its own.
 
-use crate::Error;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, Family, Input, Pair, Rank, Site};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
-use crate::mask::{Atom, Mask};
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
-use std::fmt;
-use std::ops::Range;
+use super::prelude::*;
 
 /// The atom `clearance`, which compares clearance levels; the facts give the clearance level of each position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +31,7 @@ impl Atom for Clearance {
         };
         binding.each_row(|row, extent| {
             let given = levels.get(row).map_or(0, Vec::len);
-            binding.covers(extent, "clearance levels", given, row)
+            extent.check(binding.atom, "clearance levels", given, row)
         })
     }
 
@@ -172,7 +162,6 @@ impl ResolvedAtom for LevelRuns {
 impl Builtin for Clearance {
     const WORD: Word = Word {
         entry: Entry::new("clearance", "clearance", &[]),
-        aliases: &[],
         title: "`clearance`",
         doc: "The clearance level of the query is at least that of the key. The facts give the clearance level of each position.",
         pictures: &[Picture::square("clearance", 6).facts(r#"{"levels": [0, 1, 2, 0, 1, 0]}"#)],

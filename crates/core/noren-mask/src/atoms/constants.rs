@@ -17,7 +17,6 @@ pub fn none() -> Mask {
 pub(super) const FULL: Definition = Definition::new(
     Word {
         entry: Entry::new("full", "full", &[]),
-        aliases: &[],
         title: "`full`",
         doc: "Every cell.",
         pictures: &[Picture::square("full", 4)],
@@ -28,7 +27,6 @@ pub(super) const FULL: Definition = Definition::new(
 pub(super) const NONE: Definition = Definition::new(
     Word {
         entry: Entry::new("none", "none", &[]),
-        aliases: &[],
         title: "`none`",
         doc: "No cell. A query row that may read no key is valid: its output is 0.",
         pictures: &[Picture::square("none", 4)],

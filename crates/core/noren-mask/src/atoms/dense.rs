@@ -1,16 +1,10 @@
 //! `dense`: cells from a named array.
 
+use super::prelude::*;
 use super::shared::given_words;
-use crate::Error;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site, check_name};
-use crate::mask::definition::{Builtin, Word};
+use crate::mask::basis::check_name;
 use crate::mask::pattern::Pattern;
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, Mask};
-use crate::syntax::{Arguments, Entry, Name, Parsed, Picture, need};
-use std::fmt;
+use crate::syntax::Name;
 
 /// The parameters of the atom `dense`: the name of an array in the facts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +78,6 @@ impl Atom for Dense {
 impl Builtin for Dense {
     const WORD: Word = Word {
         entry: Entry::new("dense", "dense(name)", &[need("name", "name of an array in the facts")]),
-        aliases: &[],
         title: "`dense(name)`",
         doc: "Cells that the named array in the facts allows. The array is dense, sparse by rows, a list of cells or a \
               list of blocks. The facts give the polarity of each array: keep, drop or additive.",

@@ -1,15 +1,6 @@
 //! `distances`: keys at listed distances from the query.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom};
-use crate::mask::sentence::{Piece, Sentence, key_position, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use std::fmt;
-use std::ops::Range;
+use super::prelude::*;
 
 /// The parameters of the atom `distances`: keys at listed distances from the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,16 +18,7 @@ pub fn distances(distances: impl Into<Vec<i64>>) -> Mask {
 impl Distances {
     /// Returns the runs `(first, last)` of consecutive distances, both ends included, in ascending order.
     fn runs(&self) -> Vec<(i64, i64)> {
-        let mut sorted = self.distances.clone();
-        sorted.sort_unstable();
-        let mut runs: Vec<(i64, i64)> = Vec::new();
-        for distance in sorted {
-            match runs.last_mut() {
-                Some((_, last)) if distance <= *last + 1 => *last = distance,
-                _ => runs.push((distance, distance)),
-            }
-        }
-        runs
+        Runs::of(self.distances.iter().map(|distance| (*distance, *distance))).as_slice().to_vec()
     }
 }
 
@@ -137,7 +119,6 @@ impl Builtin for Distances {
             &[need("distances", "list of distances from the key to the query")],
         )
         .lists(),
-        aliases: &[],
         title: "`distances([d, ...])`",
         doc: "The distance `q - k` is in the list: 0 is the query's own key, positive distances are keys before it, \
               negative distances are keys after it. With powers of two, this is LogSparse attention.",

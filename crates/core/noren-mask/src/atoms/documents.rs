@@ -1,17 +1,8 @@
 //! `documents`: query and key in the same document.
 
-use crate::Error;
-use crate::facts::resolve::RowFacts;
+use super::prelude::*;
 use crate::facts::resolve::sum;
-use crate::mask::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, Token, key, key_position, query, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask};
 use crate::sets::set::Span;
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, may};
-use std::fmt;
-use std::ops::Range;
 
 /// The parameters of the atom `documents`: documents that are packed one after another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,7 +113,6 @@ fn words(document: Option<(usize, Range<i64>)>) -> String {
 impl Builtin for Documents {
     const WORD: Word = Word {
         entry: Entry::new("documents", "documents([33, 31])", &[may("lengths", "lengths of the documents")]).lists(),
-        aliases: &[],
         title: "`documents`, `documents([n, ...])`",
         doc: "Query and key are in the same document. Documents are packed one after another. If no lengths are given \
               here, the facts give the documents of each batch row.",

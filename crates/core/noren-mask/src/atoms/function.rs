@@ -1,15 +1,7 @@
 //! [`Mask::from_fn`]: a Rust function as an atom.
 
+use super::prelude::*;
 use super::shared::given_words;
-use crate::Error;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{ByAddress, Family, Input, Pair, Rank, Site};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, Mask};
-use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A cell by the positions of its query and its key: the argument of a function of [`Mask::from_fn`].

@@ -1,14 +1,9 @@
 //! `global`: tokens that read every key and that every query reads.
 
+use super::prelude::*;
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Axis, Case, Family, Pair, Places, Rank, Runs, Site};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use crate::mask::basis::Axis;
 use crate::sets::set::Positions;
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `global`: the query or the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +60,6 @@ impl Atom for Global {
 impl Builtin for Global {
     const WORD: Word = Word {
         entry: Entry::new("global", "global(0..2)", SET).positional(1).lists(),
-        aliases: &[],
         title: "`global(set)`",
         doc: "The query or the key is in the set: tokens in the set read every key, and every query reads them. The set \
               has the same form as in `keys(...)`.",

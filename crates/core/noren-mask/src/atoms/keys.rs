@@ -1,14 +1,8 @@
 //! `keys`: keys in a set.
 
+use super::prelude::*;
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, key_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::sets::set::Positions;
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `keys`: the key is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,28 +42,18 @@ impl Atom for Keys {
     }
 
     fn simplify(&self) -> Simplified {
-        match &self.0 {
-            Positions::Spans(spans) => Simplified::line(Line::keys(spans)),
-            Positions::Label(_) => Simplified::Same,
-        }
+        let Positions::Spans(spans) = &self.0 else { return Simplified::Same };
+        Simplified::line(Line::keys(spans))
     }
 
     fn rank(&self) -> Rank {
         Family::Keys.at(1)
-    }
-
-    fn every_length(&self, _: Case) -> EveryLength {
-        match &self.0 {
-            Positions::Spans(spans) => EveryLength::Places(Places::new().key_spans(spans)),
-            Positions::Label(_) => EveryLength::Unknown,
-        }
     }
 }
 
 impl Builtin for Keys {
     const WORD: Word = Word {
         entry: Entry::new("keys", "keys(0..4)", SET).positional(1).lists(),
-        aliases: &[],
         title: "`keys(set)`",
         doc: "The key is in the set. A set is a position, a range `a..b` (half open; `a..`, `..b`), a list of these, or \
               `label=\"name\"`, whose positions the facts give. A set may extend beyond the end of the sequence, because \

@@ -20,6 +20,7 @@ mod keys;
 mod neighborhood;
 mod padding;
 mod prefix;
+mod prelude;
 mod queries;
 mod random;
 mod random_blocks;

@@ -1,16 +1,8 @@
 //! `neighborhood`: windows over a grid of one to three dimensions.
 
-use crate::Error;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, Case, Family, Pair, Places, Rank, Site, Sizes, count, within};
-use crate::mask::definition::{Builtin, Word};
+use super::prelude::*;
 use crate::mask::pattern::Pattern;
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, Token, key, query, sentence};
-use crate::mask::{Atom, EveryLength, Mask};
 use crate::sets::leaf;
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
-use std::fmt;
 use std::sync::Arc;
 
 /// The parameters of the atom `neighborhood`: windows over a row-major grid, shifted inward at the edges of the grid.
@@ -109,7 +101,7 @@ impl Atom for Neighborhood {
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
         binding.each_row(|row, extent| {
             // a grid may have more cells than there are tokens so far
-            binding.covers(extent, "grid cells", self.cells().min(extent.all), row)
+            extent.check(binding.atom, "grid cells", self.cells().min(extent.all), row)
         })
     }
 
@@ -176,7 +168,6 @@ impl Builtin for Neighborhood {
                 may("dilation", "distance between neighboring cells of the window in each dimension"),
             ],
         ),
-        aliases: &[],
         title: "`neighborhood(grid=[..], size=[..], dilation=[..])`",
         doc: "The key is in the window of grid cells around the query (NATTEN). In each dimension, the window begins \
               `size / 2` steps of `dilation` cells before the query, and moves inward at edges. The grid has one to \

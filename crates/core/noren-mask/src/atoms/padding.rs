@@ -1,18 +1,10 @@
 //! `padding`: keys that are non-padding tokens.
 
-use crate::Error;
+use super::prelude::*;
 use crate::facts::RealTokens;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, Case, Family, Input, Pair, Rank, Site, Sizes, within};
-use crate::mask::definition::{Builtin, Word};
 use crate::mask::pattern::Pattern;
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, Test, key, query, sentence};
-use crate::mask::{Atom, EveryLength, Mask};
 use crate::sets::interval::IntervalSet;
 use crate::sets::scalar::Side;
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may};
-use std::fmt;
 use std::sync::Arc;
 
 /// The parameters of the atom `padding`.
@@ -197,7 +189,6 @@ impl Builtin for Padding {
             ],
         )
         .positional(1),
-        aliases: &[],
         title: "`padding`, `padding(side=left)`, `padding(lengths=[...])`, `padding(on=both)`",
         doc: "The key is a non-padding token of its batch row. The facts give the lengths and the side that are not \
               given here. With `on=both`, padding queries read no key.",

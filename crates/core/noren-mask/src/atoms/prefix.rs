@@ -1,16 +1,8 @@
 //! `prefix`: the first keys.
 
-use crate::Error;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, Case, Family, Input, Line, Pair, Rank, Site, Sizes, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, key_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use super::prelude::*;
 use crate::sets::scalar::Rows;
 use crate::sets::set::{Positions, Span};
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use std::fmt;
 
 /// The parameters of the atom `prefix`: the first keys of each batch row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,24 +37,15 @@ impl Atom for Prefix {
     }
 
     fn check(&self) -> Result<(), String> {
-        match &self.lengths {
-            Rows::All(n) => within("lengths", *n),
-            Rows::Each(list) => list.iter().try_for_each(|n| within("lengths", *n)),
-        }
+        self.lengths.values().iter().try_for_each(|n| within("lengths", *n))
     }
 
     fn inputs(&self) -> Vec<Input<'_>> {
-        match &self.lengths {
-            Rows::All(_) => Vec::new(),
-            Rows::Each(_) => vec![Input::Batch],
-        }
+        self.lengths.rows().map_or(Vec::new(), |_| vec![Input::Batch])
     }
 
     fn fits(&self, binding: &Binding<'_>) -> Result<(), Error> {
-        match &self.lengths {
-            Rows::All(_) => Ok(()),
-            Rows::Each(list) => binding.per_row("lengths", list.len()),
-        }
+        self.lengths.rows().map_or(Ok(()), |rows| binding.per_row("lengths", rows))
     }
 
     fn allows(&self, pair: &Pair<'_>) -> bool {
@@ -95,10 +78,7 @@ impl Atom for Prefix {
     }
 
     fn sizes(&self, _: Case) -> Sizes {
-        match &self.lengths {
-            Rows::All(_) => Sizes::default(),
-            Rows::Each(list) => Sizes::default().batch(list.len()),
-        }
+        self.lengths.rows().map_or(Sizes::default(), |rows| Sizes::default().batch(rows))
     }
 }
 
@@ -110,7 +90,6 @@ impl Builtin for Prefix {
             &[need("lengths", "number of keys, or a list with one for each batch row")],
         )
         .lists(),
-        aliases: &[],
         title: "`prefix(n)`, `prefix([n0, n1, ...])`",
         doc: "The first `n` keys. `n` is one number for all batch rows, or a list with one number for each. `causal | \
               prefix(n)` is a prefix-LM.",

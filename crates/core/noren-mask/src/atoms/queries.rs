@@ -1,14 +1,8 @@
 //! `queries`: queries in a set.
 
+use super::prelude::*;
 use super::shared::{SET, atom_of_a_set, in_set, read_set, set_words};
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Sentence, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::sets::set::Positions;
-use crate::syntax::{Arguments, Entry, Parsed, Picture};
 
 /// The parameters of the atom `queries`: the query is in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,28 +33,18 @@ impl Atom for Queries {
     }
 
     fn simplify(&self) -> Simplified {
-        match &self.0 {
-            Positions::Spans(spans) => Simplified::line(Line::queries(spans)),
-            Positions::Label(_) => Simplified::Same,
-        }
+        let Positions::Spans(spans) = &self.0 else { return Simplified::Same };
+        Simplified::line(Line::queries(spans))
     }
 
     fn rank(&self) -> Rank {
         Family::Queries.into()
-    }
-
-    fn every_length(&self, _: Case) -> EveryLength {
-        match &self.0 {
-            Positions::Spans(spans) => EveryLength::Places(Places::new().query_spans(spans)),
-            Positions::Label(_) => EveryLength::Unknown,
-        }
     }
 }
 
 impl Builtin for Queries {
     const WORD: Word = Word {
         entry: Entry::new("queries", "queries(0..4)", SET).positional(1).lists(),
-        aliases: &[],
         title: "`queries(set)`",
         doc: "The query is in the set, which has the same form as in `keys(...)`.",
         pictures: &[Picture::square("queries(2..4)", 8)],

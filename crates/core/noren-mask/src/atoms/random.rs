@@ -1,17 +1,8 @@
 //! `random`: each cell is allowed with a probability.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Family, Pair, Rank, Site};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom, RowWork};
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, Mask};
+use super::prelude::*;
 use crate::sets::philox;
 use crate::sets::scalar::Real;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use std::fmt;
-use std::ops::Range;
 
 /// The parameters of the atom `random`: each cell is allowed independently with a probability.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +44,7 @@ impl Atom for Random {
     }
 
     fn resolve(&self, _: &Site<'_>) -> Option<Resolution> {
-        Some(Resolution::of(Draw { threshold: philox::threshold(self.p.get()), seed: self.seed }))
+        Some(Resolution::of(self.clone()))
     }
 
     fn rank(&self) -> Rank {
@@ -61,17 +52,11 @@ impl Atom for Random {
     }
 }
 
-/// The atom `random` as planning evaluates it: a cell is allowed if its random number is below `threshold`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Draw {
-    threshold: u64,
-    seed: u64,
-}
-
-impl ResolvedAtom for Draw {
+impl ResolvedAtom for Random {
     fn row(&self, q: i64, keys: Range<i64>, emit: &mut dyn FnMut(i64, i64)) {
+        let threshold = philox::threshold(self.p.get());
         for k in keys {
-            if u64::from(philox::cell_word(q, k, self.seed)) < self.threshold {
+            if u64::from(philox::cell_word(q, k, self.seed)) < threshold {
                 emit(k, k + 1);
             }
         }
@@ -93,7 +78,6 @@ impl Builtin for Random {
             "random(0.1, 42)",
             &[need("p", "probability that a cell is allowed"), need("seed", "seed of the random pattern")],
         ),
-        aliases: &[],
         title: "`random(p, seed)`",
         doc: "Each cell is allowed with probability `p`. The seed and the positions determine the cells (Philox \
               4x32-10), which are the same on every machine.",

@@ -1,16 +1,7 @@
 //! `random_blocks`: random key blocks for each query block.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Family, Pair, Rank, Site, count};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom};
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, Mask};
+use super::prelude::*;
 use crate::sets::philox;
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use std::fmt;
-use std::ops::Range;
 
 /// The parameters of the atom `random_blocks`: key blocks that are drawn at random for each query block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,7 +98,6 @@ impl Builtin for RandomBlocks {
                 need("seed", "seed of the random pattern"),
             ],
         ),
-        aliases: &[],
         title: "`random_blocks(block, count, seed)`",
         doc: "Each block of queries reads `count` random blocks of all `kv_len` keys. The seed, the positions and \
               `kv_len` determine the blocks (Philox 4x32-10), which are the same on every machine. Step-by-step \

@@ -1,14 +1,7 @@
 //! `sliding`: the last keys, including the query's own.
 
+use super::prelude::*;
 use super::shared::band;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, count};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use std::fmt;
 
 /// The parameters of the atom `sliding`: the last keys up to the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,16 +51,12 @@ impl Atom for Sliding {
     fn rank(&self) -> Rank {
         Family::Band.at(2)
     }
-
-    fn every_length(&self, _: Case) -> EveryLength {
-        EveryLength::Places(Places::new().distance(0).distance(self.window as i64))
-    }
 }
 
 impl Builtin for Sliding {
     const WORD: Word = Word {
-        entry: Entry::new("sliding", "sliding(4096)", &[need("window", "number of keys, including the query's own")]),
-        aliases: &["sliding_window"],
+        entry: Entry::new("sliding", "sliding(4096)", &[need("window", "number of keys, including the query's own")])
+            .alias("sliding_window"),
         title: "`sliding(W)`, `sliding_window(W)`",
         doc: "The last `W` keys, including the query's own: `q - W < k <= q`. This is `sliding_window=W` of Mistral and \
               Hugging Face, and equal to `window(left=W-1, right=0)`.",

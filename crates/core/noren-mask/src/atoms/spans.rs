@@ -1,16 +1,8 @@
 //! `spans`: query and key in the same span of positions.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, check_spans};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom};
-use crate::mask::sentence::{Sentence, key_position, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
+use super::prelude::*;
+use crate::mask::basis::check_spans;
 use crate::sets::set::Span;
-use crate::syntax::{Arguments, Entry, List, Parsed, Picture, need};
-use std::fmt;
-use std::ops::Range;
 
 /// The parameters of the atom `spans`: spans of positions, which may overlap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,7 +119,6 @@ impl ResolvedAtom for SpanTable {
 impl Builtin for Spans {
     const WORD: Word = Word {
         entry: Entry::new("spans", "spans([4..20, 30..46])", &[need("spans", "list of ranges")]).lists(),
-        aliases: &[],
         title: "`spans([a..b, ...])`",
         doc: "Query and key are in the same span of positions, such as an image within text.",
         pictures: &[Picture::square("causal | spans([2..5])", 8)],

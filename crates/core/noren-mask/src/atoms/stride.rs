@@ -1,13 +1,6 @@
 //! `stride`: distances that are multiples of a step.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, count};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::{Piece, Sentence, Test, sentence};
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
-use crate::syntax::{Arguments, Entry, Parsed, Picture, need};
-use std::fmt;
+use super::prelude::*;
 
 /// The parameters of the atom `stride`: the query itself, and every `step`-th key before and after it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +67,6 @@ impl Builtin for Stride {
             "stride(8)",
             &[need("step", "distance between neighboring keys that a query reads")],
         ),
-        aliases: &[],
         title: "`stride(S)`",
         doc: "The distance from query to key is a multiple of `S`: `(q - k) mod S == 0`.",
         pictures: &[Picture::square("stride(3)", 8)],

@@ -1,18 +1,11 @@
 //! [`Mask::from_tiles`]: an atom whose cells are computed tile by tile by a function of the user.
 
 use super::function::Cells;
+use super::prelude::*;
 use super::shared::given_words;
 use super::tiles::TileCells;
-use crate::Error;
-use crate::facts::resolve::RowFacts;
 use crate::facts::resolve::frame;
-use crate::mask::basis::{Binding, ByAddress, Family, Input, Pair, Rank, Site};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, Mask};
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A function that computes the cells of many queries and keys at once, for [`Mask::from_tiles`].

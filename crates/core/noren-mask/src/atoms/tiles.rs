@@ -108,25 +108,20 @@ impl TileCells {
     }
 
     fn push(&mut self, row: usize, run: TileRun) -> Result<(), Error> {
+        let refuse = |problem: String| Err(Error::fact("tiles", problem));
         let (count, tiles) = (self.row_count, self.keys_end.max(0).unsigned_abs().div_ceil(TileCells::SIDE as u64));
         if row >= count || run.start >= run.end || u64::from(run.end) > tiles {
-            return Err(Error::fact(
-                "tiles",
-                format!(
-                    "tiles {}..{} in row of tiles {row} do not exist: there are {count} rows of {tiles} tiles, counted from 0",
-                    run.start, run.end
-                ),
+            return refuse(format!(
+                "tiles {}..{} in row of tiles {row} do not exist: there are {count} rows of {tiles} tiles, counted from 0",
+                run.start, run.end
             ));
         }
         let last = self.rows.last().map(|(row, _)| *row);
         let after = if last == Some(row) { self.runs.last().map_or(0, |last| last.end) } else { 0 };
         if last > Some(row) || run.start < after {
-            return Err(Error::fact(
-                "tiles",
-                format!(
-                    "tile {} in row of tiles {row} is not after the tiles that were added before: add tiles by ascending row and index",
-                    run.start
-                ),
+            return refuse(format!(
+                "tile {} in row of tiles {row} is not after the tiles that were added before: add tiles by ascending row and index",
+                run.start
             ));
         }
         if last != Some(row) {

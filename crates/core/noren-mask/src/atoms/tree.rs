@@ -1,16 +1,7 @@
 //! `tree`: a node reads itself and its ancestors, or the nearest of them.
 
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Pair, Places, Rank, Site, count, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::resolved::{Reach, ResolvedAtom};
-use crate::mask::sentence::{Piece, Sentence, Test, Token, key, key_position, query, query_position, sentence};
-use crate::mask::{Atom, EveryLength, Mask};
-use crate::syntax::{Arguments, Call, Entry, List, Parsed, Picture, may, need};
+use super::prelude::*;
 use std::collections::BinaryHeap;
-use std::fmt;
-use std::ops::Range;
 
 /// The parameters of the atom `tree`: nodes at consecutive positions, each with a parent.
 ///
@@ -468,7 +459,6 @@ impl Builtin for Tree {
                 ),
             ],
         ),
-        aliases: &[],
         title: "`tree(parents=[...], start=n)`",
         doc: "The key is the query or one of its ancestors. Node `i` has position `n + i` [default: `n` = 0], and a root \
               has parent -1. With a cache of `n` keys (speculative decoding): `keys(..n) | tree(parents=[...], \

@@ -1,15 +1,8 @@
 //! `window`: keys from `left` positions before the query to `right` positions after the query.
 
+use super::prelude::*;
 use super::shared::band;
-use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Case, Family, Line, Pair, Places, Rank, Site, within};
-use crate::mask::definition::{Builtin, Word};
-use crate::mask::resolution::Resolution;
-use crate::mask::sentence::Sentence;
-use crate::mask::{Atom, EveryLength, Mask, Simplified};
 use crate::sets::scalar::Offset;
-use crate::syntax::{Arguments, Call, Entry, Parsed, Picture, may};
-use std::fmt;
 
 /// The parameters of the atom `window`: keys around the query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,11 +79,6 @@ impl Atom for Window {
     fn rank(&self) -> Rank {
         Family::Band.at(1)
     }
-
-    fn every_length(&self, _: Case) -> EveryLength {
-        let places = self.left.iter().fold(Places::new(), |places, left| places.distance(left + 1));
-        EveryLength::Places(self.right.iter().fold(places, |places, right| places.distance(-right)))
-    }
 }
 
 impl Builtin for Window {
@@ -100,7 +88,6 @@ impl Builtin for Window {
             "window(left=4, right=0)",
             &[may("left", "number of keys before the query"), may("right", "number of keys after the query")],
         ),
-        aliases: &[],
         title: "`window(left=L, right=R)`",
         doc: "`q - L <= k <= q + R`, both ends included. A side that is not given is unbounded. A negative value moves \
               that end to the other side of the query. flash-attention's `window_size=(L, R)` and Splash's `LocalMask` \

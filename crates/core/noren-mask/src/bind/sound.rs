@@ -72,11 +72,7 @@ pub(super) fn check_facts(facts: &Facts, shape: &Shape) -> Result<(), Error> {
 fn check_labels(facts: &Facts, shape: &Shape) -> Result<(), Error> {
     let extent = (0..shape.batch_len()).map(|row| queries_end(shape, row)).fold(shape.kv_len(), usize::max);
     for (label, rows) in &facts.labels {
-        let lists: Vec<_> = match rows {
-            Rows::All(list) => vec![list],
-            Rows::Each(lists) => lists.iter().collect(),
-        };
-        for span in lists.into_iter().flatten() {
+        for span in rows.values().iter().flatten() {
             let last = span.end.map_or(span.start, |e| e.saturating_sub(1));
             if !facts.place_keys() && last >= extent {
                 return Err(Error::fact(
@@ -118,37 +114,25 @@ fn check_runs(row: usize, runs: &[PlacedKeys], kv_len: usize) -> Result<(), Erro
 }
 
 fn check_positions(positions: &Rows<Vec<i64>>, kv_len: usize) -> Result<(), Error> {
-    let lists = match positions {
-        Rows::All(list) => std::slice::from_ref(list),
-        Rows::Each(lists) => lists,
-    };
-    for (row, list) in lists.iter().enumerate() {
+    let refuse = |problem: String| Err(Error::fact("positions", problem));
+    for (row, list) in positions.values().iter().enumerate() {
         if list.len() != kv_len {
-            return Err(Error::fact(
-                "positions",
-                format!(
-                    "batch row {row} has {} entries but there are {kv_len} keys: give one position per key",
-                    list.len()
-                ),
+            return refuse(format!(
+                "batch row {row} has {} entries but there are {kv_len} keys: give one position per key",
+                list.len()
             ));
         }
         let mut held: Vec<i64> = list.iter().copied().filter(|p| *p >= 0).collect();
         held.sort_unstable();
         if let Some(w) = held.windows(2).find(|w| w[0] == w[1]) {
-            return Err(Error::fact(
-                "positions",
-                format!(
-                    "batch row {row} has two keys at position {}: position ids that restart mark packed documents, \
+            return refuse(format!(
+                "batch row {row} has two keys at position {}: position ids that restart mark packed documents, \
                      give them as position_ids",
-                    w[0]
-                ),
+                w[0]
             ));
         }
         if let Some(p) = held.last().filter(|p| **p > Shape::MAX_LEN as i64) {
-            return Err(Error::fact(
-                "positions",
-                format!("position {p} is too large: give at most {}", Shape::MAX_LEN),
-            ));
+            return refuse(format!("position {p} is too large: give at most {}", Shape::MAX_LEN));
         }
     }
     Ok(())

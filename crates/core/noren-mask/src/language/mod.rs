@@ -15,6 +15,7 @@ pub(crate) mod simplify;
 
 use crate::atoms::DEFINITIONS;
 use crate::language::parse::vocabulary;
+pub use crate::syntax::Param;
 use crate::syntax::{Entry, Picture};
 
 /// The text of the documentation page on masks. The page has a table with one row for each score.
@@ -29,7 +30,7 @@ pub struct Word {
     /// The forms in which the word is written, as Markdown: `` `causal`, `causal(offset=n)` ``.
     pub title: &'static str,
     /// The parameters, in the order in which they may be given without their names.
-    pub params: Vec<Param>,
+    pub params: &'static [Param],
     /// A valid mask or score with this word.
     pub example: &'static str,
     /// The meaning of the word, a paragraph of Markdown: the cells that an elementary mask (atom) allows, or the change
@@ -38,18 +39,6 @@ pub struct Word {
     /// Example masks with the word, for pictures in the documentation.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub pictures: &'static [Picture],
-}
-
-/// A parameter of a word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Param {
-    /// The name, as it is written before `=`.
-    pub name: &'static str,
-    /// A description of the parameter, such as "number of keys, including the query's own".
-    pub what: &'static str,
-    /// True if the parameter must be given.
-    pub required: bool,
 }
 
 /// Returns the words of all elementary masks (atoms), in the order of menus and documentation.
@@ -65,9 +54,7 @@ pub fn scores() -> Vec<Word> {
 }
 
 fn of(entry: &'static Entry, (title, doc): (&'static str, &'static str), pictures: &'static [Picture]) -> Word {
-    let params =
-        entry.params.iter().map(|param| Param { name: param.name, what: param.what, required: param.required });
-    Word { name: entry.name, title, params: params.collect(), example: entry.example, doc, pictures }
+    Word { name: entry.name, title, params: entry.params, example: entry.example, doc, pictures }
 }
 
 /// Returns (heading, text) of the table row that describes the score `entry`, or `None` if the table has no such row.

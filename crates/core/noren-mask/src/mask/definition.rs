@@ -6,8 +6,6 @@ use crate::syntax::{Arguments, Entry, Parsed, Picture};
 /// A word of the mask language with its documentation.
 pub(crate) struct Word {
     pub(crate) entry: Entry,
-    /// Other names that the mask language accepts for this word.
-    pub(crate) aliases: &'static [&'static str],
     /// The forms in which the word is written, as Markdown: `` `causal`, `causal(offset=n)` ``.
     pub(crate) title: &'static str,
     /// A paragraph of Markdown about the cells that the word allows.
@@ -59,8 +57,8 @@ impl Definition {
         Definition { word, read, is: |_| false }
     }
 
-    /// Returns the name and the aliases of the word.
+    /// Returns the name and the alias of the word.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        std::iter::once(self.word.entry.name).chain(self.word.aliases.iter().copied())
+        std::iter::once(self.word.entry.name).chain(self.word.entry.alias)
     }
 }

@@ -19,6 +19,14 @@ impl<T> Rows<T> {
         }
     }
 
+    /// Returns the values: one for all batch rows, or one for each.
+    pub(crate) fn values(&self) -> &[T] {
+        match self {
+            Rows::All(value) => std::slice::from_ref(value),
+            Rows::Each(list) => list,
+        }
+    }
+
     /// Returns the length of the list of values, or `None` if one value applies to all batch rows.
     pub fn rows(&self) -> Option<usize> {
         match self {

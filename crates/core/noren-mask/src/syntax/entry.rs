@@ -1,18 +1,22 @@
 //! [`Entry`]: the name and parameters of an atom or a score modifier in the text language. [`Picture`]: a picture of an
 //! atom's cells in the documentation.
 
-/// A parameter of an atom or a score modifier.
-pub(crate) struct Param {
-    pub(crate) name: &'static str,
-    /// A description of the parameter without an article, such as "number of keys". Messages write "the" before the
-    /// description.
-    pub(crate) what: &'static str,
-    pub(crate) required: bool,
+/// A parameter of a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Param {
+    /// The name, as it is written before `=`.
+    pub name: &'static str,
+    /// A description of the parameter without an article, such as "number of keys, including the query's own".
+    pub what: &'static str,
+    /// True if the parameter must be given.
+    pub required: bool,
 }
 
 /// The name and the parameters of an atom or a score modifier, from which its text is parsed.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
+    pub(crate) alias: Option<&'static str>,
     pub(crate) params: &'static [Param],
     /// The number of parameters that may be given without their names: the first `positional` parameters.
     pub(crate) positional: usize,
@@ -36,7 +40,13 @@ pub(crate) const fn may(name: &'static str, what: &'static str) -> Param {
 impl Entry {
     /// Returns an entry whose parameters may all be given without their names.
     pub(crate) const fn new(name: &'static str, example: &'static str, params: &'static [Param]) -> Self {
-        Entry { name, params, positional: params.len(), lists: false, example }
+        Entry { name, alias: None, params, positional: params.len(), lists: false, example }
+    }
+
+    /// Returns this entry with another name that the mask language accepts.
+    pub(crate) const fn alias(mut self, alias: &'static str) -> Self {
+        self.alias = Some(alias);
+        self
     }
 
     /// Returns this entry, changed so that only the first `count` parameters may be given without their names.

@@ -7,8 +7,8 @@ mod suggest;
 mod values;
 mod write;
 
-pub use entry::Picture;
-pub(crate) use entry::{Entry, Param, may, need};
+pub(crate) use entry::{Entry, may, need};
+pub use entry::{Param, Picture};
 pub use error::ParseError;
 pub(crate) use error::Parsed;
 pub(crate) use lex::{Kind, Lexer, Token, clip, unquote};

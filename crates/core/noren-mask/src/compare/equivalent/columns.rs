@@ -20,7 +20,7 @@
 
 use super::range::{Lengths, least_common_multiple};
 use super::term::{Differ, Term, Terms};
-use crate::atom;
+use crate::mask::basis::{Places, Runs};
 use std::collections::BTreeSet;
 
 /// A cell in which two masks differ, and the shortest length of a sequence that contains the cell.
@@ -53,17 +53,6 @@ const OPEN: usize = 64;
 /// The maximum number of listed positions in two compared masks together: the starts and ends of spans, and each
 /// position of trees and neighborhoods. For more positions, the comparison returns an error.
 const MAX_PLACES: usize = 1 << 20;
-
-/// The numbers at which the cells of two compared masks may change from allowed to denied or back: positions of queries
-/// and keys, distances, lengths of chunks and steps of strides.
-#[derive(Default)]
-struct Places {
-    queries: BTreeSet<i64>,
-    keys: BTreeSet<i64>,
-    distances: BTreeSet<i64>,
-    chunks: BTreeSet<i64>,
-    steps: BTreeSet<i64>,
-}
 
 /// A prepared comparison of two terms (two masks in one batch row and head). Its cost is within the budget.
 pub(super) struct Columns<'a> {
@@ -170,7 +159,7 @@ impl<'a> Columns<'a> {
 }
 
 impl Places {
-    fn add(&mut self, atom: &atom::Places) {
+    fn add(&mut self, atom: &Places) {
         self.queries.extend(&atom.queries);
         self.keys.extend(&atom.keys);
         self.distances.extend(&atom.distances);
@@ -199,20 +188,11 @@ impl Places {
         for t in self.queries.iter().chain([&0]) {
             values.extend(self.distances.iter().chain([&0]).map(|d| t - d));
         }
-        let mut ranges: Vec<(i64, i64)> = Vec::new();
         // every key passes a place before position 0, so a range begins at key 0 too
-        for v in [0].into_iter().chain(values) {
+        let ranges = [0].into_iter().chain(values).map(|v| {
             let (start, end) = ((v - reach).clamp(0, last), (v + reach + period).clamp(0, last));
-            ranges.push((start, end));
-        }
-        ranges.sort_unstable();
-        let mut merged: Vec<(i64, i64)> = Vec::new();
-        for (start, end) in ranges.into_iter().filter(|(start, end)| start < end) {
-            match merged.last_mut() {
-                Some(before) if start <= before.1 => before.1 = before.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        Ok(merged)
+            (start, end - 1)
+        });
+        Ok(Runs::of(ranges).as_slice().iter().map(|(first, last)| (*first, last + 1)).collect())
     }
 }

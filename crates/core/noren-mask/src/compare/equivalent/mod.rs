@@ -211,18 +211,17 @@ impl Search {
 }
 
 fn collect(mask: &Mask, all: &mut [Indices; 3]) -> Result<(), String> {
-    match mask.node() {
-        Node::Layers(arms) => arms.iter().try_for_each(|arm| all[0].arm(&arm.selector))?,
-        Node::Batch(arms) => arms.iter().try_for_each(|arm| all[1].arm(&arm.selector))?,
-        Node::Heads(arms) => arms.iter().try_for_each(|arm| all[2].arm(&arm.selector))?,
+    mask.nodes().into_iter().try_for_each(|part| match part.node() {
+        Node::Layers(arms) => arms.iter().try_for_each(|arm| all[0].arm(&arm.selector)),
+        Node::Batch(arms) => arms.iter().try_for_each(|arm| all[1].arm(&arm.selector)),
+        Node::Heads(arms) => arms.iter().try_for_each(|arm| all[2].arm(&arm.selector)),
         Node::Atom(atom) => {
             // the number of batch rows is independent of batch row and padding
             let sizes = atom.sizes(Case { batch: 0, padded: false });
-            sizes.batch.map_or(Ok(()), |count| all[1].exactly(count))?;
+            sizes.batch.map_or(Ok(()), |count| all[1].exactly(count))
         }
-        _ => {}
-    }
-    mask.children().into_iter().try_for_each(|part| collect(part, all))
+        _ => Ok(()),
+    })
 }
 
 fn undecided(reason: &str) -> Equivalence {

@@ -3,6 +3,7 @@
 use crate::facts::shape::Shape;
 use crate::mask::Mask;
 use crate::mask::basis::{Case, Input};
+use crate::sets::leaf::gcd;
 use crate::sets::set::Selector;
 
 /// The lengths at which both masks bind without facts, both ends included.
@@ -22,12 +23,11 @@ impl Lengths {
     }
 
     fn narrow(&mut self, mask: &Mask, padded: bool) {
-        if let Some(atom) = mask.atom() {
+        for atom in mask.atoms() {
             let sizes = atom.sizes(Case { batch: 0, padded });
             self.first = self.first.max(sizes.first);
             self.last = self.last.min(sizes.last.unwrap_or(usize::MAX));
         }
-        mask.children().into_iter().for_each(|part| self.narrow(part, padded));
     }
 }
 
@@ -112,9 +112,6 @@ impl Indices {
 
 /// Returns the least common multiple of `a` and `b`, or `None` if it exceeds 2^32.
 pub(super) fn least_common_multiple(a: usize, b: usize) -> Option<usize> {
-    let (mut x, mut y) = (a, b);
-    while y > 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x.max(1)).checked_mul(b).filter(|n| *n <= 1 << 32)
+    let common = gcd(a as u64, b as u64).max(1) as usize;
+    (a / common).checked_mul(b).filter(|n| *n <= 1 << 32)
 }

@@ -1,5 +1,6 @@
 //! [`Line`] (a set of distances or positions) and [`Rank`] (an order of atoms), which the canonical form of masks uses.
 
+use super::places::Places;
 use super::runs::Runs;
 use crate::sets::set::Span;
 
@@ -53,6 +54,19 @@ impl Line {
     /// Returns the set of the query positions in `spans`.
     pub fn queries(spans: &[Span]) -> Self {
         Line { axis: Axis::Query, runs: Runs::of_spans(spans) }
+    }
+
+    /// Returns the places at which the cells of the set change.
+    pub(crate) fn places(&self) -> Places {
+        match self.axis {
+            Axis::Distance => self.runs.as_slice().iter().fold(Places::new(), |places, &(first, last)| {
+                // the distances of places are `q - k`
+                let places = if first == i64::MIN { places } else { places.distance(1 - first) };
+                if last == i64::MAX { places } else { places.distance(-last) }
+            }),
+            Axis::Key => Places::new().key_spans(&self.runs.spans()),
+            Axis::Query => Places::new().query_spans(&self.runs.spans()),
+        }
     }
 }
 

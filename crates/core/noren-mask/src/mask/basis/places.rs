@@ -2,6 +2,7 @@
 //! which the atom can be bound. A comparison of two masks at every sequence length reads both for all atoms.
 
 use crate::sets::set::Span;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The case for which an atom returns its [`Places`] and [`Sizes`]: a batch row, and whether the facts mark padding.
@@ -22,11 +23,11 @@ pub struct Case {
 /// two places, its cells repeat with its step.
 #[derive(Clone, Default, Debug)]
 pub struct Places {
-    pub(crate) queries: Vec<i64>,
-    pub(crate) keys: Vec<i64>,
-    pub(crate) distances: Vec<i64>,
-    pub(crate) chunks: Vec<i64>,
-    pub(crate) steps: Vec<i64>,
+    pub(crate) queries: BTreeSet<i64>,
+    pub(crate) keys: BTreeSet<i64>,
+    pub(crate) distances: BTreeSet<i64>,
+    pub(crate) chunks: BTreeSet<i64>,
+    pub(crate) steps: BTreeSet<i64>,
     pub(crate) each: Option<Range<i64>>,
     pub(crate) listed: usize,
     pub(crate) price: usize,
@@ -44,7 +45,7 @@ impl Places {
 
     /// Records that cells may change between the distances `q - k = distance - 1` and `distance`.
     pub fn distance(mut self, distance: i64) -> Self {
-        self.distances.push(distance.clamp(-FAR, FAR));
+        self.distances.insert(distance.clamp(-FAR, FAR));
         self
     }
 
@@ -80,7 +81,7 @@ impl Places {
     pub fn chunk(mut self, size: usize) -> Self {
         // a chunk longer than every length has no end
         if size < FAR as usize {
-            self.chunks.push(size as i64);
+            self.chunks.insert(size as i64);
         }
         self
     }
@@ -91,7 +92,7 @@ impl Places {
         if step >= FAR as usize {
             return self.distance(0).distance(1);
         }
-        self.steps.push(step as i64);
+        self.steps.insert(step as i64);
         self
     }
 
@@ -106,9 +107,9 @@ impl Places {
     }
 }
 
-fn ends(spans: &[Span], to: &mut Vec<i64>) {
+fn ends(spans: &[Span], to: &mut BTreeSet<i64>) {
     for span in spans {
-        to.push(span.start.min(FAR as usize) as i64);
+        to.insert(span.start.min(FAR as usize) as i64);
         to.extend(span.end.map(|end| end.min(FAR as usize) as i64));
     }
 }
