@@ -23,8 +23,8 @@ use crate::facts::json::{At, Json};
 use crate::facts::shape::Shape;
 use crate::mask::Mask;
 use crate::mask::score::Spec;
-use crate::plan::{PatternPlan, Plan, PlanOptions, Reorder, SpanKind, TileSpan};
-use crate::sets::order::{MOST_CLASSES, Order};
+use crate::plan::{PatternPlan, Plan, PlanOptions, Reorder, TileSpan};
+use crate::sets::order::MOST_CLASSES;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeStruct, Serializer};
 use std::fmt;
@@ -164,7 +164,9 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
     }
     let patterns = at.needed("patterns")?;
     let fewest = shape.q_len().div_ceil(options.block_q as usize);
-    for pattern in patterns.items("a list of patterns, which are objects with rows and spans")? {
+    let given = patterns.items("a list of patterns, which are objects with rows and spans")?;
+    let count = given.len();
+    for pattern in given {
         pattern.only(&["rows", "spans", "query_order", "key_order"])?;
         let rows = pattern.needed("rows")?;
         let tiles = rows.items("a list of the query rows at which tiles begin and end")?.len().saturating_sub(1);
@@ -175,48 +177,16 @@ fn read_plan(at: &At<'_>) -> Result<Plan, Error> {
         }
     }
     let bound = mask.bind(&shape, &facts)?;
-    let differs = |at: &At<'_>| Err(Error::invalid(format!("plan: {at} differs from the plan of `{mask}`: {AGAIN}")));
-    if patterns.items("a list of patterns, which are objects with rows and spans")?.len() != bound.pattern_count() {
-        return differs(&patterns);
-    }
-    for (i, entry) in
-        pattern_of.items("a list with one pattern number for each pair of batch row and head")?.enumerate()
-    {
-        let pattern = bound.pattern_of(i / shape.head_count(), i % shape.head_count());
-        if !is_whole(entry.value, pattern) {
-            return differs(&entry);
-        }
+    let differs = |place: String| Error::invalid(format!("plan: {place} differs from the plan of `{mask}`: {AGAIN}"));
+    if count != bound.pattern_count() {
+        return Err(differs(patterns.to_string()));
     }
     let plan = bound.plan_with(&options);
-    for (given, made) in
-        patterns.items("a list of patterns, which are objects with rows and spans")?.zip(plan.patterns())
-    {
-        let (rows, spans) = (given.needed("rows")?, given.needed("spans")?);
-        for (key, order) in [("query_order", made.query_order()), ("key_order", made.key_order())] {
-            let entry = given.field(key);
-            if !is_order(entry.as_ref().map(|at| at.value), order) {
-                return differs(entry.as_ref().unwrap_or(&given));
-            }
-        }
-        let ends = made.tiles().map(|tile| tile.end);
-        let given_rows = rows.items("a list of the query rows at which tiles begin and end")?;
-        if given_rows.len() != made.tile_count() + 1 {
-            return differs(&rows);
-        }
-        for (entry, row) in given_rows.zip(std::iter::once(0).chain(ends)) {
-            if !is_whole(entry.value, row as usize) {
-                return differs(&entry);
-            }
-        }
-        let given_spans = spans.items("one list of key spans per tile")?;
-        if given_spans.len() != made.tile_count() {
-            return differs(&spans);
-        }
-        for (entry, tile) in given_spans.zip(made.tiles()) {
-            if !are_spans(entry.value, tile.spans) {
-                return differs(&entry);
-            }
-        }
+    let made = [serde_json::to_string(plan.bound().pattern_list()), serde_json::to_string(plan.patterns())];
+    for (given, made) in [pattern_of, patterns].iter().zip(made) {
+        let made = made.map_err(|e| Error::invalid(format!("plan: {e}")))?;
+        // the list of spans of a tile is named as a whole
+        given.same_as(&Json::parse(&made, "JSON")?, 3).map_err(differs)?;
     }
     Ok(plan)
 }
@@ -247,52 +217,6 @@ fn read_reorder(options: &At<'_>) -> Result<Reorder, Error> {
     }
 }
 
-fn is_order(value: Option<&Json>, order: Option<&Order>) -> bool {
-    let is_run = |value: &Json, (start, step, len): (u32, u32, u32)| match value {
-        Json::List(parts) => match &parts[..] {
-            [a, b, c] => [(a, start), (b, step), (c, len)].iter().all(|(value, n)| is_whole(value, *n as usize)),
-            _ => false,
-        },
-        _ => false,
-    };
-    match (value, order) {
-        (None, None) => true,
-        (Some(Json::List(list)), Some(order)) => {
-            list.len() == order.runs().len() && list.iter().zip(order.runs()).all(|(value, run)| is_run(value, run))
-        }
-        _ => false,
-    }
-}
-
-fn is_whole(value: &Json, number: usize) -> bool {
-    matches!(value, Json::Whole(n) if usize::try_from(*n) == Ok(number))
-}
-
-fn are_spans(value: &Json, spans: &[TileSpan]) -> bool {
-    let is_span = |value: &Json, span: &TileSpan| match value {
-        Json::List(parts) => match &parts[..] {
-            [start, end, Json::Text(kind)] => {
-                is_whole(start, span.start as usize) && is_whole(end, span.end as usize) && kind == name(span.kind)
-            }
-            _ => false,
-        },
-        _ => false,
-    };
-    match value {
-        Json::List(list) => {
-            list.len() == spans.len() && list.iter().zip(spans).all(|(value, span)| is_span(value, span))
-        }
-        _ => false,
-    }
-}
-
-fn name(kind: SpanKind) -> &'static str {
-    match kind {
-        SpanKind::Full => "full",
-        SpanKind::Mixed => "mixed",
-    }
-}
-
 /// Serializes as `{"mask": "..", "shape": {..}, "facts": {..}}`. Returns an error if the mask cannot be serialized, for
 /// example because it contains a function.
 impl Serialize for BoundMask {
@@ -320,15 +244,13 @@ impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.bound().check_serial().map_err(S::Error::custom)?;
         let shape = self.shape();
-        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-        let pattern_of: Vec<usize> = pairs.map(|(b, h)| self.pattern_of(b, h)).collect();
         let mut object = serializer.serialize_struct("Plan", 7)?;
         object.serialize_field("version", &VERSION)?;
         object.serialize_field("mask", self.bound().mask())?;
         object.serialize_field("shape", shape)?;
         object.serialize_field("facts", self.bound().facts())?;
         object.serialize_field("options", self.options())?;
-        object.serialize_field("pattern_of", &pattern_of)?;
+        object.serialize_field("pattern_of", self.bound().pattern_list())?;
         object.serialize_field("patterns", self.patterns())?;
         object.end()
     }
@@ -366,7 +288,7 @@ impl Serialize for PatternPlan {
 /// Serializes as `[first key, first key after the span, "full" or "mixed"]`.
 impl Serialize for TileSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.start, self.end, name(self.kind)).serialize(serializer)
+        (self.start, self.end, self.kind).serialize(serializer)
     }
 }
 

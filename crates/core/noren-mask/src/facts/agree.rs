@@ -6,6 +6,7 @@ use crate::Error;
 use crate::sets::scalar::{Rows, Side};
 
 /// The non-padding tokens that several inputs give. The inputs must agree; each has batch rows of a known length.
+#[derive(Default)]
 pub(super) struct Claims {
     first: Option<Claim>,
 }
@@ -17,10 +18,6 @@ struct Claim {
 }
 
 impl Claims {
-    pub(super) fn new() -> Self {
-        Claims { first: None }
-    }
-
     /// Returns true if at least one input (such as a padding mask or token ids) gave non-padding tokens.
     pub(super) fn any(&self) -> bool {
         self.first.is_some()

@@ -183,25 +183,20 @@ impl Facts {
     /// again after another id. Rows that begin with 0 are also an error, because ids may count from 0: in this case, call
     /// [`from_segment_ids_with`](Self::from_segment_ids_with), which takes the id of padding.
     pub fn from_segment_ids<R: AsRef<[i64]>>(rows: &[R]) -> Result<Self, Error> {
+        let refuse = |problem: String| Err(Error::fact("segment_ids", problem));
         check_rows("segment_ids", rows)?;
         for (row, ids) in rows.iter().map(AsRef::as_ref).enumerate() {
             if let Some((key, id)) = ids.iter().enumerate().find(|(_, id)| **id < 0) {
-                return Err(Error::fact(
-                    "segment_ids",
-                    format!(
-                        "batch row {row} has id {id} at key {key}: ids count from 1 and 0 is padding; if {id} is padding, \
+                return refuse(format!(
+                    "batch row {row} has id {id} at key {key}: ids count from 1 and 0 is padding; if {id} is padding, \
                          set segment_padding"
-                    ),
                 ));
             }
         }
         match rows.iter().position(|ids| ids.as_ref()[0] == 0) {
-            Some(row) => Err(Error::fact(
-                "segment_ids",
-                format!(
-                    "batch row {row} begins with id 0: the id can be left padding or the number of a document: give \
+            Some(row) => refuse(format!(
+                "batch row {row} begins with id 0: the id can be left padding or the number of a document: give \
                      segment_padding (0 if id 0 is padding, or none), or number documents from 1"
-                ),
             )),
             None => Self::from_segment_ids_with(rows, Some(0)),
         }
@@ -419,16 +414,11 @@ pub(crate) fn check_rows<T, R: AsRef<[T]>>(fact: &str, rows: &[R]) -> Result<usi
 pub(crate) fn real_tokens(keys: Vec<IntervalSet>, len: u32) -> RealTokens {
     for side in [Side::Right, Side::Left] {
         let lengths: Vec<usize> = keys.iter().map(|set| set.count() as usize).collect();
-        if keys.iter().zip(&lengths).all(|(set, length)| *set == run_set(*length, side, len)) {
+        if keys.iter().zip(&lengths).all(|(set, length)| *set == real_run(*length, side, len).into()) {
             return RealTokens::Lengths { lengths, side };
         }
     }
     RealTokens::Keys(keys)
-}
-
-fn run_set(length: usize, side: Side, len: u32) -> IntervalSet {
-    let run = real_run(length, side, len);
-    IntervalSet::from(run.start..run.end)
 }
 
 /// Returns the non-padding keys of `batch` batch rows with `len` keys each. Returns an error that names `fact` if
@@ -448,7 +438,7 @@ pub(crate) fn real_sets(fact: &str, real: &RealTokens, batch: usize, len: u32) -
         return refuse(format!("the rows have {len} keys but the real tokens extend over {longest} keys"));
     }
     Ok(match real {
-        RealTokens::Lengths { lengths, side } => lengths.iter().map(|n| run_set(*n, *side, len)).collect(),
+        RealTokens::Lengths { lengths, side } => lengths.iter().map(|n| real_run(*n, *side, len).into()).collect(),
         RealTokens::Keys(keys) => keys.clone(),
     })
 }

@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
 /// A value of JSON, or of another self-describing format.
-#[derive(Debug)]
+#[derive(PartialEq, Debug)]
 pub(crate) enum Json {
     Null,
     Flag(bool),
@@ -240,6 +240,29 @@ impl<'a> At<'a> {
         let Json::Object(fields) = self.value else { return None };
         let (_, value) = fields.iter().find(|(name, _)| name == key)?;
         Some(At { value, step: Step::Key(key), up: Some(self) })
+    }
+
+    /// Checks that the value is equal to `made`.
+    ///
+    /// # Errors
+    /// Returns the place of the first difference, at most `depth` keys and indices below this place.
+    pub(crate) fn same_as(&self, made: &Json, depth: usize) -> Result<(), String> {
+        let differs = || Err(self.to_string());
+        match (self.value, made) {
+            (given, made) if given == made => Ok(()),
+            (Json::List(given), Json::List(made)) if depth > 0 && given.len() == made.len() => {
+                let mut items = self.items("a list").into_iter().flatten().zip(made);
+                items.try_for_each(|(item, made)| item.same_as(made, depth - 1))
+            }
+            (Json::Object(given), Json::Object(made)) if depth > 0 && given.len() == made.len() => {
+                let same = |(key, made): &(String, Json)| match self.field(key) {
+                    Some(field) => field.same_as(made, depth - 1),
+                    None => differs(),
+                };
+                made.iter().try_for_each(same)
+            }
+            _ => differs(),
+        }
     }
 
     /// Returns the field `key` of an object, or an error if the object has no such field.

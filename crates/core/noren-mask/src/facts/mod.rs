@@ -238,10 +238,10 @@ impl Facts {
 }
 
 /// Returns the non-padding keys of a batch row with `kv_len` keys, `length` non-padding tokens, and padding at `side`.
-pub(crate) fn real_run(length: usize, side: Side, kv_len: u32) -> Interval {
+pub(crate) fn real_run(length: usize, side: Side, kv_len: u32) -> Range<u32> {
     let n = u32::try_from(length).unwrap_or(u32::MAX).min(kv_len);
     match side {
-        Side::Right => Interval::new(0, n),
-        Side::Left => Interval::new(kv_len - n, kv_len),
+        Side::Right => 0..n,
+        Side::Left => kv_len - n..kv_len,
     }
 }

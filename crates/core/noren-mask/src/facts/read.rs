@@ -127,7 +127,7 @@ fn read_real_and_documents(at: &At<'_>, facts: &mut Facts) -> Result<(), Error> 
             return Err(at.error(format!("this field has no effect without `{to}`: give both fields")));
         }
     }
-    let mut claims = Claims::new();
+    let mut claims = Claims::default();
     let mut documents: Vec<(&str, Rows<Vec<usize>>)> = Vec::new();
     let given = |key| at.field(key).is_some();
 

@@ -85,10 +85,8 @@ impl<'a> RowFacts<'a> {
     /// that has the padding, and `lengths` has the number of non-padding tokens of each batch row. An argument that is
     /// `None` is taken from the facts.
     pub fn real_keys(&self, side: Option<Side>, lengths: Option<&[usize]>) -> IntervalSet {
-        let run = |length: usize| {
-            let run = real_run(length, side.unwrap_or(self.facts.padding_side()), self.frame.kv_len);
-            IntervalSet::from(run.start..run.end)
-        };
+        let side = side.unwrap_or(self.facts.padding_side());
+        let run = |length: usize| IntervalSet::from(real_run(length, side, self.frame.kv_len));
         match (lengths, &self.facts.real) {
             (Some(lengths), _) => run(lengths[self.row]),
             (None, Some(RealTokens::Lengths { lengths, .. })) => run(lengths[self.row]),
@@ -102,8 +100,7 @@ impl<'a> RowFacts<'a> {
     pub fn real_queries(&self, side: Option<Side>, lengths: Option<&[usize]>) -> IntervalSet {
         let frame = self.frame;
         if let Some(lengths) = &self.facts.query_lengths {
-            let run = real_run(lengths[self.row], side.unwrap_or(self.facts.padding_side()), frame.q_len);
-            return IntervalSet::from(run.start..run.end);
+            return real_run(lengths[self.row], side.unwrap_or(self.facts.padding_side()), frame.q_len).into();
         }
         let mut rows = Vec::new();
         for keys in self.real_keys(side, lengths).iter() {

@@ -6,7 +6,7 @@ use crate::facts::array::Array;
 use crate::sets::interval::IntervalSet;
 use crate::sets::scalar::{Rows, Side};
 use crate::sets::set::Span;
-use serde::ser::{Error as _, Serialize, Serializer};
+use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 
 impl Facts {
@@ -59,50 +59,34 @@ impl Facts {
 impl Serialize for Facts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.check_serial().map_err(S::Error::custom)?;
-        let (mut lengths, mut side, mut real_keys) = (None, None, None);
+        let mut map = serializer.serialize_map(None)?;
         match &self.real {
-            Some(RealTokens::Lengths { lengths: list, side: end }) => {
-                lengths = Some(list.as_slice());
-                side = (*end == Side::Left).then_some(Side::Left);
+            Some(RealTokens::Lengths { lengths, side }) => {
+                map.serialize_entry("lengths", lengths)?;
+                entry(&mut map, "side", &Some(side).filter(|side| **side == Side::Left))?;
             }
-            Some(RealTokens::Keys(keys)) => real_keys = Some(keys.iter().map(KeySet).collect()),
+            Some(RealTokens::Keys(keys)) => {
+                let spans = |set: &IntervalSet| {
+                    set.iter().map(|i| Span::from(i.start as usize..i.end as usize)).collect::<Vec<_>>()
+                };
+                map.serialize_entry("real_keys", &keys.iter().map(spans).collect::<Vec<_>>())?;
+            }
             None => {}
         }
-        let written = Written {
-            lengths,
-            side,
-            real_keys,
-            query_lengths: self.query_lengths.as_deref(),
-            documents: self.documents.as_ref(),
-            labels: &self.labels,
-            levels: self.levels.as_ref(),
-            positions: self.positions.as_ref(),
-            arrays: self.arrays.iter().map(|(name, array)| (name.as_str(), &**array)).collect(),
-        };
-        written.serialize(serializer)
+        entry(&mut map, "query_lengths", &self.query_lengths)?;
+        entry(&mut map, "documents", &self.documents)?;
+        entry(&mut map, "labels", &Some(&self.labels).filter(|labels| !labels.is_empty()))?;
+        entry(&mut map, "levels", &self.levels)?;
+        entry(&mut map, "positions", &self.positions)?;
+        let arrays: BTreeMap<&str, &Array> = self.arrays().collect();
+        entry(&mut map, "arrays", &Some(arrays).filter(|arrays| !arrays.is_empty()))?;
+        map.end()
     }
 }
 
-#[derive(serde::Serialize)]
-struct Written<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lengths: Option<&'a [usize]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    side: Option<Side>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    real_keys: Option<Vec<KeySet<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    query_lengths: Option<&'a [usize]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    documents: Option<&'a Rows<Vec<usize>>>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    labels: &'a BTreeMap<String, Rows<Vec<Span>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    levels: Option<&'a Rows<Vec<i64>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    positions: Option<&'a Rows<Vec<i64>>>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    arrays: BTreeMap<&'a str, &'a Array>,
+/// Writes the entry `key` if there is a value.
+fn entry<M: SerializeMap>(map: &mut M, key: &str, value: &Option<impl Serialize>) -> Result<(), M::Error> {
+    value.as_ref().map_or(Ok(()), |value| map.serialize_entry(key, value))
 }
 
 /// Writes one value if it applies to all batch rows; otherwise writes a list with one value per batch row.
@@ -123,14 +107,5 @@ impl Serialize for Span {
             Some(end) => serializer.collect_str(&format_args!("{}..{end}", self.start)),
             None => serializer.collect_str(&format_args!("{}..", self.start)),
         }
-    }
-}
-
-/// A set of keys, for output as a list of spans.
-struct KeySet<'a>(&'a IntervalSet);
-
-impl Serialize for KeySet<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|i| Span::from(i.start as usize..i.end as usize)))
     }
 }

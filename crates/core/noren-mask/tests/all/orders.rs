@@ -148,7 +148,7 @@ fn ordered_plans_survive_json() {
     let runs = r#""key_order":[[0,2,5],[1,2,4]]"#;
     assert!(json.contains(runs), "{json}");
     for (from, to, problem) in [
-        (runs, r#""key_order":[[0,2,5],[2,2,4]]"#, "patterns[0].key_order differs from the plan"),
+        (runs, r#""key_order":[[0,2,5],[2,2,4]]"#, "patterns[0].key_order[1] differs from the plan"),
         (runs, r#""key_order":7"#, "patterns[0].key_order differs from the plan"),
         (r#","key_order":[[0,2,5],[1,2,4]]"#, "", "patterns[0] differs from the plan"),
         (

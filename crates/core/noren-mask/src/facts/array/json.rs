@@ -132,13 +132,10 @@ impl Serialize for Array {
         let [batch, heads, q_len, kv_len] = self.shape;
         let mut map = serializer.serialize_map(Some(1))?;
         match &self.slices[..] {
-            [Slice::Rows(list)] => map.serialize_entry(
-                "cells",
-                &Cells { shape: [q_len, kv_len], block: None, list: list.pairs().collect() },
-            )?,
             [Slice::Blocks { block_q, block_kv, list }] => {
-                let block = Some([*block_q, *block_kv]);
-                map.serialize_entry("blocks", &Cells { shape: [q_len, kv_len], block, list: list.pairs().collect() })?;
+                let block = Some([*block_q, *block_kv]).filter(|block| *block != [1, 1]);
+                let form = if block.is_some() { "blocks" } else { "cells" };
+                map.serialize_entry(form, &Cells { shape: [q_len, kv_len], block, list: list.pairs().collect() })?;
             }
             _ if (batch, heads) == (1, 1) => {
                 map.serialize_entry("keep", &Nested { array: self, at: [0; 3], depth: 2 })?

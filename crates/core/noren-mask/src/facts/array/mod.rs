@@ -5,6 +5,7 @@ mod json;
 
 use crate::Error;
 use crate::sets::bits::runs;
+use crate::sets::bounds::Bounds;
 use crate::sets::interval::IntervalSet;
 
 /// An array for the atom `dense(name)`, with shape `[batch, heads, q_len, kv_len]`. If the size `batch` is 1, the array
@@ -35,10 +36,8 @@ pub(crate) enum Slice {
     /// A dense array: one bit per cell. The cell of key `k` is bit `k % 64` of word `k / 64` of its query row, and each
     /// row has `row_words` words.
     Bits { row_words: usize, words: Vec<u64> },
-    /// A sparse array: the allowed keys of each query row, ascending.
-    Rows(Compressed),
     /// A list of blocks: the allowed key blocks of each query block, ascending. A block has `block_q` queries and
-    /// `block_kv` keys.
+    /// `block_kv` keys. The blocks of a sparse array are single cells.
     Blocks { block_q: u32, block_kv: u32, list: Compressed },
 }
 
@@ -219,7 +218,7 @@ impl Array {
             }
             keys.into_iter().for_each(|key| list.push(row as u32, key as u32));
         }
-        Ok(Array { shape, slices: vec![Slice::Rows(list)] })
+        Ok(Array { shape, slices: vec![Slice::of_cells(list)] })
     }
 
     /// Returns an array `[q_len, kv_len]` from allowed cells (query row, key) in any order.
@@ -234,7 +233,7 @@ impl Array {
                 format!("cell {cell:?} is at key {}, but there are only {kv_len} keys, counted from 0", cell.1),
             ));
         }
-        Ok(Array { shape, slices: vec![Slice::Rows(Compressed::from_pairs(q_len, cells, "cell list")?)] })
+        Ok(Array { shape, slices: vec![Slice::of_cells(Compressed::from_pairs(q_len, cells, "cell list")?)] })
     }
 
     /// Returns an array `[q_len, kv_len]` from allowed pairs (query block, key block) in any order. A block has `block_q` queries
@@ -249,21 +248,18 @@ impl Array {
         (block_q, block_kv): (usize, usize),
         list: &[(usize, usize)],
     ) -> Result<Self, Error> {
+        let refuse = |problem: String| Err(Error::fact("block list", problem));
         let shape = Self::check_shape(&[q_len, kv_len])?;
         if block_q == 0 || block_kv == 0 {
-            return Err(Error::fact(
-                "block list",
-                format!("blocks of {block_q} by {block_kv} cells are empty: give blocks of at least 1 by 1 cells"),
+            return refuse(format!(
+                "blocks of {block_q} by {block_kv} cells are empty: give blocks of at least 1 by 1 cells"
             ));
         }
         let kv_blocks = kv_len.div_ceil(block_kv);
         if let Some(pair) = list.iter().find(|p| p.1 >= kv_blocks) {
-            return Err(Error::fact(
-                "block list",
-                format!(
-                    "key block {} of the pair {pair:?} does not exist: there are {kv_blocks} key blocks, counted from 0",
-                    pair.1
-                ),
+            return refuse(format!(
+                "key block {} of the pair {pair:?} does not exist: there are {kv_blocks} key blocks, counted from 0",
+                pair.1
             ));
         }
         let list = Compressed::from_pairs(q_len.div_ceil(block_q), list, "block list")?;
@@ -282,7 +278,6 @@ impl Array {
         let key = k as u32;
         match self.slice(self.slice_index(batch, head)) {
             Slice::Bits { row_words, words } => words[q * row_words + k / 64] >> (k % 64) & 1 == 1,
-            Slice::Rows(list) => list.row(q as u32).binary_search(&key).is_ok(),
             Slice::Blocks { block_q, block_kv, list } => {
                 list.row(q as u32 / block_q).binary_search(&(key / block_kv)).is_ok()
             }
@@ -302,25 +297,20 @@ impl Array {
     /// or if a size is not from 1 to 2147483647. Three dimensions are an error because the first could be batch rows or
     /// heads.
     fn check_shape(shape: &[usize]) -> Result<[usize; 4], Error> {
+        let refuse = |problem: String| Err(Error::fact("array", problem));
         let full = match *shape {
             [q, k] => [1, 1, q, k],
             [b, h, q, k] => [b, h, q, k],
             [n, q, k] => {
-                return Err(Error::fact(
-                    "array",
-                    format!(
-                        "shape {shape:?} has 3 dimensions, and {n} could be the number of batch rows or of heads: \
+                return refuse(format!(
+                    "shape {shape:?} has 3 dimensions, and {n} could be the number of batch rows or of heads: \
                          give [{n}, 1, {q}, {k}] or [1, {n}, {q}, {k}]"
-                    ),
                 ));
             }
             _ => {
-                return Err(Error::fact(
-                    "array",
-                    format!(
-                        "shape {shape:?} has {} dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]",
-                        shape.len()
-                    ),
+                return refuse(format!(
+                    "shape {shape:?} has {} dimensions: give [q_len, kv_len] or [batch, heads, q_len, kv_len]",
+                    shape.len()
                 ));
             }
         };
@@ -353,6 +343,10 @@ impl Array {
 }
 
 impl Slice {
+    fn of_cells(list: Compressed) -> Self {
+        Slice::Blocks { block_q: 1, block_kv: 1, list }
+    }
+
     /// Returns whether the cells are stored as a dense array: one bit for each cell.
     pub(crate) fn is_dense(&self) -> bool {
         matches!(self, Slice::Bits { .. })
@@ -365,18 +359,14 @@ impl Slice {
             Slice::Bits { row_words, words } => {
                 runs(&words[q * row_words..(q + 1) * row_words], start, end, emit);
             }
-            Slice::Rows(list) => {
-                let row = list.row(q as u32);
-                let from = row.partition_point(|&k| k < start);
-                row[from..].iter().take_while(|&&k| k < end).for_each(|&k| emit(k, k + 1));
-            }
             Slice::Blocks { block_q, block_kv, list } => {
-                for &b in list.row(q as u32 / block_q) {
+                let row = list.row(q as u32 / block_q);
+                for &b in &row[row.partition_point(|&b| b < start / block_kv)..] {
                     let first = b * block_kv;
-                    let (a, z) = (first.max(start), first.saturating_add(*block_kv).min(end));
-                    if a < z {
-                        emit(a, z);
+                    if first >= end {
+                        break;
                     }
+                    emit(first.max(start), first.saturating_add(*block_kv).min(end));
                 }
             }
         }
@@ -393,7 +383,7 @@ impl Slice {
 
     /// Returns (keys that at least one row may read, keys that every row may read) for the query rows `start..end` of a
     /// dense array. Returns `None` for sparse arrays and lists of blocks.
-    pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<(IntervalSet, IntervalSet)> {
+    pub(crate) fn bounds(&self, start: u32, end: u32, kv_len: u32) -> Option<Bounds> {
         let Slice::Bits { row_words, words } = self else { return None };
         let row = |q: u32| &words[q as usize * row_words..(q as usize + 1) * row_words];
         let (mut any, mut all) = (row(start).to_vec(), row(start).to_vec());
@@ -401,7 +391,7 @@ impl Slice {
             any.iter_mut().zip(row(q)).for_each(|(a, w)| *a |= w);
             all.iter_mut().zip(row(q)).for_each(|(a, w)| *a &= w);
         }
-        Some((bit_set(&any, kv_len), bit_set(&all, kv_len)))
+        Some(Bounds { upper: bit_set(&any, kv_len), lower: bit_set(&all, kv_len) })
     }
 }
 

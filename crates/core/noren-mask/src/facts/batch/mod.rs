@@ -47,7 +47,7 @@ impl Reading {
             Some(RealTokens::Keys(rows)) => rows.get(row).is_some_and(|keys| keys.contains(key as u32)),
             Some(RealTokens::Lengths { lengths, side }) => {
                 let run = lengths.get(row).map(|length| real_run(*length, *side, self.size.1 as u32));
-                run.is_some_and(|run| (run.start as usize..run.end as usize).contains(&key))
+                run.is_some_and(|run| run.contains(&(key as u32)))
             }
         }
     }

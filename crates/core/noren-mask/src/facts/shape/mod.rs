@@ -124,6 +124,12 @@ impl Shape {
         if self.query_offsets.len() == 1 { self.query_offsets[0] } else { self.query_offsets[row] }
     }
 
+    /// Returns all pairs (batch row, head), in the order of batch rows.
+    pub(crate) fn batch_heads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let heads = self.heads;
+        (0..self.batch).flat_map(move |batch| (0..heads).map(move |head| (batch, head)))
+    }
+
     /// Returns a copy of the shape with `q_len` queries, `kv_len` keys, and the first query at position 0.
     pub(crate) fn with_lens(&self, q_len: usize, kv_len: usize) -> Self {
         Shape { q_len, kv_len, query_offsets: vec![0], ..self.clone() }
