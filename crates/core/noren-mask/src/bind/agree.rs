@@ -33,14 +33,12 @@ pub fn verify(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
         return fail("the text of the mask cannot be parsed, or it parses to another mask".into());
     }
     let shared = Arc::new(facts.clone());
-    for batch in 0..shape.batch_len() {
-        for head in 0..shape.head_count() {
-            let site = Site { row: bound.row_facts(batch), shared: &shared, head };
-            for (form, mask) in [("the mask", mask.clone()), ("the simplified form of the mask", mask.simplify())] {
-                let pattern = lower(&mask, site);
-                let check = Check { bound: &bound, pattern: &pattern, batch, head };
-                check.all().or_else(|problem| fail(format!("{form}: batch row {batch}, head {head}: {problem}")))?;
-            }
+    for (batch, head) in shape.batch_heads() {
+        let site = Site { row: bound.row_facts(batch), shared: &shared, head };
+        for (form, mask) in [("the mask", mask.clone()), ("the simplified form of the mask", mask.simplify())] {
+            let pattern = lower(&mask, site);
+            let check = Check { bound: &bound, pattern: &pattern, batch, head };
+            check.all().or_else(|problem| fail(format!("{form}: batch row {batch}, head {head}: {problem}")))?;
         }
     }
     Ok(())

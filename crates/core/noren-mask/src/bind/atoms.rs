@@ -9,15 +9,16 @@ use crate::sets::set::Selector;
 
 /// Returns an error for the first atom of `mask` whose facts are missing or do not fit the shape.
 pub(super) fn check_atoms(mask: &Mask, shape: &Shape, facts: &Facts) -> Result<(), Error> {
-    let binding = Binding { atom: mask, shape, facts };
-    match mask.node() {
-        Node::Atom(atom) => atom.fits(&binding),
-        Node::Heads(arms) => check_arms(&binding, arms, ("head", shape.head_count())),
-        Node::Batch(arms) => check_arms(&binding, arms, ("batch row", shape.batch_len())),
-        Node::Layers(_) => binding.missing("the layer", "select a layer with `--layer` or Mask::at_layer"),
-        _ => Ok(()),
-    }?;
-    mask.children().into_iter().try_for_each(|part| check_atoms(part, shape, facts))
+    mask.nodes().into_iter().try_for_each(|part| {
+        let binding = Binding { atom: part, shape, facts };
+        match part.node() {
+            Node::Atom(atom) => atom.fits(&binding),
+            Node::Heads(arms) => check_arms(&binding, arms, ("head", shape.head_count())),
+            Node::Batch(arms) => check_arms(&binding, arms, ("batch row", shape.batch_len())),
+            Node::Layers(_) => binding.missing("the layer", "select a layer with `--layer` or Mask::at_layer"),
+            _ => Ok(()),
+        }
+    })
 }
 
 /// Returns an error if a selector in `heads(...)` or `batch(...)` names a head or batch row that does not exist. `arms`

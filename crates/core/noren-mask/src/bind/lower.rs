@@ -1,9 +1,8 @@
 //! Conversion of a checked mask into the [`Pattern`] of one batch row and head.
 
-use crate::mask::basis::Site;
+use crate::mask::basis::{ByValue, Site};
 use crate::mask::member::Membership;
 use crate::mask::pattern::Pattern;
-use crate::mask::resolved::ByCellRef;
 use crate::mask::{Arm, Mask, Node};
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ fn resolve(mask: &Mask, site: &Site<'_>) -> Pattern {
         Node::None => Pattern::none(),
         Node::Atom(atom) => match atom.resolve(site) {
             Some(resolution) => resolution.0,
-            None => Pattern::Member(ByCellRef(Arc::new(Membership::new(atom, site)))),
+            None => Pattern::Member(ByValue(Arc::new(Membership::new(atom, site)))),
         },
         Node::Heads(arms) => arm(arms, site.head),
         Node::Batch(arms) => arm(arms, site.row.row),

@@ -16,10 +16,11 @@ use crate::facts::Facts;
 use crate::facts::resolve::{RowFacts, frame};
 use crate::facts::shape::Shape;
 use crate::mask::basis::{Input, Site};
-use crate::mask::pattern::{Chosen, Pattern};
+use crate::mask::pattern::Pattern;
 use crate::mask::{Mask, Node};
 use crate::sets::frame::Frame;
 use crate::sets::interval::Interval;
+use crate::sets::order::Order;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,9 +63,9 @@ pub(crate) struct Whole {
     /// The selected batch rows of the original mask; `None` if all are selected.
     pub(crate) batch: Option<Vec<usize>>,
     /// The selected query rows of the original mask.
-    pub(crate) rows: Arc<Chosen>,
+    pub(crate) rows: Arc<Order>,
     /// The selected keys of the original mask.
-    pub(crate) keys: Arc<Chosen>,
+    pub(crate) keys: Arc<Order>,
 }
 
 impl Whole {
@@ -231,13 +232,14 @@ impl BoundMask {
 
 /// Returns whether the cells of two heads of one batch row may differ.
 fn depends_on_head(mask: &Mask, facts: &Facts) -> bool {
-    match mask.node() {
+    let by_head = |input: Input<'_>| match input {
+        Input::Head => true,
+        Input::Array(name) => facts.arrays.get(name).is_some_and(|array| array.shape()[1] > 1),
+        _ => false,
+    };
+    mask.nodes().into_iter().any(|part| match part.node() {
         Node::Heads(_) => true,
-        Node::Atom(atom) => atom.inputs().into_iter().any(|input| match input {
-            Input::Head => true,
-            Input::Array(name) => facts.arrays.get(name).is_some_and(|a| a.shape()[1] > 1),
-            _ => false,
-        }),
-        _ => mask.children().into_iter().any(|m| depends_on_head(m, facts)),
-    }
+        Node::Atom(atom) => atom.inputs().into_iter().any(by_head),
+        _ => false,
+    })
 }

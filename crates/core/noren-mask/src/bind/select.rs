@@ -7,9 +7,10 @@
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved, Whole};
-use crate::mask::pattern::{Chosen, Selection};
+use crate::mask::pattern::Selection;
 use crate::sets::frame::Frame;
 use crate::sets::interval::IntervalSet;
+use crate::sets::order::Order;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ impl BoundMask {
     ) -> Result<BoundMask, Error> {
         let rows = Arc::new(choose("query rows", self.shape().q_len(), rows)?);
         let keys = Arc::new(choose("keys", self.shape().kv_len(), keys)?);
-        let shape = self.shape().with_lens(rows.len as usize, keys.len as usize);
-        let frame = Frame { q_len: rows.len, kv_len: keys.len, offset: 0, runs: None };
+        let shape = self.shape().with_lens(rows.len() as usize, keys.len() as usize);
+        let frame = Frame { q_len: rows.len(), kv_len: keys.len(), offset: 0, runs: None };
         let frames = vec![frame.clone(); shape.batch_len()];
         let resolved = |whole: &Resolved| {
             let selection = Selection { frame: whole.frame.clone(), rows: rows.clone(), keys: keys.clone() };
@@ -97,14 +98,14 @@ impl BoundMask {
                 }));
             }
         }
-        let all = |len: usize| Arc::new(Chosen::new(IntervalSet::all(len as u32)));
+        let all = |len: usize| Arc::new(Order::of_groups(&[IntervalSet::all(len as u32)]));
         let (rows, keys) = (all(shape.q_len()), all(shape.kv_len()));
         let whole = Whole { bound: self.clone(), batch: Some(batch.to_vec()), rows, keys };
         Ok(self.narrowed(shape, frames, (patterns, pattern_of), whole))
     }
 }
 
-fn choose(what: &str, len: usize, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Chosen, Error> {
+fn choose(what: &str, len: usize, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Order, Error> {
     let mut chosen = Vec::new();
     for range in ranges {
         if range.end > len {
@@ -114,6 +115,6 @@ fn choose(what: &str, len: usize, ranges: impl IntoIterator<Item = Range<usize>>
     }
     match chosen.is_empty() {
         true => Err(Error::Shape(format!("no {what} are selected: select at least one of the {len} {what}"))),
-        false => Ok(Chosen::new(chosen.into_iter().collect())),
+        false => Ok(Order::of_groups(&[chosen.into_iter().collect()])),
     }
 }

@@ -8,12 +8,12 @@ use crate::Error;
 use crate::bind::budget::{Budget, Meter, Stage};
 use crate::bind::count::{Listed, count_rows, listed};
 use crate::bind::{BoundMask, Resolved};
-use crate::mask::pattern::Pattern;
-use crate::sets::bits::row_words;
-use crate::sets::bounds::Bounds;
-use crate::sets::interval::Interval;
-use std::collections::HashMap;
+use crate::mask::pattern::{Pattern, Selection};
+use crate::sets::bits::{count, ones, row_words};
+use crate::sets::interval::{Interval, IntervalSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The indices of one cell of a mask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -36,8 +36,8 @@ impl std::fmt::Display for CellIndex {
 }
 
 /// The condition on a cell in a comparison of two masks.
-#[derive(Clone, Copy)]
-enum Ask {
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Ask {
     /// Exactly one of the two masks allows the cell.
     Differ,
     /// The first mask allows the cell and the second does not.
@@ -69,16 +69,7 @@ impl BoundMask {
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_difference(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
-        self.first_cell(other, Ask::Differ)
-    }
-
-    /// Returns the first cell that `self` allows and `other` denies, in the order of batch row, head, query and key.
-    /// Returns `None` if `self` is a subset of `other`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`same_cells`](Self::same_cells).
-    pub fn first_outside(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
-        self.first_cell(other, Ask::OnlyFirst)
+        Ok(self.cells(other, Ask::Differ, 1)?.pop())
     }
 
     /// Returns the first cell that both masks allow, or `None` if they allow no common cell.
@@ -86,7 +77,7 @@ impl BoundMask {
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn first_common(&self, other: &Self) -> Result<Option<CellIndex>, Error> {
-        self.first_cell(other, Ask::Both)
+        Ok(self.cells(other, Ask::Both, 1)?.pop())
     }
 
     /// Returns the first `limit` cells that exactly one of the two masks allows, in the order of batch row, head, query
@@ -95,20 +86,7 @@ impl BoundMask {
     /// # Errors
     /// Returns the errors of [`same_cells`](Self::same_cells).
     pub fn differences(&self, other: &Self, limit: usize) -> Result<Vec<CellIndex>, Error> {
-        self.check_comparable(other)?;
-        let mut found = Vec::new();
-        for (batch, head) in self.batch_heads() {
-            let pair = self.pair(other, batch, head, Ask::Differ);
-            pair.visit(|q, k| {
-                found.push(CellIndex { batch, head, q: q as usize, k: k as usize });
-                found.len() < limit
-            });
-            if found.len() >= limit {
-                break;
-            }
-        }
-        found.truncate(limit);
-        Ok(found)
+        self.cells(other, Ask::Differ, limit)
     }
 
     /// Returns the number of cells that `self` allows and `other` does not.
@@ -119,17 +97,12 @@ impl BoundMask {
         self.check_comparable(other)?;
         let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
         let mut sum = 0;
-        for (batch, head) in self.batch_heads() {
+        for (batch, head) in self.shape().batch_heads() {
             let key = (self.pattern_of(batch, head), other.pattern_of(batch, head));
-            let count = counts.entry(key).or_insert_with(|| self.pair(other, batch, head, Ask::OnlyFirst).count());
+            let count = counts.entry(key).or_insert_with(|| count_all(&self.combined(other, key, Ask::OnlyFirst)));
             sum += u128::from(*count);
         }
         Ok(sum)
-    }
-
-    fn batch_heads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let heads = self.shape().head_count();
-        (0..self.shape().batch_len()).flat_map(move |b| (0..heads).map(move |h| (b, h)))
     }
 
     /// Checks that both masks have the same batch size, heads and lengths.
@@ -149,42 +122,52 @@ impl BoundMask {
         )))
     }
 
-    fn pair<'a>(&'a self, other: &'a Self, batch: usize, head: usize, ask: Ask) -> Pair<'a> {
-        Pair {
-            first: &self.resolved()[self.pattern_of(batch, head)],
-            second: &other.resolved()[other.pattern_of(batch, head)],
-            ask,
+    /// Returns the cells of a pattern of `self` and a pattern of `other` for which the condition `ask` is true.
+    pub(crate) fn combined(&self, other: &Self, patterns: (usize, usize), ask: Ask) -> Resolved {
+        let (first, second) = (&self.resolved()[patterns.0], &other.resolved()[patterns.1]);
+        let frame = first.frame.clone();
+        if first == second && ask != Ask::Both {
+            return Resolved { frame, pattern: Pattern::none() };
         }
+        let a = first.pattern.clone();
+        let b = match frame == second.frame {
+            true => second.pattern.clone(),
+            // indices have other positions in the second mask
+            false => Selection::pattern(&Arc::new(Selection::all(&second.frame)), &second.pattern),
+        };
+        let pattern = match ask {
+            Ask::Both => Pattern::And(vec![a, b]),
+            Ask::OnlyFirst => a.minus(&b),
+            Ask::Differ => Pattern::Or(vec![a.clone().minus(&b), b.minus(&a)]),
+        };
+        Resolved { frame, pattern }
     }
 
-    fn first_cell(&self, other: &Self, ask: Ask) -> Result<Option<CellIndex>, Error> {
+    /// Returns the first `limit` cells for which the condition `ask` is true, in the order of batch row, head, query and
+    /// key.
+    fn cells(&self, other: &Self, ask: Ask, limit: usize) -> Result<Vec<CellIndex>, Error> {
         self.check_comparable(other)?;
-        let mut empty = std::collections::HashSet::new();
-        for (batch, head) in self.batch_heads() {
+        let mut found = Vec::new();
+        let mut empty = HashSet::new();
+        for (batch, head) in self.shape().batch_heads() {
             let key = (self.pattern_of(batch, head), other.pattern_of(batch, head));
+            if found.len() >= limit {
+                break;
+            }
             if empty.contains(&key) {
                 continue;
             }
-            let mut cell = None;
-            self.pair(other, batch, head, ask).visit(|q, k| {
-                cell = Some(CellIndex { batch, head, q: q as usize, k: k as usize });
-                false
+            let before = found.len();
+            visit(&self.combined(other, key, ask), |q, k| {
+                found.push(CellIndex { batch, head, q: q as usize, k: k as usize });
+                found.len() < limit
             });
-            if cell.is_some() {
-                return Ok(cell);
+            if found.len() == before {
+                empty.insert(key);
             }
-            empty.insert(key);
         }
-        Ok(None)
+        Ok(found)
     }
-}
-
-/// The patterns (masks of one batch row and head) of two bound masks, each with the frame that maps indices to
-/// positions, and the condition on a cell in the comparison.
-struct Pair<'a> {
-    first: &'a Resolved,
-    second: &'a Resolved,
-    ask: Ask,
 }
 
 /// The number of query rows of a tile in a comparison.
@@ -215,119 +198,66 @@ fn skip_rows(counted: &Resolved, mut start: u32) -> u32 {
     start
 }
 
-impl Pair<'_> {
-    fn bounds(&self, rows: &Range<u32>) -> Bounds {
-        let kv_len = self.first.frame.kv_len;
-        let a = self.first.pattern.bounds(&self.first.frame, rows.clone());
-        let b = self.second.pattern.bounds(&self.second.frame, rows.clone());
-        match self.ask {
-            Ask::Both => a.and(&b),
-            Ask::OnlyFirst => a.and(&b.not(kv_len)),
-            Ask::Differ => a.clone().and(&b.clone().not(kv_len)).or(&b.and(&a.not(kv_len))),
+/// Returns the keys in `set`, in pieces of at most [`KEYS`] keys.
+fn pieces(set: &IntervalSet) -> impl Iterator<Item = Interval> + '_ {
+    set.iter().flat_map(|keys| {
+        let starts = (keys.start..keys.end).step_by(KEYS as usize);
+        starts.map(move |start| Interval::new(start, keys.end.min(start + KEYS)))
+    })
+}
+
+/// Returns whether cells of the pattern can be counted by arithmetic: no atom gives single cells.
+fn is_countable(cells: &Resolved) -> bool {
+    listed(&cells.pattern) == Listed::No
+}
+
+/// Calls `found(q, k)` for each cell, ordered by query row, then by key. Stops when `found` returns false.
+fn visit(cells: &Resolved, mut found: impl FnMut(u32, u32) -> bool) {
+    let Resolved { frame, pattern } = cells;
+    let mut words = vec![0; (KEYS / 64) as usize];
+    let countable = is_countable(cells);
+    let (mut next, mut without) = (0, 0);
+    while next < frame.q_len {
+        if countable && without == PATIENCE {
+            (next, without) = (skip_rows(cells, next), 0);
+            continue;
         }
-    }
-
-    fn fill(&self, rows: &Range<u32>, keys: Interval, words: &mut [u64], other: &mut [u64]) {
-        self.first.pattern.fill(&self.first.frame, rows.clone(), keys, words);
-        self.second.pattern.fill(&self.second.frame, rows.clone(), keys, other);
-        let combine = |a: u64, b: u64| match self.ask {
-            Ask::Both => a & b,
-            Ask::OnlyFirst => a & !b,
-            Ask::Differ => a ^ b,
-        };
-        words.iter_mut().zip(other.iter()).for_each(|(a, b)| *a = combine(*a, *b));
-    }
-
-    /// Returns the tiles (ranges of query rows) that may contain a cell for which the condition of this comparison is
-    /// true. Each tile comes with bounds on the keys of these cells: the keys for which the condition may be true in at
-    /// least one row, and the keys for which it is true in every row.
-    fn tiles(&self) -> impl Iterator<Item = (Range<u32>, Bounds)> + '_ {
-        let q_len = self.rows();
-        (0..q_len.div_ceil(ROWS)).filter_map(move |tile| {
-            let rows = tile * ROWS..(tile * ROWS + ROWS).min(q_len);
-            let bounds = self.bounds(&rows);
-            (!bounds.upper.is_empty()).then_some((rows, bounds))
-        })
-    }
-
-    /// Returns the number of query rows that may have a cell for which the condition is true: 0 for two equal masks, because
-    /// no cell differs; [`Ask::Both`] is the exception.
-    fn rows(&self) -> u32 {
-        if self.first == self.second && !matches!(self.ask, Ask::Both) { 0 } else { self.first.frame.q_len }
-    }
-
-    /// Calls `found(q, k)` for each cell for which the condition of this comparison is true, ordered by query row, then
-    /// by key. Stops when `found` returns false.
-    fn visit(&self, mut found: impl FnMut(u32, u32) -> bool) {
-        let mut words = vec![0; (KEYS / 64) as usize];
-        let mut other = words.clone();
-        let counted = self.counted();
-        let (mut next, mut without, q_len) = (0, 0, self.rows());
-        while next < q_len {
-            if let Some(counted) = counted.as_ref().filter(|_| without == PATIENCE) {
-                next = skip_rows(counted, next);
-                without = 0;
-                if next == q_len {
-                    return;
-                }
-            }
-            let rows = next..next.saturating_add(ROWS).min(q_len);
-            (next, without) = (rows.end, PATIENCE.min(without + 1));
-            let bounds = self.bounds(&rows);
-            for row in rows {
-                for keys in bounds.upper.iter() {
-                    for start in (keys.start..keys.end).step_by(KEYS as usize) {
-                        let piece = Interval::new(start, keys.end.min(start + KEYS));
-                        let n = row_words(piece.len());
-                        self.fill(&(row..row + 1), piece, &mut words[..n], &mut other[..n]);
-                        for (i, &word) in words[..n].iter().enumerate() {
-                            let mut rest = word;
-                            without = if rest == 0 { without } else { 0 };
-                            while rest != 0 {
-                                if !found(row, start + i as u32 * 64 + rest.trailing_zeros()) {
-                                    return;
-                                }
-                                rest &= rest - 1;
-                            }
-                        }
+        let rows = next..next.saturating_add(ROWS).min(frame.q_len);
+        (next, without) = (rows.end, PATIENCE.min(without + 1));
+        let bounds = pattern.bounds(frame, rows.clone());
+        for row in rows {
+            for keys in pieces(&bounds.upper) {
+                let words = &mut words[..row_words(keys.len())];
+                pattern.fill(frame, row..row + 1, keys, words);
+                for k in ones(words) {
+                    without = 0;
+                    if !found(row, keys.start + k as u32) {
+                        return;
                     }
                 }
             }
         }
     }
+}
 
-    /// Returns the cells for which the condition is true as one pattern whose cells can be counted by arithmetic; `None` if
-    /// an atom gives single cells, or if the masks have different frames.
-    fn counted(&self) -> Option<Resolved> {
-        let not = |pattern: &Resolved| Pattern::Not(Box::new(pattern.pattern.clone()));
-        let only = |a: &Resolved, b: &Resolved| Pattern::And(vec![a.pattern.clone(), not(b)]);
-        let pattern = match self.ask {
-            Ask::Both => Pattern::And(vec![self.first.pattern.clone(), self.second.pattern.clone()]),
-            Ask::OnlyFirst => only(self.first, self.second),
-            Ask::Differ => Pattern::Or(vec![only(self.first, self.second), only(self.second, self.first)]),
-        };
-        let same = self.first.frame == self.second.frame;
-        (same && listed(&pattern) == Listed::No).then(|| Resolved { frame: self.first.frame.clone(), pattern })
+/// Returns the number of cells.
+fn count_all(cells: &Resolved) -> u64 {
+    let Resolved { frame, pattern } = cells;
+    let counted = if is_countable(cells) { cells_in(cells, 0..frame.q_len) } else { None };
+    if let Some(counted) = counted {
+        return counted;
     }
-
-    fn count(&self) -> u64 {
-        if let Some(count) = self.counted().and_then(|counted| cells_in(&counted, 0..self.rows())) {
-            return count;
+    let mut words = vec![0; (ROWS * KEYS / 64) as usize];
+    let mut all = 0;
+    for start in (0..frame.q_len).step_by(ROWS as usize) {
+        let rows = start..start.saturating_add(ROWS).min(frame.q_len);
+        let bounds = pattern.bounds(frame, rows.clone());
+        all += bounds.lower.count() * rows.len() as u64;
+        for keys in pieces(&bounds.upper.minus(&bounds.lower)) {
+            let words = &mut words[..rows.len() * row_words(keys.len())];
+            pattern.fill(frame, rows.clone(), keys, words);
+            all += count(words);
         }
-        let mut words = vec![0; (ROWS * KEYS / 64) as usize];
-        let mut other = words.clone();
-        let mut count = 0;
-        for (rows, bounds) in self.tiles() {
-            count += bounds.lower.count() * rows.len() as u64;
-            for keys in bounds.upper.minus(&bounds.lower).iter() {
-                for start in (keys.start..keys.end).step_by(KEYS as usize) {
-                    let piece = Interval::new(start, keys.end.min(start + KEYS));
-                    let n = rows.len() * row_words(piece.len());
-                    self.fill(&rows, piece, &mut words[..n], &mut other[..n]);
-                    count += words[..n].iter().map(|w| u64::from(w.count_ones())).sum::<u64>();
-                }
-            }
-        }
-        count
     }
+    all
 }

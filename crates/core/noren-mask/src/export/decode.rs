@@ -5,9 +5,10 @@
 //! key that is read. So a row has the same chunks in any batch and with any padding.
 
 use super::Runs;
-use super::device::{Words, intersection, row_runs, union};
+use super::device::{RowKeys, Words};
 use crate::Error;
 use crate::plan::Plan;
+use crate::sets::interval::IntervalSet;
 use std::collections::HashMap;
 
 /// The maximum number of rows of a decode kernel. The number of rows is the number of queries times the number of query
@@ -92,8 +93,9 @@ impl Plan {
                 let patterns: Vec<usize> = heads.iter().map(|&h| self.pattern_of(b, h)).collect();
                 let next = known.len() as u32;
                 let number = *known.entry(patterns).or_insert_with_key(|patterns| {
-                    let rows = patterns.iter().flat_map(|&pattern| lists[pattern].lists());
-                    out.add_pattern(&rows.collect::<Vec<_>>(), &mut words, shape.kv_len() as u32, chunk);
+                    let rows = patterns.iter().flat_map(|&of| (0..shape.q_len()).map(move |row| (of, row)));
+                    let rows = rows.map(|(of, row)| lists[of].set(row)).collect();
+                    out.add_pattern(&RowKeys::new(rows), &mut words, shape.kv_len() as u32, chunk);
                     next
                 });
                 out.pattern_of.push(number);
@@ -105,17 +107,14 @@ impl Plan {
 }
 
 impl DecodePlan {
-    /// Adds the chunks of one pattern (the keys that the queries of a key-value head read). `rows` has the runs of keys
-    /// of each row.
-    fn add_pattern(&mut self, rows: &[&[[u32; 2]]], words: &mut Words, kv_len: u32, chunk: u32) {
-        let all = union(rows);
-        if let (Some(first), Some(last)) = (all.first(), all.last()) {
-            for start in (first[0]..last[1]).step_by(chunk as usize) {
-                let keys = [start, kv_len.min(start.saturating_add(chunk))];
-                let inside: Vec<Vec<[u32; 2]>> = rows.iter().map(|list| clipped(list, keys)).collect();
-                let lists: Vec<&[[u32; 2]]> = inside.iter().map(Vec::as_slice).collect();
+    /// Adds the chunks of one pattern (the keys that the queries of a key-value head read).
+    fn add_pattern(&mut self, rows: &RowKeys, words: &mut Words, kv_len: u32, chunk: u32) {
+        if let Some(covering) = rows.any.covering_range() {
+            for start in (covering.start..covering.end).step_by(chunk as usize) {
+                let keys = IntervalSet::from(start..kv_len.min(start.saturating_add(chunk)));
+                let inside = rows.each.iter().map(|row| row.intersect(&keys)).collect();
                 let before = self.runs.len();
-                row_runs(&mut self.runs, words, &lists, (&union(&lists), &intersection(&lists)), start, kv_len);
+                RowKeys::new(inside).add_runs(&mut self.runs, words, start, kv_len);
                 if self.runs.len() > before {
                     self.indptr.push(self.runs.len() as u32);
                 }
@@ -123,11 +122,4 @@ impl DecodePlan {
         }
         self.first.push(self.indptr.len() as u32 - 1);
     }
-}
-
-/// Returns the runs of `list`, cut to the range `keys`.
-fn clipped(list: &[[u32; 2]], keys: [u32; 2]) -> Vec<[u32; 2]> {
-    let first = list.partition_point(|run| run[1] <= keys[0]);
-    let inside = list[first..].iter().take_while(|run| run[0] < keys[1]);
-    inside.map(|run| [run[0].max(keys[0]), run[1].min(keys[1])]).collect()
 }

@@ -8,7 +8,7 @@ use super::Runs;
 use crate::Error;
 use crate::facts::resolve::RowFacts;
 use crate::plan::{Plan, SpanKind, Tile};
-use crate::sets::interval::IntervalSet;
+use crate::sets::interval::{Interval, IntervalSet};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -100,14 +100,13 @@ impl Plan {
         for piece in &pieces {
             for start in piece.rows.clone().step_by(block[0] as usize) {
                 let tile = start..piece.rows.end.min(start + block[0]);
-                let lists: Vec<&[[u32; 2]]> = tile.clone().map(|row| lists.list(row as usize)).collect();
-                let (any, all) = (union(&lists), intersection(&lists));
+                let read = RowKeys::new(tile.clone().map(|row| lists.set(row as usize)).collect());
                 let before = rows.runs.len();
-                row_runs(&mut rows.runs, &mut words, &lists, (&any, &all), piece.origin, kv_len);
+                read.add_runs(&mut rows.runs, &mut words, piece.origin, kv_len);
                 debug_assert!(rows.runs[before..].is_sorted_by(|a, b| a[1] <= b[0]));
                 rows.tiles.push([tile.start, tile.end]);
                 rows.indptr.push(rows.runs.len() as u32);
-                keys.add(tile, piece.rows.start, &lists, (&any, &all), &mut words);
+                keys.add(tile, piece.rows.start, &read, &mut words);
             }
         }
         Ok(DevicePlan { block, rows, keys: keys.finish(), words: words.finish() })
@@ -117,9 +116,8 @@ impl Plan {
     /// `lists` has the keys of each row. A row begins a new piece in three cases: all its keys are before or after all
     /// keys of the previous row; only one of the two rows reads no key; or only one of the two rows is padding.
     fn pieces(&self, pattern: usize, lists: &Runs) -> Vec<Piece> {
-        let shape = self.shape();
-        let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-        let batch = pairs.into_iter().find(|&(b, h)| self.pattern_of(b, h) == pattern).map_or(0, |(b, _)| b);
+        let place = self.shape().batch_heads().find(|&(b, h)| self.pattern_of(b, h) == pattern);
+        let batch = place.map_or(0, |(batch, _)| batch);
         let real = self.real_rows(batch);
         let mut out: Vec<Piece> = Vec::new();
         let mut last: Option<[u32; 2]> = None;
@@ -170,31 +168,40 @@ struct Piece {
     is_real: bool,
 }
 
-/// Divides the keys of a tile of query rows into blocks that begin at `origin` plus a multiple of the block size. For
-/// each mixed block, appends `[first key, end, index of the cells in words]` to `out`. Consecutive blocks that all rows
-/// read become one entry with the index [`DevicePlan::FULL`]. `lists` has the keys of each row, `any` the keys that at
-/// least one row reads, and `all` the keys that every row reads.
-pub(super) fn row_runs(
-    out: &mut Vec<[i32; 3]>,
-    words: &mut Words,
-    lists: &[&[[u32; 2]]],
-    (any, all): (&[[u32; 2]], &[[u32; 2]]),
-    origin: u32,
-    kv_len: u32,
-) {
-    let size = words.block[1];
-    let mut next = origin;
-    for &[start, end] in any {
-        let mut key = next.max(origin + (start.max(origin) - origin) / size * size);
-        while key < end {
-            let inside = all.partition_point(|run| run[1] <= key);
-            let full = all.get(inside).filter(|run| run[0] <= key).map_or(0, |run| (run[1] - key) / size * size);
-            let step = if full > 0 { full } else { size };
-            let block = if full > 0 { DevicePlan::FULL } else { words.block(lists, key..kv_len.min(key + size)) };
-            out.push([key as i32, (key + step) as i32, block]);
-            key += step;
+/// The keys that the query rows of a tile read.
+pub(super) struct RowKeys {
+    pub(super) each: Vec<IntervalSet>,
+    /// The keys that at least one row reads.
+    pub(super) any: IntervalSet,
+    /// The keys that every row reads.
+    all: IntervalSet,
+}
+
+impl RowKeys {
+    pub(super) fn new(each: Vec<IntervalSet>) -> Self {
+        let any = each.iter().flat_map(IntervalSet::iter).map(|run| run.start..run.end).collect();
+        let all = each.iter().cloned().reduce(|all, row| all.intersect(&row)).unwrap_or_default();
+        RowKeys { each, any, all }
+    }
+
+    /// Divides the keys into blocks that begin at `origin` plus a multiple of the block size. For each mixed block,
+    /// appends `[first key, end, index of the cells in words]` to `out`. Consecutive blocks that all rows read become one
+    /// entry with the index [`DevicePlan::FULL`].
+    pub(super) fn add_runs(&self, out: &mut Vec<[i32; 3]>, words: &mut Words, origin: u32, kv_len: u32) {
+        let size = words.block[1];
+        let mut next = origin;
+        for Interval { start, end } in self.any.iter() {
+            let mut key = next.max(origin + (start.max(origin) - origin) / size * size);
+            while key < end {
+                let inside = self.all.within(key, kv_len).next().filter(|run| run.start == key);
+                let full = inside.map_or(0, |run| run.len() / size * size);
+                let step = if full > 0 { full } else { size };
+                let block = if full > 0 { DevicePlan::FULL } else { words.block(self, key..kv_len.min(key + size)) };
+                out.push([key as i32, (key + step) as i32, block]);
+                key += step;
+            }
+            next = key;
         }
-        next = key;
     }
 }
 
@@ -215,16 +222,15 @@ impl Words {
         self.words
     }
 
-    /// Returns the index of the block whose cells are the query rows in `lists` times the keys `keys`. Stores the block
-    /// if no equal block is stored.
-    fn block(&mut self, lists: &[&[[u32; 2]]], keys: Range<u32>) -> i32 {
+    /// Returns the index of the block whose cells are the query rows of `read` times the keys `keys`. Stores the block if
+    /// no equal block is stored.
+    fn block(&mut self, read: &RowKeys, keys: Range<u32>) -> i32 {
         let per_row = (self.block[1] / 32) as usize;
         let mut words = vec![0u32; self.block[0] as usize * per_row];
-        for (list, row) in lists.iter().zip(words.chunks_exact_mut(per_row)) {
-            let first = list.partition_point(|run| run[1] <= keys.start);
-            for run in list[first..].iter().take_while(|run| run[0] < keys.end) {
-                for key in run[0].max(keys.start) - keys.start..run[1].min(keys.end) - keys.start {
-                    row[key as usize / 32] |= 1 << (key % 32);
+        for (row, words) in read.each.iter().zip(words.chunks_exact_mut(per_row)) {
+            for run in row.within(keys.start, keys.end) {
+                for key in run.start - keys.start..run.end - keys.start {
+                    words[key as usize / 32] |= 1 << (key % 32);
                 }
             }
         }
@@ -242,7 +248,7 @@ struct ByKey {
     /// The unfinished runs of query rows, as pairs (range of key tiles, first query row of the run). All query rows of
     /// a run read all keys of these tiles. The run ends before the first query row that does not, and at the end of a
     /// piece (query rows of the same content).
-    open: Vec<(Range<usize>, u32)>,
+    open: Vec<(Interval, u32)>,
     /// The first query row of the current piece: query rows of the same content, such as a document. Runs of query rows
     /// end at the end of a piece.
     piece: u32,
@@ -269,73 +275,44 @@ impl ByKey {
         ByKey { tiles: between.collect(), open: Vec::new(), piece: 0, end: 0, runs: Vec::new() }
     }
 
-    /// Adds a tile of the query rows `rows`. `piece` is the first query row of the piece (query rows of the same
-    /// content) that contains `rows`. `lists` has the keys of each row, `any` the keys that at least one row reads, and
-    /// `all` the keys that every row reads.
-    fn add(
-        &mut self,
-        rows: Range<u32>,
-        piece: u32,
-        lists: &[&[[u32; 2]]],
-        (any, all): (&[[u32; 2]], &[[u32; 2]]),
-        words: &mut Words,
-    ) {
+    /// Adds a tile of the query rows `rows`, which read the keys `read`. `piece` is the first query row of the piece (query
+    /// rows of the same content) that contains `rows`.
+    fn add(&mut self, rows: Range<u32>, piece: u32, read: &RowKeys, words: &mut Words) {
         if self.piece != piece {
             self.close();
             self.piece = piece;
         }
-        let full: Vec<Range<usize>> = all
-            .iter()
-            .map(|run| {
-                let first = self.tiles.partition_point(|tile| tile[0] < run[0]);
-                first..self.tiles.partition_point(|tile| tile[1] <= run[1]).max(first)
-            })
-            .filter(|range| !range.is_empty())
-            .collect();
-        for &[start, end] in any {
-            let mut tile = self.tiles.partition_point(|tile| tile[1] <= start);
-            while self.tiles.get(tile).is_some_and(|tile| tile[0] < end) {
-                let inside = full.partition_point(|range| range.end <= tile);
-                match full.get(inside).filter(|range| range.start <= tile) {
-                    Some(range) => tile = range.end,
-                    None => {
-                        let [first, last] = self.tiles[tile];
-                        // Two runs of keys of `any` can be in one tile.
-                        let again =
-                            self.runs.last().is_some_and(|(t, run)| *t as usize == tile && run[0] == rows.start as i32);
-                        if !again {
-                            let block = words.block(lists, first..last);
-                            self.runs.push((tile as u32, [rows.start as i32, rows.end as i32, block]));
-                        }
-                        tile += 1;
-                    }
-                }
-            }
+        let tile = |is_before: &dyn Fn(&[u32; 2]) -> bool| self.tiles.partition_point(is_before) as u32;
+        let full = read.all.iter().map(|run| tile(&|t| t[0] < run.start)..tile(&|t| t[1] <= run.end)).collect();
+        let touched = read.any.iter().map(|run| tile(&|t| t[1] <= run.start)..tile(&|t| t[0] < run.end));
+        let touched: IntervalSet = touched.collect();
+        for tile in touched.minus(&full).iter().flat_map(|tiles| tiles.start..tiles.end) {
+            let [first, last] = self.tiles[tile as usize];
+            let block = words.block(read, first..last);
+            self.runs.push((tile, [rows.start as i32, rows.end as i32, block]));
         }
-        self.follow(full, rows);
+        self.follow(&full, rows);
     }
 
-    /// Updates the unfinished runs after the query rows `rows`. `full` lists key tiles: every row of `rows` reads all
+    /// Updates the unfinished runs after the query rows `rows`. `full` has key tiles: every row of `rows` reads all
     /// keys of these tiles. Ends the runs for key tiles in `open` that are not in `full`, and begins runs for key tiles
     /// in `full` that are not in `open`.
-    fn follow(&mut self, full: Vec<Range<usize>>, rows: Range<u32>) {
-        let mut open = Vec::with_capacity(full.len());
-        for (range, since) in std::mem::take(&mut self.open) {
-            for part in without(&range, &full) {
-                self.close_range(part, since);
-            }
-            let both = full.iter().map(|f| f.start.max(range.start)..f.end.min(range.end));
-            open.extend(both.filter(|both| !both.is_empty()).map(|both| (both, since)));
+    fn follow(&mut self, full: &IntervalSet, rows: Range<u32>) {
+        let mut open: Vec<(Interval, u32)> = Vec::new();
+        for (tiles, since) in std::mem::take(&mut self.open) {
+            let tiles = IntervalSet::from(tiles.start..tiles.end);
+            tiles.minus(full).iter().for_each(|ended| self.close_range(ended, since));
+            open.extend(tiles.intersect(full).iter().map(|both| (both, since)));
         }
-        let old: Vec<Range<usize>> = open.iter().map(|(range, _)| range.clone()).collect();
-        open.extend(full.iter().flat_map(|range| without(range, &old)).map(|range| (range, rows.start)));
-        open.sort_by_key(|(range, _)| range.start);
+        let old = open.iter().map(|(tiles, _)| tiles.start..tiles.end).collect();
+        open.extend(full.minus(&old).iter().map(|tiles| (tiles, rows.start)));
+        open.sort_by_key(|(tiles, _)| tiles.start);
         (self.open, self.end) = (open, rows.end);
     }
 
-    fn close_range(&mut self, tiles: Range<usize>, since: u32) {
+    fn close_range(&mut self, tiles: Interval, since: u32) {
         let run = [since as i32, self.end as i32, DevicePlan::FULL];
-        self.runs.extend(tiles.map(|tile| (tile as u32, run)));
+        self.runs.extend((tiles.start..tiles.end).map(|tile| (tile, run)));
     }
 
     fn close(&mut self) {
@@ -351,54 +328,4 @@ impl ByKey {
         let indptr = (0..=count).map(|tile| self.runs.partition_point(|run| run.0 < tile) as u32).collect();
         DeviceSide { tiles: self.tiles, indptr, runs: self.runs.into_iter().map(|(_, run)| run).collect() }
     }
-}
-
-/// Returns the parts of `range` that are in none of the ranges `others`. These ranges are ascending and disjoint.
-fn without(range: &Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
-    let mut out = Vec::new();
-    let mut start = range.start;
-    for other in others.iter().filter(|other| other.start < range.end && range.start < other.end) {
-        if start < other.start {
-            out.push(start..other.start);
-        }
-        start = start.max(other.end);
-    }
-    if start < range.end {
-        out.push(start..range.end);
-    }
-    out
-}
-
-/// Returns the runs of keys that at least one list contains.
-pub(super) fn union(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
-    let mut all: Vec<[u32; 2]> = lists.concat();
-    all.sort_unstable();
-    let mut out: Vec<[u32; 2]> = Vec::new();
-    for run in all {
-        match out.last_mut().filter(|last| run[0] <= last[1]) {
-            Some(last) => last[1] = last[1].max(run[1]),
-            None => out.push(run),
-        }
-    }
-    out
-}
-
-/// Returns the runs of keys that every list contains.
-pub(super) fn intersection(lists: &[&[[u32; 2]]]) -> Vec<[u32; 2]> {
-    let mut out = lists.first().map_or(Vec::new(), |list| list.to_vec());
-    for list in lists.iter().skip(1) {
-        let (mut a, mut b, mut both) = (0, 0, Vec::new());
-        while a < out.len() && b < list.len() {
-            let (start, end) = (out[a][0].max(list[b][0]), out[a][1].min(list[b][1]));
-            if start < end {
-                both.push([start, end]);
-            }
-            if out[a][1] < list[b][1] { a += 1 } else { b += 1 }
-        }
-        out = both;
-        if out.is_empty() {
-            break;
-        }
-    }
-    out
 }

@@ -2,9 +2,9 @@
 
 use crate::Error;
 use crate::bind::{BoundMask, Resolved};
+use crate::compare::Ask;
 use crate::plan::{PatternPlan, SpanKind};
-use crate::sets::bits::row_words;
-use crate::sets::bounds::Bounds;
+use crate::sets::bits::{count, row_words};
 use crate::sets::interval::{Interval, IntervalSet};
 use std::ops::Range;
 
@@ -167,8 +167,7 @@ impl BoundMask {
     /// borders do not ascend or are outside the shape.
     pub fn grid_between(&self, batch: usize, head: usize, queries: Vec<u32>, keys: Vec<u32>) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
-        let cells = Cells::One(&self.resolved()[self.pattern_of(batch, head)]);
-        draw(&cells, self, queries, keys)
+        draw(&self.resolved()[self.pattern_of(batch, head)], queries, keys)
     }
 
     /// Returns the grid of the cells that this mask allows and `other` denies.
@@ -203,8 +202,8 @@ impl BoundMask {
     ) -> Result<Grid, Error> {
         self.check_pair(batch, head)?;
         self.check_comparable(other)?;
-        let (a, b) = (&self.resolved()[self.pattern_of(batch, head)], &other.resolved()[other.pattern_of(batch, head)]);
-        draw(&Cells::Minus(a, b), self, queries, keys)
+        let patterns = (self.pattern_of(batch, head), other.pattern_of(batch, head));
+        draw(&self.combined(other, patterns, Ask::OnlyFirst), queries, keys)
     }
 
     /// Checks that a batch row and a query head are in the shape.
@@ -266,9 +265,9 @@ impl GridOptions {
 }
 
 /// Returns an error if there are fewer than two borders, if they do not ascend, or if one is outside `0..=len`.
-fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
+fn check_borders(what: &str, borders: &[u32], len: u32) -> Result<(), Error> {
     let last = borders.last().copied().unwrap_or_default();
-    if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last as usize > len {
+    if borders.len() < 2 || borders.windows(2).any(|w| w[0] >= w[1]) || last > len {
         return Err(Error::invalid(format!(
             "picture: {} borders of {what} are given, and the last border is {last}: give two or more ascending borders within 0..={len}",
             borders.len()
@@ -277,9 +276,9 @@ fn check_borders(what: &str, borders: &[u32], len: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) -> Result<Grid, Error> {
-    check_borders("query rows", &rows, bound.shape().q_len())?;
-    check_borders("keys", &cols, bound.shape().kv_len())?;
+fn draw(cells: &Resolved, rows: Vec<u32>, cols: Vec<u32>) -> Result<Grid, Error> {
+    check_borders("query rows", &rows, cells.frame.q_len)?;
+    check_borders("keys", &cols, cells.frame.kv_len)?;
     let mut covers = Vec::with_capacity((rows.len() - 1) * (cols.len() - 1));
     let mut words = Vec::new();
     let all_rows = rows[0]..rows[rows.len() - 1];
@@ -288,7 +287,7 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
         // bounds of few rows may be as long as the whole row, also if only a part of it is requested
         let per_row = row_words(all_keys.len());
         words.resize(all_rows.len() * per_row, 0);
-        cells.fill(all_rows, all_keys, &mut words);
+        cells.pattern.fill(&cells.frame, all_rows, all_keys, &mut words);
         let mut strips = words.chunks(per_row);
         for strip in rows.windows(2) {
             let mut seen = vec![Seen::default(); cols.len() - 1];
@@ -312,36 +311,6 @@ fn draw(cells: &Cells<'_>, bound: &BoundMask, rows: Vec<u32>, cols: Vec<u32>) ->
         covers.extend(seen.iter().map(|s| s.cover()));
     }
     Ok(Grid { rows, cols, covers })
-}
-
-/// The cells that count as allowed in a grid.
-enum Cells<'a> {
-    /// The cells that one mask allows.
-    One(&'a Resolved),
-    /// The cells that the first mask allows and the second mask denies.
-    Minus(&'a Resolved, &'a Resolved),
-}
-
-impl Cells<'_> {
-    fn bounds(&self, rows: Range<u32>) -> Bounds {
-        let of = |r: &Resolved| r.pattern.bounds(&r.frame, rows.clone());
-        match self {
-            Cells::One(a) => of(a),
-            Cells::Minus(a, b) => of(a).and(&of(b).not(b.frame.kv_len)),
-        }
-    }
-
-    fn fill(&self, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
-        match self {
-            Cells::One(a) => a.pattern.fill(&a.frame, rows, keys, words),
-            Cells::Minus(a, b) => {
-                a.pattern.fill(&a.frame, rows.clone(), keys, words);
-                let mut denied = vec![0; words.len()];
-                b.pattern.fill(&b.frame, rows, keys, &mut denied);
-                words.iter_mut().zip(&denied).for_each(|(w, d)| *w &= !d);
-            }
-        }
-    }
 }
 
 /// Whether an allowed cell and whether a denied cell was found so far in one rectangle.
@@ -390,7 +359,7 @@ const MOST_KEYS: u32 = 4096;
 /// The state of the computation of one grid row. For each rectangle, `seen` records whether an allowed and whether a
 /// denied cell was found so far.
 struct Look<'a> {
-    cells: &'a Cells<'a>,
+    cells: &'a Resolved,
     cols: &'a [u32],
     seen: &'a mut [Seen],
     words: &'a mut Vec<u64>,
@@ -401,7 +370,7 @@ impl Look<'_> {
     /// `seen`. If bounds on the keys do not decide all cells, the rows are split into halves, because bounds for fewer
     /// rows are more exact. Few rows are evaluated cell by cell.
     fn rows(&mut self, rows: Range<u32>, open: &[usize]) {
-        let bounds = self.cells.bounds(rows.clone());
+        let bounds = self.cells.pattern.bounds(&self.cells.frame, rows.clone());
         let mut rest = Vec::new();
         for &col in open {
             let (start, end) = (self.cols[col], self.cols[col + 1]);
@@ -452,8 +421,8 @@ impl Look<'_> {
     fn exact(&mut self, rows: Range<u32>, keys: Interval, col: usize) {
         self.words.clear();
         self.words.resize(rows.len() * row_words(keys.len()), 0);
-        self.cells.fill(rows.clone(), keys, self.words);
-        let allowed: u64 = self.words.iter().map(|w| u64::from(w.count_ones())).sum();
+        self.cells.pattern.fill(&self.cells.frame, rows.clone(), keys, self.words);
+        let allowed = count(self.words);
         self.seen[col].allowed |= allowed > 0;
         self.seen[col].denied |= allowed < rows.len() as u64 * u64::from(keys.len());
     }

@@ -21,6 +21,7 @@ pub use slices::{Slice, SliceKind};
 use crate::atoms::foreign;
 use crate::plan::{Plan, SpanKind};
 use crate::sets::bits::runs;
+use crate::sets::interval::IntervalSet;
 
 /// Lists of runs `[start, end)`. There is one list for each query row (the runs of keys that it reads), or one list for
 /// each key (runs of query rows). List `i` is `runs[indptr[i]..indptr[i + 1]]`. Its runs ascend, with a gap between any
@@ -44,9 +45,11 @@ impl Runs {
         (0..self.indptr.len() - 1).map(|i| self.list(i))
     }
 
-    /// Returns the number of runs of the longest list.
-    pub fn most(&self) -> usize {
-        self.lists().map(<[_]>::len).max().unwrap_or(0)
+    /// Returns the ranges of list `i` as a set.
+    pub(crate) fn set(&self, i: usize) -> IntervalSet {
+        let mut set = IntervalSet::new();
+        self.list(i).iter().for_each(|[start, end]| set.push(*start, *end));
+        set
     }
 }
 
@@ -154,8 +157,8 @@ fn debug_check_rows(plan: &Plan, pattern: usize, runs: &Runs) {
     if !cfg!(debug_assertions) || !small || foreign(bound.mask()).is_some() {
         return;
     }
-    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-    let Some((batch, head)) = pairs.into_iter().find(|&(b, h)| plan.pattern_of(b, h) == pattern) else { return };
+    let place = shape.batch_heads().find(|&(b, h)| plan.pattern_of(b, h) == pattern);
+    let Some((batch, head)) = place else { return };
     for (row, list) in runs.lists().enumerate() {
         for key in 0..shape.kv_len() {
             let given = list.iter().any(|run| (run[0]..run[1]).contains(&(key as u32)));

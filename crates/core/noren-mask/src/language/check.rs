@@ -30,7 +30,10 @@ impl Mask {
     /// Returns [`Error::Atom`] for an invalid parameter, and for a mask that is too long or too deeply nested.
     pub fn check(&self) -> Result<(), Error> {
         match measure(self) {
-            Ok(()) => self.check_parts(),
+            Ok(()) => self
+                .nodes()
+                .into_iter()
+                .try_for_each(|part| check_node(part.node()).map_err(|problem| Error::atom(abridged(part), problem))),
             Err(Oversize::Deep) => Err(Error::atom(
                 "mask",
                 format!(
@@ -44,11 +47,6 @@ impl Mask {
                 ),
             )),
         }
-    }
-
-    fn check_parts(&self) -> Result<(), Error> {
-        check_node(self.node()).map_err(|problem| Error::atom(abridged(self), problem))?;
-        self.children().into_iter().try_for_each(Mask::check_parts)
     }
 }
 

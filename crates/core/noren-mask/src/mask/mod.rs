@@ -12,13 +12,12 @@ pub mod sentence;
 
 use crate::Error;
 use crate::facts::resolve::RowFacts;
-use crate::mask::basis::{Binding, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
+use crate::mask::basis::{Binding, ByValue, Case, Family, Input, Line, Pair, Places, Rank, Site, Sizes, Value};
 use crate::mask::resolution::Resolution;
 use crate::sets::set::Selector;
 use std::any::TypeId;
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -124,10 +123,13 @@ impl Mask {
     /// Returns all elementary masks (atoms) of the mask from left to right, including those inside `heads(...)`,
     /// `batch(...)` and `layers(...)`.
     pub fn atoms(&self) -> Vec<&AtomRef> {
-        match self.atom() {
-            Some(atom) => vec![atom],
-            None => self.children().into_iter().flat_map(Mask::atoms).collect(),
-        }
+        self.nodes().into_iter().filter_map(Mask::atom).collect()
+    }
+
+    /// Returns the mask and all masks inside it: each mask comes before its operands.
+    pub(crate) fn nodes(&self) -> Vec<&Mask> {
+        let below = self.children().into_iter().flat_map(Mask::nodes);
+        std::iter::once(self).chain(below).collect()
     }
 
     /// Returns the root of the expression inside the mask.
@@ -322,10 +324,14 @@ pub trait Atom: Value {
     }
 
     /// Returns the data with which [`Mask::equivalent`] compares masks at all lengths: the positions and distances at
-    /// which the cells of the atom change, another mask that allows the same cells, or [`EveryLength::Unknown`].
+    /// which the cells of the atom change, another mask that allows the same cells, or [`EveryLength::Unknown`]. By default,
+    /// the places are those of the set that [`simplify`](Self::simplify) returns.
     fn every_length(&self, case: Case) -> EveryLength {
         let _ = case;
-        EveryLength::Unknown
+        match self.simplify() {
+            Simplified::Line(line) => EveryLength::Places(line.places()),
+            _ => EveryLength::Unknown,
+        }
     }
 
     /// Returns the sequence lengths and the number of batch rows at which the atom can be bound. They depend on
@@ -422,12 +428,12 @@ pub enum EveryLength {
 }
 
 /// A reference to an atom of any type. Two references are equal if the types and values of their atoms are equal.
-#[derive(Clone)]
-pub struct AtomRef(Arc<dyn Atom>);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct AtomRef(ByValue<dyn Atom>);
 
 impl AtomRef {
     pub(crate) fn new(atom: impl Atom) -> Self {
-        AtomRef(Arc::new(atom))
+        AtomRef(ByValue(Arc::new(atom)))
     }
 
     /// Returns the atom as a value of type `A`, or `None` if the atom has another type.
@@ -446,21 +452,6 @@ impl Deref for AtomRef {
 
     fn deref(&self) -> &(dyn Atom + 'static) {
         &*self.0
-    }
-}
-
-impl PartialEq for AtomRef {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.equals(other.0.as_any())
-    }
-}
-
-impl Eq for AtomRef {}
-
-impl Hash for AtomRef {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_any().type_id().hash(state);
-        self.0.hash_to(state);
     }
 }
 

@@ -6,20 +6,21 @@
 //! combine the results.
 
 use crate::facts::array::Array;
-use crate::mask::basis::ByAddress;
-use crate::mask::resolved::{ByCellRef, ResolvedRef, RowWork};
+use crate::mask::basis::{ByAddress, ByValue};
+use crate::mask::resolved::{ByCell, ResolvedRef, RowWork};
 use crate::sets::bits::{row_words, set_range};
 use crate::sets::bounds::Bounds;
 use crate::sets::frame::Frame;
 use crate::sets::interval::{Interval, IntervalSet};
 use crate::sets::leaf::Neighborhood;
+use crate::sets::order::Order;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The maximum number of runs of keys in the bounds of `stride(..)`. If there would be more runs, the bounds have no
 /// information: any key may be allowed.
-pub(crate) const MAX_RUNS: i64 = 1 << 18;
+const MAX_RUNS: i64 = 1 << 18;
 
 /// The mask of one batch row and head, with its facts looked up. Batch rows and heads with equal patterns and equal
 /// maps from indices to positions share one plan.
@@ -46,7 +47,7 @@ pub(crate) enum Pattern {
     /// several queries.
     Atom(ResolvedRef),
     /// An atom that evaluates its function `allows` for one cell at a time. It computes no runs of keys and no bounds.
-    Member(ByCellRef),
+    Member(ByValue<dyn ByCell>),
     Array(ByAddress<Array>, usize),
     /// An atom of a larger mask, restricted to selected query rows and keys of that mask.
     Selected(Arc<Selection>, Box<Pattern>),
@@ -103,7 +104,7 @@ impl Pattern {
             }
             Pattern::Neighborhood(grid) => grid.row(frame, q, keys, emit),
             Pattern::Atom(atom) => atom.row(frame, row, keys, emit),
-            Pattern::Member(atom) => atom.0.row(frame, row, keys, emit),
+            Pattern::Member(atom) => atom.row(frame, row, keys, emit),
             Pattern::Array(array, slice) => array.0.slice(*slice).row(row as usize, keys.0, keys.1, emit),
             Pattern::Selected(selection, leaf) => selection.row(leaf, row, keys, emit),
             Pattern::Not(_) | Pattern::And(_) | Pattern::Or(_) => {
@@ -140,8 +141,25 @@ impl Pattern {
     /// Returns bounds on the keys that the query rows `rows` read: the keys that at least one row may read, and the
     /// keys that every row may read. `rows` must not be empty.
     pub(crate) fn bounds(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
+        self.bounds_with(frame.kv_len, &|atom| atom.bounds_of_atom(frame, rows.clone()))
+    }
+
+    /// Returns the bounds of the pattern, of the bounds that `atom` returns for each of its atoms. `keys` is the number
+    /// of keys.
+    pub(crate) fn bounds_with(&self, keys: u32, atom: &impl Fn(&Pattern) -> Bounds) -> Bounds {
+        let each = |parts: &[Pattern], join: fn(Bounds, &Bounds) -> Bounds| {
+            parts.iter().map(|part| part.bounds_with(keys, atom)).reduce(|a, b| join(a, &b))
+        };
+        match self {
+            Pattern::Not(part) => part.bounds_with(keys, atom).not(keys),
+            Pattern::And(parts) => each(parts, Bounds::and).unwrap_or_else(|| Bounds::exact(IntervalSet::all(keys))),
+            Pattern::Or(parts) => each(parts, Bounds::or).unwrap_or_else(Bounds::nothing),
+            own => atom(own),
+        }
+    }
+
+    fn bounds_of_atom(&self, frame: &Frame, rows: Range<u32>) -> Bounds {
         let kv_len = frame.kv_len;
-        let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
         match self {
             Pattern::Band { lo, hi } => {
                 let set = |from: i64, to: i64| {
@@ -150,43 +168,19 @@ impl Pattern {
                     frame.emit(lo, hi, (0, kv_len), &mut |a, z| set.push(a, z));
                     set
                 };
+                let (first, last) = (frame.query(rows.start), frame.query(rows.end - 1));
                 Bounds { upper: set(first, last), lower: set(last, first) }
             }
             Pattern::Keys(set) => Bounds::exact((**set).clone()),
             Pattern::Neighborhood(grid) => grid.bounds(frame, rows),
-            // a list of this many keys costs more than it saves
-            Pattern::Stride(step) if i64::from(kv_len) / step > MAX_RUNS => Bounds::unknown(kv_len),
-            Pattern::Stride(step) if *step > 4 * i64::from(rows.end - rows.start) => {
-                // the keys at the residues of the rows, as runs of one key per row
-                let mut runs = Vec::new();
-                frame.pieces((0, kv_len), &mut |a, z, shift| {
-                    let mut k = i64::from(a) - (i64::from(a) + shift - last).rem_euclid(*step) - (last - first);
-                    while k < i64::from(z) {
-                        let run = k.max(a.into()) as u32..(k + last - first + 1).clamp(a.into(), z.into()) as u32;
-                        runs.extend((!run.is_empty()).then_some(run));
-                        k += step;
-                    }
-                });
-                Bounds { upper: runs.into_iter().collect(), lower: IntervalSet::new() }
+            Pattern::Stride(step) => stride_bounds(*step, frame, &rows, (0, kv_len)),
+            Pattern::Member(_) if rows.len() > 1 => Bounds::unknown(kv_len),
+            Pattern::Array(array, slice) => {
+                let bounds = array.0.slice(*slice).bounds(rows.start, rows.end, kv_len);
+                bounds.unwrap_or_else(|| self.bounds_by_rows(frame, rows))
             }
-            Pattern::Stride(_) | Pattern::Member(_) if rows.len() > 1 => Bounds::unknown(kv_len),
-            Pattern::Array(array, slice) => match array.0.slice(*slice).bounds(rows.start, rows.end, kv_len) {
-                Some((upper, lower)) => Bounds { upper, lower },
-                None => self.bounds_by_rows(frame, rows),
-            },
             Pattern::Atom(atom) => atom.bounds(frame, rows.clone()).unwrap_or_else(|| self.bounds_by_rows(frame, rows)),
             Pattern::Selected(selection, leaf) => selection.bounds(leaf, rows),
-            Pattern::Not(a) => a.bounds(frame, rows).not(kv_len),
-            Pattern::And(parts) => parts
-                .iter()
-                .map(|p| p.bounds(frame, rows.clone()))
-                .reduce(|a, b| a.and(&b))
-                .unwrap_or_else(|| Bounds::exact(IntervalSet::all(kv_len))),
-            Pattern::Or(parts) => parts
-                .iter()
-                .map(|p| p.bounds(frame, rows.clone()))
-                .reduce(|a, b| a.or(&b))
-                .unwrap_or_else(|| Bounds::exact(IntervalSet::new())),
             _ => self.bounds_by_rows(frame, rows),
         }
     }
@@ -225,37 +219,29 @@ impl Pattern {
     /// `row_words(keys.len())` words of 64 bits; bit `i % 64` of word `i / 64` is the cell of key `keys.start + i`.
     /// Bits beyond `keys` are 0. `words` is overwritten, and must have `rows.len() * row_words(keys.len())` words.
     pub(crate) fn fill(&self, frame: &Frame, rows: Range<u32>, keys: Interval, words: &mut [u64]) {
-        let stride = row_words(keys.len());
+        self.fill_with(keys.len(), words, &|atom, words| {
+            fill_lines(words, row_words(keys.len()), |i, line| {
+                let row = rows.start + i;
+                atom.row(frame, row, (keys.start, keys.end), &mut |a, z| {
+                    set_range(line, (a - keys.start) as usize, (z - keys.start) as usize);
+                });
+                atom.equal_until(frame, row) - rows.start
+            });
+        });
+    }
+
+    /// Writes the cells of the pattern into `words`, of the cells that `atom` writes for each of its atoms. Each row has
+    /// `row_words(keys)` words.
+    pub(crate) fn fill_with(&self, keys: u32, words: &mut [u64], atom: &impl Fn(&Pattern, &mut [u64])) {
         match self {
-            Pattern::Not(a) => {
-                a.fill(frame, rows, keys, words);
+            Pattern::Not(part) => {
+                part.fill_with(keys, words, atom);
                 words.iter_mut().for_each(|w| *w = !*w);
-                clear_tails(words, stride, keys.len());
+                clear_tails(words, keys);
             }
-            Pattern::And(parts) => {
-                let fill = |p: &Pattern, words: &mut [u64]| p.fill(frame, rows.clone(), keys, words);
-                fill_all(parts, words, keys.len(), u64::MAX, fill, |a, b| a & b);
-            }
-            Pattern::Or(parts) => {
-                let fill = |p: &Pattern, words: &mut [u64]| p.fill(frame, rows.clone(), keys, words);
-                fill_all(parts, words, keys.len(), 0, fill, |a, b| a | b);
-            }
-            _ => {
-                words.fill(0);
-                let mut row = rows.start;
-                while row < rows.end {
-                    let at = (row - rows.start) as usize * stride;
-                    let line = &mut words[at..at + stride];
-                    self.row(frame, row, (keys.start, keys.end), &mut |a, z| {
-                        set_range(line, (a - keys.start) as usize, (z - keys.start) as usize);
-                    });
-                    let next = self.equal_until(frame, row).min(rows.end);
-                    for copy in 1..(next - row) as usize {
-                        words.copy_within(at..at + stride, at + copy * stride);
-                    }
-                    row = next;
-                }
-            }
+            Pattern::And(parts) => fill_all(parts, keys, words, u64::MAX, atom, |a, b| a & b),
+            Pattern::Or(parts) => fill_all(parts, keys, words, 0, atom, |a, b| a | b),
+            own => atom(own, words),
         }
     }
 
@@ -321,87 +307,76 @@ impl Pattern {
     }
 }
 
-/// Fills `words` with the bits of an `And` or `Or` pattern with the operands `parts`. `fill` writes the bits of one
-/// operand, and `combine` joins two words of 64 bits (`&` or `|`). Each row has `keys` keys. If `parts` is empty, every
-/// word becomes `neutral`, and bits beyond the keys are cleared.
-pub(crate) fn fill_all(
+/// Fills `words` with the bits of an `And` or `Or` pattern with the operands `parts`, as [`Pattern::fill_with`] does.
+/// `combine` joins two words of 64 bits (`&` or `|`). If `parts` is empty, every word becomes `neutral`, and bits
+/// beyond the keys are cleared.
+fn fill_all(
     parts: &[Pattern],
-    words: &mut [u64],
     keys: u32,
+    words: &mut [u64],
     neutral: u64,
-    fill: impl Fn(&Pattern, &mut [u64]),
+    atom: &impl Fn(&Pattern, &mut [u64]),
     combine: impl Fn(u64, u64) -> u64,
 ) {
     let Some((first, rest)) = parts.split_first() else {
         words.fill(neutral);
-        clear_tails(words, row_words(keys), keys);
-        return;
+        return clear_tails(words, keys);
     };
-    fill(first, words);
+    first.fill_with(keys, words, atom);
     let mut other: SmallVec<[u64; 128]> = smallvec![0; if rest.is_empty() { 0 } else { words.len() }];
     for part in rest {
-        fill(part, &mut other);
+        part.fill_with(keys, &mut other, atom);
         words.iter_mut().zip(&other).for_each(|(w, o)| *w = combine(*w, *o));
     }
 }
 
-pub(crate) fn clear_tails(words: &mut [u64], stride: usize, keys: u32) {
+/// Fills `words`, lines of `stride` words each. `fill(i, line)` sets the bits of line `i`, whose words are 0, and returns
+/// the next line that may have other bits; the lines between them are copies of line `i`.
+pub(crate) fn fill_lines(words: &mut [u64], stride: usize, mut fill: impl FnMut(u32, &mut [u64]) -> u32) {
+    words.fill(0);
+    let count = words.len() / stride.max(1);
+    let mut line = 0;
+    while line < count {
+        let own = line * stride..(line + 1) * stride;
+        let next = count.min(fill(line as u32, &mut words[own.clone()]) as usize);
+        (line + 1..next).for_each(|copy| words.copy_within(own.clone(), copy * stride));
+        line = next;
+    }
+}
+
+/// Clears the bits beyond `keys` keys in each row of `words`.
+fn clear_tails(words: &mut [u64], keys: u32) {
     if !keys.is_multiple_of(64) {
-        let keep = (1u64 << (keys % 64)) - 1;
+        let (stride, keep) = (row_words(keys), (1u64 << (keys % 64)) - 1);
         words.iter_mut().skip(stride - 1).step_by(stride).for_each(|w| *w &= keep);
     }
 }
 
-/// The query rows, or the keys, that were selected from a larger mask, as a set of indices in the larger mask. The
-/// place of a selected index is the number of selected indices before it: of 3, 4 and 9, index 9 has place 2.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Chosen {
-    set: IntervalSet,
-    /// The place of the first index of each interval of `set`.
-    starts: Vec<u32>,
-    pub(crate) len: u32,
+/// Returns bounds on the keys of the mask `stride(step)` for the query rows `rows`. Only the key indices `keys.0..keys.1`
+/// matter to the caller. Returns bounds without information if a list of the keys would cost more than it saves.
+pub(crate) fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
+    let reach = i64::from(rows.end - rows.start) - 1;
+    if i64::from(keys.1.saturating_sub(keys.0)) / step > MAX_RUNS || reach > 0 && step <= 4 * (reach + 1) {
+        return Bounds::unknown(frame.kv_len);
+    }
+    // the keys at the residues of the rows, as runs of one key per row
+    let last = frame.query(rows.end - 1);
+    let mut upper = IntervalSet::new();
+    frame.pieces(keys, &mut |first, end, shift| {
+        let (first, end) = (i64::from(first), i64::from(end));
+        let mut key = first - (first + shift - last).rem_euclid(step) - reach;
+        while key < end {
+            upper.push(key.clamp(first, end) as u32, (key + reach + 1).clamp(first, end) as u32);
+            key += step;
+        }
+    });
+    let lower = if reach == 0 { upper.clone() } else { IntervalSet::new() };
+    Bounds { upper, lower }
 }
 
-impl Chosen {
-    pub(crate) fn new(set: IntervalSet) -> Self {
-        let mut starts = Vec::with_capacity(set.as_slice().len());
-        let mut len = 0;
-        for run in set.iter() {
-            starts.push(len);
-            len += run.len();
-        }
-        Chosen { set, starts, len }
-    }
-
-    /// Returns the selected index at place `place`. `place` must be below the number of selected indices.
-    pub(crate) fn origin(&self, place: u32) -> u32 {
-        let run = self.starts.partition_point(|&start| start <= place) - 1;
-        self.set.as_slice()[run].start + (place - self.starts[run])
-    }
-
-    /// Returns the number of selected indices below `index`: the place of `index` if it is selected, otherwise the
-    /// place of the next selected index.
-    fn place(&self, index: u32) -> u32 {
-        let runs = self.set.as_slice();
-        let run = runs.partition_point(|run| run.end <= index);
-        runs.get(run).map_or(self.len, |found| self.starts[run] + index.saturating_sub(found.start))
-    }
-
-    fn places(&self, set: &IntervalSet) -> IntervalSet {
-        let mut places = IntervalSet::new();
-        set.iter().for_each(|run| places.push(self.place(run.start), self.place(run.end)));
-        places
-    }
-
-    /// Returns the selected indices at `places`, as runs of consecutive indices.
-    fn runs(&self, places: Range<u32>) -> impl Iterator<Item = Interval> + '_ {
-        let first = self.starts.partition_point(|&start| start <= places.start).saturating_sub(1);
-        let runs = self.set.as_slice()[first..].iter().zip(&self.starts[first..]);
-        runs.take_while(move |(_, start)| **start < places.end).map(move |(run, start)| {
-            let before = places.start.saturating_sub(*start);
-            Interval::new(run.start + before, run.start + run.len().min(places.end - start))
-        })
-    }
+/// Returns the place of `index` in `order`, which has one group: the number of indices of the order below `index`.
+fn place(order: &Order, index: u32) -> u32 {
+    order.place(&order.groups()[0], index)
 }
 
 /// The query rows and keys that [`BoundMask::select`](crate::BoundMask::select) selected from a larger mask, with the
@@ -409,11 +384,17 @@ impl Chosen {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Selection {
     pub(crate) frame: Frame,
-    pub(crate) rows: Arc<Chosen>,
-    pub(crate) keys: Arc<Chosen>,
+    pub(crate) rows: Arc<Order>,
+    pub(crate) keys: Arc<Order>,
 }
 
 impl Selection {
+    /// Returns the selection of all query rows and keys of a mask with the frame `frame`.
+    pub(crate) fn all(frame: &Frame) -> Self {
+        let all = |len: u32| Arc::new(Order::of_groups(&[IntervalSet::all(len)]));
+        Selection { frame: frame.clone(), rows: all(frame.q_len), keys: all(frame.kv_len) }
+    }
+
     /// Calls `emit(start, end)` as [`Pattern::row`] does, for `leaf`, an atom of the larger mask. `row`, `keys`,
     /// `start` and `end` are places among the selected rows and keys.
     pub(crate) fn row(&self, leaf: &Pattern, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32)) {
@@ -422,7 +403,7 @@ impl Selection {
         }
         let row = self.rows.origin(row);
         let mut by_place = |start: u32, end: u32| {
-            let (start, end) = (self.keys.place(start).max(keys.0), self.keys.place(end).min(keys.1));
+            let (start, end) = (place(&self.keys, start).max(keys.0), place(&self.keys, end).min(keys.1));
             if start < end {
                 emit(start, end);
             }
@@ -430,8 +411,8 @@ impl Selection {
         let by_place: &mut dyn FnMut(u32, u32) = &mut by_place;
         // a pattern that evaluates every key must not evaluate keys between the selected ones
         if leaf.looks_at_every_key() || matches!(leaf, Pattern::Stride(_) | Pattern::Array(..)) {
-            for run in self.keys.runs(keys.0..keys.1) {
-                leaf.row(&self.frame, row, (run.start, run.end), &mut &mut *by_place);
+            for run in self.keys.indices(keys.0..keys.1) {
+                leaf.row(&self.frame, row, (run.start, run.last() + 1), &mut &mut *by_place);
             }
         } else {
             let covering = (self.keys.origin(keys.0), self.keys.origin(keys.1 - 1) + 1);
@@ -442,28 +423,27 @@ impl Selection {
     /// Returns the result of [`Pattern::equal_until`] for `leaf`, an atom of the larger mask. `row` and the result are
     /// places among the selected rows.
     pub(crate) fn equal_until(&self, leaf: &Pattern, row: u32) -> u32 {
-        self.rows.place(leaf.equal_until(&self.frame, self.rows.origin(row)))
+        place(&self.rows, leaf.equal_until(&self.frame, self.rows.origin(row)))
     }
 
     /// Returns the result of [`Pattern::bounds`] for `leaf`, an atom of the larger mask: the keys that at least one of
     /// the rows `rows` may read, and the keys that every row may read. `rows` and the keys of the result are places
     /// among the selected rows and keys.
     pub(crate) fn bounds(&self, leaf: &Pattern, rows: Range<u32>) -> Bounds {
-        let by_run = self.rows.runs(rows).map(|run| {
-            let found = leaf.bounds(&self.frame, run.start..run.end);
-            Bounds { upper: self.keys.places(&found.upper), lower: self.keys.places(&found.lower) }
-        });
-        let all = by_run.reduce(|a, b| Bounds { upper: a.upper.union(&b.upper), lower: a.lower.intersect(&b.lower) });
-        all.unwrap_or_else(|| Bounds::unknown(self.keys.len))
+        let by_run = self
+            .rows
+            .indices(rows)
+            .map(|run| leaf.bounds(&self.frame, run.start..run.last() + 1).map(|set| self.keys.places(&set, 0..1)));
+        by_run.reduce(|a, b| a.any_of(&b)).unwrap_or_else(|| Bounds::unknown(self.keys.len()))
     }
 
     /// Returns the result of [`Pattern::last_border`] for `leaf`, an atom of the larger mask. `after`, `upto` and the
     /// result are places among the selected rows.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {
-        let last = self.rows.len - 1;
+        let last = self.rows.len() - 1;
         let origin = |place: u32| self.rows.origin(place.min(last));
         let border = leaf.last_border(&self.frame, origin(after), origin(upto))?;
-        Some(self.rows.place(border)).filter(|place| *place > after)
+        Some(place(&self.rows, border)).filter(|place| *place > after)
     }
 
     /// Returns `pattern`, a pattern of the larger mask, restricted to the selected rows and keys.
@@ -471,8 +451,8 @@ impl Selection {
         let all = |parts: &[Pattern]| parts.iter().map(|part| Self::pattern(selection, part)).collect();
         match pattern {
             Pattern::Band { lo: None, hi: None } => pattern.clone(),
-            Pattern::Keys(set) => Pattern::Keys(Arc::new(selection.keys.places(set))),
-            Pattern::Queries(set) => Pattern::Queries(Arc::new(selection.rows.places(set))),
+            Pattern::Keys(set) => Pattern::Keys(Arc::new(selection.keys.places(set, 0..1))),
+            Pattern::Queries(set) => Pattern::Queries(Arc::new(selection.rows.places(set, 0..1))),
             Pattern::Not(part) => Pattern::Not(Box::new(Self::pattern(selection, part))),
             Pattern::And(parts) => Pattern::And(all(parts)),
             Pattern::Or(parts) => Pattern::Or(all(parts)),

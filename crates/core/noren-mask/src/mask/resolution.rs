@@ -1,8 +1,8 @@
 //! [`Resolution`]: the cells of an atom for one batch row and head, in the form that planning uses.
 
-use crate::mask::basis::Site;
+use crate::mask::basis::{ByValue, Site};
 use crate::mask::pattern::Pattern;
-use crate::mask::resolved::{ResolvedAtom, ResolvedRef};
+use crate::mask::resolved::ResolvedAtom;
 use crate::sets::set::Span;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Resolution(pub(crate) Pattern);
 impl Resolution {
     /// Returns the cells that `resolved` allows.
     pub fn of(resolved: impl ResolvedAtom) -> Self {
-        Resolution(Pattern::Atom(ResolvedRef(Arc::new(resolved))))
+        Resolution(Pattern::Atom(ByValue(Arc::new(resolved))))
     }
 
     /// Returns a band: the cells with `first <= k - q <= last`, where `q` and `k` are the positions of query and key.

@@ -1,14 +1,12 @@
 //! [`ResolvedAtom`]: an atom for one batch row and head, in the form that planning uses. This form gives ranges of keys
 //! instead of single cells.
 
-use crate::mask::basis::Value;
+use crate::mask::basis::{ByValue, Value};
 use crate::sets::bounds::Bounds;
 use crate::sets::frame::Frame;
 use crate::sets::interval::IntervalSet;
 use smallvec::SmallVec;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// An atom for one batch row and head that has already read its facts. The atom gives planning the positions of the
 /// keys that each query reads.
@@ -97,25 +95,8 @@ pub enum RowWork {
     Keys,
 }
 
-/// A reference to an atom in the form that planning uses ([`ResolvedAtom`]). Two references are equal if their atoms
-/// are equal.
-#[derive(Clone, Debug)]
-pub(crate) struct ResolvedRef(pub(crate) Arc<dyn ResolvedAtom>);
-
-impl PartialEq for ResolvedRef {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.equals(other.0.as_any())
-    }
-}
-
-impl Eq for ResolvedRef {}
-
-impl Hash for ResolvedRef {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_any().type_id().hash(state);
-        self.0.hash_to(state);
-    }
-}
+/// A reference to an atom in the form that planning uses. Two references are equal if their atoms are equal.
+pub(crate) type ResolvedRef = ByValue<dyn ResolvedAtom>;
 
 impl ResolvedRef {
     /// Calls `emit(start, end)` for ranges of key indices that query row `row` may read within `keys.0..keys.1`.
@@ -142,16 +123,6 @@ impl ResolvedRef {
         by_piece(frame, |keys| self.0.bounds_of(&queries, keys).unwrap_or(Reach::ByRows))
     }
 
-    /// Returns the first position after `q` whose query may read other keys than the query at position `q`, or
-    /// `i64::MAX` if there is none.
-    pub(crate) fn next_change(&self, q: i64) -> i64 {
-        self.0.next_change(q)
-    }
-
-    pub(crate) fn has_blocks(&self) -> bool {
-        self.0.has_blocks()
-    }
-
     /// Returns an estimate of the steps that [`bounds`](Self::bounds) needs for `rows`, to subtract from the budget.
     /// The number of rows after which the keys change is determined for the first row only, and assumed for all other
     /// rows.
@@ -162,10 +133,6 @@ impl ResolvedRef {
             1 => 0,
             runs => (rows.len() as u64 / block + 1).saturating_mul(runs),
         }
-    }
-
-    pub(crate) fn row_work(&self) -> RowWork {
-        self.0.row_work()
     }
 }
 
@@ -210,23 +177,4 @@ fn emit_run(run: Range<i64>, piece: &Range<i64>, shift: i64, emit: &mut dyn FnMu
 pub(crate) trait ByCell: Value {
     /// Calls `emit(start, end)` for ranges of key indices that query row `row` may read within `keys.0..keys.1`.
     fn row(&self, frame: &Frame, row: u32, keys: (u32, u32), emit: &mut dyn FnMut(u32, u32));
-}
-
-/// A reference to a [`ByCell`] atom. Two references are equal if their atoms are equal.
-#[derive(Clone, Debug)]
-pub(crate) struct ByCellRef(pub(crate) Arc<dyn ByCell>);
-
-impl PartialEq for ByCellRef {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.equals(other.0.as_any())
-    }
-}
-
-impl Eq for ByCellRef {}
-
-impl Hash for ByCellRef {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_any().type_id().hash(state);
-        self.0.hash_to(state);
-    }
 }

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::bind::Resolved;
 use crate::bind::budget::{Budget, Meter, Stage};
-use crate::mask::pattern::{MAX_RUNS, Pattern};
+use crate::mask::pattern::{Pattern, stride_bounds};
 use crate::plan::patch::Patches;
 use crate::plan::reorder::Reordering;
 use crate::plan::split::Split;
@@ -306,12 +306,8 @@ const MOST_LISTED: i64 = 64;
 /// Returns true if a query row has more than `MOST_LISTED` keys of a `stride` in the pattern. Each of these keys would be
 /// a separate run.
 fn lists_runs(pattern: &Pattern, frame: &Frame) -> bool {
-    match pattern {
-        Pattern::Stride(step) => i64::from(frame.kv_len) / step > MOST_LISTED,
-        Pattern::Not(part) => lists_runs(part, frame),
-        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().any(|part| lists_runs(part, frame)),
-        _ => false,
-    }
+    let many = |step: i64| i64::from(frame.kv_len) / step > MOST_LISTED;
+    pattern.leaves().into_iter().any(|leaf| matches!(leaf, Pattern::Stride(step) if many(*step)))
 }
 
 /// Returns the cost of one tile, for the sum in [`PatternPlan::cost`].
@@ -400,6 +396,12 @@ fn tile_bounds(
             }
             any
         }
+        // a tile with more runs than its maximum would merge them again
+        Pattern::Stride(step)
+            if rows.len() > 1 && i64::from(keys.1.saturating_sub(keys.0)) / step >= MAX_SPANS as i64 =>
+        {
+            Bounds::unknown(frame.kv_len)
+        }
         Pattern::Stride(step) => stride_bounds(*step, frame, rows, keys),
         leaf => {
             if let Pattern::Atom(atom) = leaf {
@@ -459,28 +461,4 @@ fn merge_short(spans: &mut Vec<TileSpan>, from: usize, shortest: u32) {
         }
     }
     spans.truncate(kept);
-}
-
-/// Returns bounds on the keys that the query rows `rows` read in a stride, computed for the keys from `keys.0` to
-/// `keys.1` (excluded). The upper bound has one run of keys for each multiple of `step` among the distances. If there
-/// are too many runs, or if the runs touch each other, returns bounds without information.
-fn stride_bounds(step: i64, frame: &Frame, rows: &Range<u32>, keys: (u32, u32)) -> Bounds {
-    let reach = i64::from(rows.end - rows.start) - 1;
-    let runs = i64::from(keys.1.saturating_sub(keys.0)) / step;
-    // a tile with more runs than its maximum would merge them again
-    if runs > MAX_RUNS || reach > 0 && (step <= 4 * (reach + 1) || runs >= MAX_SPANS as i64) {
-        return Bounds::unknown(frame.kv_len);
-    }
-    let last = frame.query(rows.end - 1);
-    let mut upper = IntervalSet::new();
-    frame.pieces(keys, &mut |first, end, shift| {
-        let (first, end) = (i64::from(first), i64::from(end));
-        let mut key = first - (first + shift - last).rem_euclid(step) - reach;
-        while key < end {
-            upper.push(key.clamp(first, end) as u32, (key + reach + 1).clamp(first, end) as u32);
-            key += step;
-        }
-    });
-    let lower = if reach == 0 { upper.clone() } else { IntervalSet::new() };
-    Bounds { upper, lower }
 }

@@ -6,7 +6,7 @@
 //! converts them to places. An order consists of groups; an interval of indices becomes one interval of places in each
 //! group.
 
-use crate::mask::pattern::{Pattern, clear_tails, fill_all};
+use crate::mask::pattern::{Pattern, fill_lines};
 use crate::plan::patch::Patches;
 use crate::plan::split::Split;
 use crate::sets::bits::{row_words, set_range};
@@ -129,15 +129,6 @@ impl Rows<'_> {
     fn each(&self) -> impl Iterator<Item = u32> + '_ {
         self.rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)))
     }
-
-    /// Returns the places of the keys in `set`. If keys are reordered, returns only the places in the groups of keys
-    /// that the rows may read.
-    fn places(&self, set: IntervalSet) -> IntervalSet {
-        match &self.keys {
-            Some((order, groups)) => order.places(&set, groups.clone()),
-            None => set,
-        }
-    }
 }
 
 /// The keys at the places `start..end`, which are all in one group of the order of keys.
@@ -156,10 +147,11 @@ impl<'a> Keys<'a> {
             let (start, end) = (places.start, places.end);
             return [Keys { order: None, start, end, covering: (start, end) }].into_iter().collect();
         };
-        let groups = order.groups()[order.group_at(places.start)..].iter();
-        let keys = groups.take_while(|g| g.start < places.end).map(|group| {
-            let (start, end) = (group.start.max(places.start), group.end.min(places.end));
-            Keys { order: Some((order, group)), start, end, covering: (order.origin(start), order.origin(end - 1) + 1) }
+        let keys = order.groups_within(places).map(|(group, Range { start, end })| Keys {
+            order: Some((order, group)),
+            start,
+            end,
+            covering: (order.origin(start), order.origin(end - 1) + 1),
         });
         keys.collect()
     }
@@ -181,56 +173,35 @@ impl Pattern {
     /// Returns bounds on the keys that the query rows at the places `rows` read. The result has places of keys in
     /// `order`. `rows` must not be empty.
     pub(crate) fn ordered_bounds(&self, frame: &Frame, order: &Reordering, rows: Range<u32>) -> Bounds {
-        let mut bounds: Option<Bounds> = None;
-        let first = order.queries.group_at(rows.start);
-        for group in order.queries.groups()[first..].iter().take_while(|g| g.start < rows.end) {
-            let indices: SmallVec<[Indices; 8]> =
-                order.queries.indices(rows.start.max(group.start)..rows.end.min(group.end)).collect();
+        Bounds::of_all(order.queries.groups_within(rows).map(|(group, places)| {
+            let indices: SmallVec<[Indices; 8]> = order.queries.indices(places).collect();
             if let (Some(split), Some(keys)) = (&order.split, &order.keys) {
                 let class = group.class.filter(|_| order.modulus() > 1);
-                let found = split.bounds(frame, keys, &indices, class);
-                bounds = Some(match bounds {
-                    None => found,
-                    Some(b) => b.any_of(&found),
-                });
-                continue;
+                return split.bounds(frame, keys, &indices, class);
             }
-            let groups = order.keys.as_ref().map(|keys| (keys, order.reach(keys, group)));
-            let reach = groups.as_ref().map(|(keys, groups)| {
-                let ends = keys.groups()[groups.clone()].first().zip(keys.groups()[groups.clone()].last());
-                ends.map_or(IntervalSet::new(), |(a, z)| (a.start..z.end).into())
-            });
-            let mut found = self.places(&Rows { frame, rows: &indices, class: group.class, keys: groups });
-            if let Some(reach) = reach {
-                found = Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) };
-            }
-            bounds = Some(match bounds {
-                None => found,
-                Some(b) => b.any_of(&found),
-            });
-        }
-        bounds.unwrap_or_else(Bounds::nothing)
+            let keys = order.keys.as_ref().map(|keys| (keys, order.reach(keys, group)));
+            self.places(&Rows { frame, rows: &indices, class: group.class, keys })
+        }))
     }
 
     /// Returns bounds on the keys that the query rows `rows` read: the keys that at least one row reads, and the keys
     /// that every row reads. The result has places in the order of keys, and only places in the groups that the rows
     /// may read.
     fn places(&self, rows: &Rows<'_>) -> Bounds {
-        let kv_len = rows.frame.kv_len;
-        let places = || rows.keys.as_ref().map_or(kv_len, |(order, _)| order.len());
-        match (self, &rows.keys) {
-            (Pattern::Not(a), _) => a.places(rows).not(places()),
-            (Pattern::And(parts), _) => {
-                let all = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.and(&b));
-                all.unwrap_or_else(|| Bounds::exact(IntervalSet::all(places())))
-            }
-            (Pattern::Or(parts), _) => {
-                let any = parts.iter().map(|p| p.places(rows)).reduce(|a, b| a.or(&b));
-                any.unwrap_or_else(Bounds::nothing)
-            }
-            (Pattern::Stride(step), Some((order, groups)))
-                if divides(*step, order.modulus()) && rows.class.is_some() =>
-            {
+        let Some((order, groups)) = &rows.keys else {
+            return self.bounds_with(rows.frame.kv_len, &|atom| atom.bounds_of(rows));
+        };
+        let found = self.bounds_with(order.len(), &|atom| atom.places_of_atom(rows, order, groups));
+        let groups = &order.groups()[groups.clone()];
+        let ends = groups.first().zip(groups.last());
+        let reach: IntervalSet = ends.map_or(0..0, |(first, last)| first.start..last.end).into();
+        found.map(|set| set.intersect(&reach))
+    }
+
+    /// Returns the bounds of [`places`](Self::places) for an atom. `order` and `groups` are the keys of `rows`.
+    fn places_of_atom(&self, rows: &Rows<'_>, order: &Order, groups: &Range<usize>) -> Bounds {
+        match self {
+            Pattern::Stride(step) if divides(*step, order.modulus()) && rows.class.is_some() => {
                 let residue = |class: u32| i64::from(class) % step;
                 let mut bounds = Bounds::nothing();
                 for group in &order.groups()[groups.clone()] {
@@ -243,31 +214,21 @@ impl Pattern {
                 }
                 bounds
             }
-            (Pattern::Neighborhood(grid), Some((order, groups))) if lines_are_classes(grid, order, rows.class) => {
-                let of = |class: Option<u32>| {
-                    let found = groups.clone().find(|&i| order.groups()[i].class == class);
-                    found.map(|i| i..i + 1)
-                };
-                let own = of(rows.class).map_or_else(Bounds::nothing, |own| {
-                    let each = rows.each().map(|row| {
-                        let mut lines = Vec::new();
-                        grid.lines_of(rows.frame, rows.frame.query(row), (0, kv_len), &mut |a, z| lines.push(a..z));
-                        Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
-                    });
-                    each.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
+            Pattern::Neighborhood(grid) if lines_are_classes(grid, order, rows.class) => {
+                let own = groups.clone().find(|&i| order.groups()[i].class == rows.class).map_or(0..0, |i| i..i + 1);
+                let each = rows.each().map(|row| {
+                    let (mut lines, keys) = (Vec::new(), (0, rows.frame.kv_len));
+                    grid.lines_of(rows.frame, rows.frame.query(row), keys, &mut |a, z| lines.push(a..z));
+                    Bounds::exact(order.places(&lines.into_iter().collect(), own.clone()))
                 });
                 // gathered keys and empty slots have no class: a row may read some of them
                 let classless = groups.clone().filter(|&i| order.groups()[i].class.is_none());
                 let index = self.bounds_of(rows);
-                classless.fold(own, |bounds, i| {
-                    let [upper, lower] = [&index.upper, &index.lower].map(|set| order.places(set, i..i + 1));
-                    bounds.or(&Bounds { upper, lower })
+                classless.fold(Bounds::of_all(each), |bounds, i| {
+                    bounds.or(&index.clone().map(|set| order.places(&set, i..i + 1)))
                 })
             }
-            _ => {
-                let bounds = self.bounds_of(rows);
-                Bounds { upper: rows.places(bounds.upper), lower: rows.places(bounds.lower) }
-            }
+            _ => self.bounds_of(rows).map(|set| order.places(&set, groups.clone())),
         }
     }
 
@@ -282,14 +243,11 @@ impl Pattern {
         match self {
             _ if rows.rows.len() == 1 && rows.rows[0].adjacent() => self.bounds(frame, covering),
             Pattern::Neighborhood(_) if rows.rows.iter().all(|run| run.adjacent()) => {
-                let by_run = rows.rows.iter().map(|run| self.bounds(frame, run.start..run.last() + 1));
-                by_run.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
+                Bounds::of_all(rows.rows.iter().map(|run| self.bounds(frame, run.start..run.last() + 1)))
             }
             Pattern::Array(array, slice) => {
-                match array.0.slice(*slice).bounds(covering.start, covering.end, frame.kv_len) {
-                    Some((upper, lower)) => Bounds { upper, lower },
-                    None => self.bounds_by_rows(frame, rows.each()),
-                }
+                let bounds = array.0.slice(*slice).bounds(covering.start, covering.end, frame.kv_len);
+                bounds.unwrap_or_else(|| self.bounds_by_rows(frame, rows.each()))
             }
             Pattern::Atom(atom) => match atom.bounds_of(frame, rows.each()) {
                 Some(bounds) => bounds,
@@ -323,9 +281,8 @@ impl Pattern {
         }
         let pieces = Keys::of(order.keys.as_ref(), keys.clone());
         let mut words = words;
-        let first = order.queries.group_at(rows.start);
-        for group in order.queries.groups()[first..].iter().take_while(|g| g.start < rows.end) {
-            for indices in order.queries.indices(rows.start.max(group.start)..rows.end.min(group.end)) {
+        for (group, places) in order.queries.groups_within(rows) {
+            for indices in order.queries.indices(places) {
                 let (now, rest) = words.split_at_mut(indices.len as usize * stride);
                 self.fill_places(frame, (indices, group.class), &pieces, now);
                 words = rest;
@@ -344,9 +301,7 @@ impl Pattern {
         rows: &[Indices],
         class: u32,
     ) -> Bounds {
-        let found = self.places(&Rows { frame, rows, class: Some(class), keys: Some((keys, group..group + 1)) });
-        let reach: IntervalSet = (keys.groups()[group].start..keys.groups()[group].end).into();
-        Bounds { upper: found.upper.intersect(&reach), lower: found.lower.intersect(&reach) }
+        self.places(&Rows { frame, rows, class: Some(class), keys: Some((keys, group..group + 1)) })
     }
 
     /// Writes the cells of query row `row` as bits, one for each key at the places `places` of the order `keys`. The
@@ -363,41 +318,28 @@ impl Pattern {
         self.fill_places(frame, (row, Some(class)), &Keys::of(Some(keys), places), words);
     }
 
-    fn fill_places(&self, frame: &Frame, rows: (Indices, Option<u32>), keys: &[Keys<'_>], words: &mut [u64]) {
+    fn fill_places(
+        &self,
+        frame: &Frame,
+        (indices, class): (Indices, Option<u32>),
+        keys: &[Keys<'_>],
+        words: &mut [u64],
+    ) {
         let (start, end) = (keys[0].start, keys[keys.len() - 1].end);
-        let stride = row_words(end - start);
-        let fill = |part: &Pattern, words: &mut [u64]| part.fill_places(frame, rows, keys, words);
-        match self {
-            Pattern::Not(a) => {
-                fill(a, words);
-                words.iter_mut().for_each(|w| *w = !*w);
-                clear_tails(words, stride, end - start);
+        let in_place = indices.adjacent() && keys.len() == 1 && keys[0].order.is_none();
+        self.fill_with(end - start, words, &|atom, words| {
+            if in_place {
+                return atom.fill(frame, indices.start..indices.last() + 1, Interval::new(start, end), words);
             }
-            Pattern::And(parts) => fill_all(parts, words, end - start, u64::MAX, fill, |a, b| a & b),
-            Pattern::Or(parts) => fill_all(parts, words, end - start, 0, fill, |a, b| a | b),
-            _ if rows.0.adjacent() && keys.len() == 1 && keys[0].order.is_none() => {
-                self.fill(frame, rows.0.start..rows.0.last() + 1, Interval::new(start, end), words);
-            }
-            _ => {
-                words.fill(0);
-                let (indices, class) = rows;
-                let mut i = 0;
-                while i < indices.len {
-                    let at = i as usize * stride;
-                    let line = &mut words[at..at + stride];
-                    for piece in keys {
-                        self.row_places(frame, indices.at(i), class, piece, &mut |a, z| {
-                            set_range(line, (a - start) as usize, (z - start) as usize);
-                        });
-                    }
-                    let next = indices.below(self.equal_until(frame, indices.at(i)));
-                    for copy in 1..(next - i) as usize {
-                        words.copy_within(at..at + stride, at + copy * stride);
-                    }
-                    i = next;
+            fill_lines(words, row_words(end - start), |i, line| {
+                for piece in keys {
+                    atom.row_places(frame, indices.at(i), class, piece, &mut |a, z| {
+                        set_range(line, (a - start) as usize, (z - start) as usize);
+                    });
                 }
-            }
-        }
+                indices.below(atom.equal_until(frame, indices.at(i)))
+            });
+        });
     }
 
     /// Calls `emit(start, end)` for each range of places in `keys` whose keys query row `row` may read. `class` is the
@@ -504,11 +446,7 @@ impl Reordering {
     /// `queries` may read.
     fn reach(&self, keys: &Order, queries: &Group) -> Range<usize> {
         match queries.class {
-            Some(class) if self.within_class => {
-                let first = keys.groups().partition_point(|g| g.class.is_some_and(|c| c < class));
-                let found = keys.groups().get(first).is_some_and(|g| g.class == Some(class));
-                first..first + usize::from(found)
-            }
+            Some(class) if self.within_class => keys.class(class).map_or(0..0, |group| group..group + 1),
             _ => 0..keys.groups().len(),
         }
     }

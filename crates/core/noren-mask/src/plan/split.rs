@@ -71,10 +71,7 @@ impl Split {
         let each = || rows.iter().flat_map(|r| (0..r.len).map(move |i| r.at(i)));
         let near = match rows {
             [run] if run.adjacent() => self.near.bounds(frame, run.start..run.last() + 1),
-            _ => {
-                let by_row = each().map(|row| self.near.bounds(frame, row..row + 1));
-                by_row.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
-            }
+            _ => Bounds::of_all(each().map(|row| self.near.bounds(frame, row..row + 1))),
         };
         let far = match class {
             Some(class) => self.far_bounds(frame, keys, rows, class),

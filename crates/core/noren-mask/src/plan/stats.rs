@@ -115,14 +115,11 @@ impl Plan {
         let shape = self.shape();
         let [batch, heads] = [shape.batch_len(), shape.head_count()];
         let mut sum = [0u128; 7];
-        for b in 0..batch {
-            for h in 0..heads {
-                let c = counts[self.pattern_of(b, h)];
-                let Cells { allowed, empty_rows } = c.cells;
-                let parts =
-                    [allowed, c.computed, empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
-                sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
-            }
+        for (b, h) in shape.batch_heads() {
+            let c = counts[self.pattern_of(b, h)];
+            let Cells { allowed, empty_rows } = c.cells;
+            let parts = [allowed, c.computed, empty_rows, c.full_tiles, c.mixed_tiles, c.tiles, c.computed_in_place];
+            sum.iter_mut().zip(parts).for_each(|(s, n)| *s += u128::from(n));
         }
         let [allowed, computed, empty_rows, full_tiles, mixed_tiles, tiles, computed_in_place] = sum;
         let mut how: Vec<String> = self.patterns().iter().filter_map(PatternPlan::reordered).collect();

@@ -79,20 +79,18 @@ impl Plan {
     pub fn verify(&self, most_cells: u64) -> Result<Verified, Error> {
         let mut verified = Verified { cells: 0, complete: true };
         let mut seen = vec![false; self.patterns().len()];
-        for batch in 0..self.shape().batch_len() {
-            for head in 0..self.shape().head_count() {
-                let number = self.pattern_of(batch, head);
-                if std::mem::replace(&mut seen[number], true) {
-                    continue;
-                }
-                let plan = &self.patterns()[number];
-                let allowed = |row: u32, key: u32| self.bound().allowed(batch, head, row as usize, key as usize);
-                let whole = u64::from(plan.q_len()) * u64::from(plan.kv_len()) <= most_cells;
-                plan.check_tiles().map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
-                let found = if whole { plan.compare(&allowed) } else { plan.compare_samples(&allowed) };
-                verified.cells += found.map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
-                verified.complete &= whole;
+        for (batch, head) in self.shape().batch_heads() {
+            let number = self.pattern_of(batch, head);
+            if std::mem::replace(&mut seen[number], true) {
+                continue;
             }
+            let plan = &self.patterns()[number];
+            let allowed = |row: u32, key: u32| self.bound().allowed(batch, head, row as usize, key as usize);
+            let whole = u64::from(plan.q_len()) * u64::from(plan.kv_len()) <= most_cells;
+            plan.check_tiles().map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
+            let found = if whole { plan.compare(&allowed) } else { plan.compare_samples(&allowed) };
+            verified.cells += found.map_err(|wrong| wrong.error(self.bound().mask(), batch, head))?;
+            verified.complete &= whole;
         }
         Ok(verified)
     }

@@ -28,6 +28,11 @@ impl Bounds {
         Bounds { upper: IntervalSet::all(kv_len), lower: IntervalSet::new() }
     }
 
+    /// Returns the bounds with `of` applied to both sets.
+    pub(crate) fn map(self, of: impl Fn(IntervalSet) -> IntervalSet) -> Self {
+        Bounds { upper: of(self.upper), lower: of(self.lower) }
+    }
+
     pub(crate) fn and(self, other: &Self) -> Self {
         Bounds { upper: self.upper.intersect(&other.upper), lower: self.lower.intersect(&other.lower) }
     }
@@ -40,6 +45,11 @@ impl Bounds {
     /// of either range may read. `lower` is the intersection: the keys that every row of both ranges may read.
     pub(crate) fn any_of(self, other: &Self) -> Self {
         Bounds { upper: self.upper.union(&other.upper), lower: self.lower.intersect(&other.lower) }
+    }
+
+    /// Joins the bounds of several ranges of query rows, as [`any_of`](Self::any_of) does.
+    pub(crate) fn of_all(ranges: impl Iterator<Item = Bounds>) -> Self {
+        ranges.reduce(|a, b| a.any_of(&b)).unwrap_or_else(Bounds::nothing)
     }
 
     pub(crate) fn not(self, kv_len: u32) -> Self {

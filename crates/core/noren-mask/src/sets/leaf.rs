@@ -52,14 +52,13 @@ impl Neighborhood {
     }
 
     pub(crate) fn row(&self, frame: &Frame, q: i64, keys: (u32, u32), emit: &mut impl FnMut(u32, u32)) {
-        if !(0..self.cells()).contains(&q) {
-            return;
-        }
         let [width, _, step] = self.dims[2];
+        if step == 1 || !(0..self.cells()).contains(&q) {
+            return self.lines_of(frame, q, keys, emit);
+        }
         let (first, count) = self.window(2, q % width);
-        self.lines(q, |line| match step {
-            1 => frame.emit(line + first, line + first + count, keys, emit),
-            _ => (0..count).map(|i| line + first + i * step).for_each(|at| frame.emit(at, at + 1, keys, emit)),
+        self.lines(q, |line| {
+            (0..count).map(|i| line + first + i * step).for_each(|at| frame.emit(at, at + 1, keys, emit));
         });
     }
 
@@ -151,11 +150,8 @@ impl Neighborhood {
                     frame.emit(line + z, line + a + count, (0, frame.kv_len), &mut |a, z| all.push(a..z));
                 }
             });
-            let (upper, lower): (IntervalSet, IntervalSet) = (any.into_iter().collect(), all.into_iter().collect());
-            bounds = Some(match bounds {
-                None => Bounds { upper, lower },
-                Some(b) => Bounds { upper: b.upper.union(&upper), lower: b.lower.intersect(&lower) },
-            });
+            let found = Bounds { upper: any.into_iter().collect(), lower: all.into_iter().collect() };
+            bounds = Some(bounds.map_or_else(|| found.clone(), |before| before.any_of(&found)));
             q = last + 1;
         }
         bounds.unwrap_or_else(|| Bounds::exact(IntervalSet::new()))

@@ -146,11 +146,11 @@ impl Order {
         order
     }
 
-    /// Returns the index of the group for residue class `class`, or `None` if there is no such group. The order must
-    /// have its residue classes last, in ascending order.
+    /// Returns the index of the group for residue class `class`, or `None` if there is no such group. The residue classes
+    /// of the order must ascend, without a group between them.
     pub(crate) fn class(&self, class: u32) -> Option<usize> {
-        // classes ascend; groups without a class come before them
-        let at = self.groups.partition_point(|group| group.class.is_none_or(|own| own < class));
+        let first = self.groups.iter().take_while(|group| group.class.is_none()).count();
+        let at = first + self.groups[first..].partition_point(|group| group.class.is_some_and(|own| own < class));
         self.groups.get(at).is_some_and(|group| group.class == Some(class)).then_some(at)
     }
 
@@ -226,6 +226,12 @@ impl Order {
     /// Returns the index of the group that contains the place `place`.
     pub(crate) fn group_at(&self, place: u32) -> usize {
         self.groups.partition_point(|g| g.end <= place)
+    }
+
+    /// Returns the groups that have some of the places `places`, each with its part of these places.
+    pub(crate) fn groups_within(&self, places: Range<u32>) -> impl Iterator<Item = (&Group, Range<u32>)> {
+        let groups = self.groups[self.group_at(places.start)..].iter().take_while(move |g| g.start < places.end);
+        groups.map(move |group| (group, places.start.max(group.start)..places.end.min(group.end)))
     }
 
     /// Returns the place of the first index of `group` that is at least `index`. Returns `group.end` if all indices of

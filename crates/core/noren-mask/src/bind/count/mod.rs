@@ -160,12 +160,11 @@ pub(crate) enum Listed {
 
 /// Returns the most costly form in which an atom of `pattern` (the mask of one batch row and head) gives its cells.
 pub(crate) fn listed(pattern: &Pattern) -> Listed {
-    match pattern {
+    let of_leaf = |leaf: &Pattern| match leaf {
         leaf if leaf.looks_at_every_key() => Listed::Cells,
         Pattern::Array(array, slice) if array.0.slice(*slice).is_dense() => Listed::Words,
-        Pattern::Selected(_, part) | Pattern::Not(part) => listed(part),
-        Pattern::And(parts) | Pattern::Or(parts) => parts.iter().map(listed).max().unwrap_or(Listed::No),
-        leaf if leaf.looks_at_every_key() => Listed::Cells,
+        Pattern::Selected(_, part) => listed(part),
         _ => Listed::No,
-    }
+    };
+    pattern.leaves().into_iter().map(of_leaf).max().unwrap_or(Listed::No)
 }

@@ -77,7 +77,7 @@ impl Mask {
     /// Returns whether the mask contains `layers(...)`. To bind a mask with `layers(...)`, the caller must first select
     /// a layer with [`at_layer`](Mask::at_layer).
     pub fn has_layers(&self) -> bool {
-        matches!(self.node(), Node::Layers(_)) || self.children().into_iter().any(Mask::has_layers)
+        self.nodes().into_iter().any(|part| matches!(part.node(), Node::Layers(_)))
     }
 
     /// Returns whether the query offset (position of the first query) may change the cells. For masks such as `full`,
@@ -91,10 +91,7 @@ impl Mask {
     /// assert!(uses("padding & causal"));
     /// ```
     pub fn uses_query_offset(&self) -> bool {
-        match self.node() {
-            Node::Atom(atom) => atom.uses_query_offset(),
-            _ => self.children().into_iter().any(Mask::uses_query_offset),
-        }
+        self.atoms().into_iter().any(|atom| atom.uses_query_offset())
     }
 }
 

@@ -87,13 +87,6 @@ impl Binding<'_> {
         Extent::rows(self.shape, self.facts).iter().enumerate().try_for_each(|(row, extent)| check(row, extent))
     }
 
-    /// Returns an error if a list for batch row `row` covers too few or too many positions. `given` is the number of
-    /// covered positions (for document lengths, their sum), and `extent` has the accepted numbers. `what` names the
-    /// list in the error.
-    pub(crate) fn covers(&self, extent: &Extent, what: &str, given: usize, row: usize) -> Result<(), Error> {
-        extent.check(self.atom, what, given, row)
-    }
-
     /// Checks that the documents of each batch row cover an accepted number of positions. `own` is the document lengths
     /// in the parameters of the atom; `None` means that the facts give the document lengths.
     pub(crate) fn documents(&self, own: Option<&[usize]>) -> Result<(), Error> {
@@ -105,7 +98,7 @@ impl Binding<'_> {
             if begins_later && queries_end(self.shape, row) <= kv_len {
                 return Ok(());
             }
-            self.covers(extent, "documents", sum, row)
+            extent.check(self.atom, "documents", sum, row)
         })
     }
 }

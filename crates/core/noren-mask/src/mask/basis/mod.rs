@@ -22,4 +22,5 @@ pub use line::{Family, Line, Rank};
 pub use pair::{Pair, Site};
 pub use places::{Case, Places, Sizes};
 pub(crate) use runs::Runs;
+pub(crate) use value::ByValue;
 pub use value::Value;
