@@ -1,9 +1,9 @@
 // The common base of the views flow, text and doctor: settings in the state, and one request to the server at a time.
 
-import { aborted } from "./api.js";
+import { Latest } from "./latest.js";
 
 export class AskingView {
-  #request = null;
+  #request = new Latest();
   #key;
 
   /** `key` is the key of the page's state under which the view's settings are stored. */
@@ -23,28 +23,18 @@ export class AskingView {
   }
 
   /**
-   * Cancels the previous request of the view and runs `ask(signal)`, which sends a new request. The element `busy` is marked as busy until
-   * the end of the request. `refused(error)` is called after an error. Returns true after an answer or an error, and false if the request
-   * was cancelled or a newer request replaced it.
+   * Sends a request as `Latest.ask` does. The element `busy` is marked as busy until the end of the request. Returns true after an answer or
+   * an error, and false if the request was cancelled or a newer request replaced it.
    */
-  async askAlone(busy, ask, refused) {
-    this.giveUp();
-    const request = new AbortController();
-    this.#request = request;
+  async askAlone(busy, send, answered, refused) {
     busy.setAttribute("aria-busy", "true");
-    try {
-      await ask(request.signal);
-    } catch (error) {
-      if (aborted(error)) return false;
-      refused(error);
-    }
-    if (this.#request !== request) return false;
-    busy.removeAttribute("aria-busy");
-    return true;
+    const ended = await this.#request.ask(send, answered, refused);
+    if (ended) busy.removeAttribute("aria-busy");
+    return ended;
   }
 
   /** Cancels the view's request, if one is running. */
   giveUp() {
-    this.#request?.abort();
+    this.#request.stop();
   }
 }

@@ -1,10 +1,10 @@
 // The cost view: the cost of a mask and of dense masking, now and at other lengths.
 
-import { aborted } from "../base/api.js";
 import { createBench } from "../edit/bench.js";
 import { Choices, crossingOf, lengthOf, numbersOf, verdictOf } from "./crossing.js";
 import { button } from "../base/dialog.js";
 import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, times } from "../base/dom.js";
+import { Latest } from "../base/latest.js";
 import { plot } from "../base/plot.js";
 import { paintError, repairable } from "../base/repairs.js";
 
@@ -20,7 +20,7 @@ export function mount(root, ctx) {
 
 class CostView {
   #ctx;
-  #running = null;
+  #request = new Latest();
   #asked = "";
   #shown = null; // {bound, scene, cost, curve}
 
@@ -69,23 +69,18 @@ class CostView {
     else if (this.#shown) this.#paint();
   }
 
-  async #ask(bound, scene) {
-    this.#running?.abort();
-    const { signal } = (this.#running = new AbortController());
+  #ask(bound, scene) {
     const numbers = numbersOf(this.#ctx.state.get().cost);
     this.#asked = JSON.stringify(numbers);
     this.curves.classList.add("stale");
-    try {
-      const [cost, curve] = await Promise.all([
-        this.#ctx.api.cost(bound.id, { ...numbers, signal }),
-        this.#ctx.api.curve(scene, { ...numbers, signal }),
-      ]);
+    const { api } = this.#ctx;
+    const send = (signal) => Promise.all([api.cost(bound.id, { ...numbers, signal }), api.curve(scene, { ...numbers, signal })]);
+    const answered = ([cost, curve]) => {
       this.#shown = { bound, scene, cost, curve };
       this.#paint();
       this.curves.classList.remove("stale");
-    } catch (error) {
-      if (!aborted(error)) this.#refused(error, () => this.#ask(bound, scene));
-    }
+    };
+    this.#request.ask(send, answered, (error) => this.#refused(error, () => this.#ask(bound, scene)));
   }
 
   #refused(error, again) {
@@ -120,7 +115,7 @@ class CostView {
 
   unmount() {
     this.ask.cancel();
-    this.#running?.abort();
+    this.#request.stop();
     this.bench.unmount();
   }
 }

@@ -261,8 +261,9 @@ class DoctorView extends AskingView {
   async send() {
     const { context, meant } = this.set;
     const { name, bytes } = this.file;
-    const ask = async (signal) => {
-      this.report = await this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal });
+    const send = (signal) => this.ctx.api.doctor(bytes, { name, context, meant: meant || undefined, signal });
+    const answered = (report) => {
+      this.report = report;
       this.fail(null);
       this.tell();
     };
@@ -271,7 +272,7 @@ class DoctorView extends AskingView {
       this.tell();
       this.fail(error);
     };
-    await this.askAlone(this.root, ask, refused);
+    await this.askAlone(this.root, send, answered, refused);
   }
 
   fail(error) {

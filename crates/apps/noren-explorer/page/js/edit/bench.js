@@ -1,10 +1,10 @@
 // The controls beside a picture or a cost: the editor, the documentation, shape and facts. They bind the scene on the server.
 
-import { aborted } from "../base/api.js";
 import { command, commandFold, quoted, shapeOptions } from "../base/command.js";
 import { debounce, el } from "../base/dom.js";
 import { Editor } from "./editor.js";
 import { Facts } from "./facts.js";
+import { Latest } from "../base/latest.js";
 import { repairable } from "../base/repairs.js";
 import { state } from "../base/state.js";
 
@@ -14,24 +14,14 @@ const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
 /**
  * Returns an object that sends masks to the server, which binds them. `bind(scene)` sends a mask with its shape and facts, and cancels the
- * previous request; `stop()` cancels the current request. Calls `onBound(bound, scene)` with the server's answer, or `onError(error,
- * scene)`.
+ * previous request; `stop()` cancels the current request. Calls `onBound(bound, scene)` with the server's answer, or `onError(error)`.
  */
 export function createBinder(api, { onBound, onError }) {
-  let running = null;
+  const latest = new Latest();
   let asked = "";
   let last = -PAUSE;
-  const ask = async (scene) => {
-    running?.abort();
-    const request = new AbortController();
-    running = request;
-    try {
-      const bound = await api.masks(scene, { signal: request.signal });
-      if (running === request) onBound(bound, scene);
-    } catch (error) {
-      if (!aborted(error) && running === request) onError(error, scene);
-    }
-  };
+  const ask = (scene) =>
+    latest.ask((signal) => api.masks(scene, { signal }), (bound) => onBound(bound, scene), onError);
   const later = debounce(ask, REST);
   return {
     bind(scene, { now = false } = {}) {
@@ -49,8 +39,7 @@ export function createBinder(api, { onBound, onError }) {
     },
     stop() {
       later.cancel();
-      running?.abort();
-      running = null;
+      latest.stop();
       asked = "";
     },
   };

@@ -1,8 +1,9 @@
 // A dialog that reads pasted arrays, such as `cu_seqlens` or an attention mask, as facts.
 
-import { aborted, recognise } from "../base/api.js";
+import { recognise } from "../base/api.js";
 import { button, openDialog } from "../base/dialog.js";
 import { debounce, el, fill, inline, number, plural, uid } from "../base/dom.js";
+import { Latest } from "../base/latest.js";
 
 const REST = 150; // ms without a keystroke until the text is read
 
@@ -28,7 +29,7 @@ export function openPaste({ mask, shape, onUse }) {
     el("div", { class: "field" }, el("label", { for: input.id }, "Array"), input),
     outcome,
   ], { className: "narrow" });
-  let request = null;
+  const request = new Latest();
   const use = ({ facts, rows, len, mask: uses }) => {
     close();
     const known = mask === null || uses.split(/\s*&\s*/).every((part) => part === "causal" || mask.includes(part));
@@ -48,19 +49,16 @@ export function openPaste({ mask, shape, onUse }) {
         el("span", { class: "soft" }, `${plural(reading.rows, "batch row")} of ${plural(reading.len, "token")}.`)),
       button(several ? `Use as ${named(reading.name).replace(/`/g, "")}${part(reading, readings)}` : "Use", () => use(reading), { class: "primary" }));
   };
-  const read = debounce(async () => {
-    request?.abort();
-    const text = input.value;
-    if (text.trim() === "") return fill(outcome);
-    const { signal } = (request = new AbortController());
-    try {
-      const { readings } = await recognise(text, { signal });
-      return fill(outcome,
-        readings.length > 1 && el("p", { class: "notice warn" }, `Ambiguous: this array has ${number(readings.length)} readings. Choose one, or paste it with its name, such as cu_seqlens = […].`),
-        readings.map(option));
-    } catch (error) {
-      return aborted(error) ? undefined : fill(outcome, el("p", { class: "notice bad" }, inline(error.message), " ", button(`paste ${EXAMPLE}`, example, { class: "repair" })));
-    }
+  const answered = ({ readings }) =>
+    fill(outcome,
+      readings.length > 1 && el("p", { class: "notice warn" }, `Ambiguous: this array has ${number(readings.length)} readings. Choose one, or paste it with its name, such as cu_seqlens = […].`),
+      readings.map(option));
+  const refused = (error) =>
+    fill(outcome, el("p", { class: "notice bad" }, inline(error.message), " ", button(`paste ${EXAMPLE}`, example, { class: "repair" })));
+  const read = debounce(() => {
+    request.stop();
+    if (input.value.trim() === "") fill(outcome);
+    else request.ask((signal) => recognise(input.value, { signal }), answered, refused);
   }, REST);
   const example = () => {
     input.value = EXAMPLE;

@@ -166,14 +166,15 @@ class FlowView extends AskingView {
   }
 
   async send() {
-    const ask = async (signal) => {
-      const good = this.state;
-      this.answer = await this.answerTo(request(good, this.set), signal);
-      if (!this.answer.policy_error) this.good = good;
+    const asked = this.state;
+    const send = (signal) => this.answerTo(request(asked, this.set), signal);
+    const answered = (answer) => {
+      this.answer = answer;
+      if (!answer.policy_error) this.good = asked;
       this.fail(null);
       this.show();
     };
-    await this.askAlone(this.stage, ask, (error) => this.fail(error));
+    await this.askAlone(this.stage, send, answered, (error) => this.fail(error));
   }
 
   /**

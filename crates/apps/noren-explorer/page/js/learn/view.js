@@ -1,6 +1,6 @@
 // The lessons: a few sentences, a picture and one task each. The task is checked by comparing cells.
 
-import { aborted, errorWords, lessons } from "../base/api.js";
+import { errorWords, lessons } from "../base/api.js";
 import { createBinder, showError } from "../edit/bench.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { button } from "../base/dialog.js";
@@ -8,6 +8,7 @@ import { el, fill, inline } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
 import { segments } from "../edit/fields.js";
 import { check, sceneOf } from "./check.js";
+import { Latest } from "../base/latest.js";
 import { bandsOf, LEGENDS } from "../mask/parts.js";
 import { BoundRow, rowSettings } from "../row/bound.js";
 import { recall, remember } from "../base/storage.js";
@@ -44,7 +45,7 @@ class LearnView {
   #bound = null;
   #row = {}; // the settings of the row in numbers
   #query = null;
-  #checking = null;
+  #checking = new Latest();
 
   constructor(ctx) {
     this.ctx = ctx;
@@ -142,7 +143,7 @@ class LearnView {
     if (lesson !== this.#lesson) this.#enter(lesson);
     if (this.editor.value() !== answer) this.editor.setValue(answer);
     if (this.#checked !== answer) {
-      this.#checking?.abort();
+      this.#checking.stop();
       this.#tell(null);
       this.picture.pin(null);
     }
@@ -281,37 +282,33 @@ class LearnView {
     this.editor.focus();
   }
 
-  async #check() {
+  #check() {
     const answer = this.editor.value();
     const lesson = this.#lesson;
     if (answer.trim() === "") return this.#tell({ kind: "wrong", head: "There is no answer yet.", body: "Write a mask, or choose parts from the list." });
-    this.#checking?.abort();
-    const request = (this.#checking = new AbortController());
-    let result;
-    try {
-      result = await check(this.ctx.api, lesson, answer, { signal: request.signal });
-    } catch (error) {
-      if (aborted(error) || this.#checking !== request) return undefined;
+    const refused = (error) => {
       showError(this.editor, error, { again: () => this.binder.again(), change: null });
-      return this.#tell({ kind: "wrong", head: "This is not a mask yet.", body: errorWords(error) });
-    }
-    if (this.#checking !== request) return undefined;
-    if (result.right) {
+      this.#tell({ kind: "wrong", head: "This is not a mask yet.", body: errorWords(error) });
+    };
+    return this.#checking.ask((signal) => check(this.ctx.api, lesson, answer, { signal }), (result) => this.#judge(lesson, result), refused);
+  }
+
+  /** Shows the result of a check of the answer to a lesson. */
+  #judge(lesson, { right, says, why, at, cell }) {
+    if (right) {
       remember(KEY, JSON.stringify([...done().add(lesson.id)]));
       this.#tell({ kind: "right", head: "Right.", body: lesson.cases.length > 1 ? "Every cell is right in every case of the lesson." : "Every cell is right." });
       this.#paintList();
       (this.next.hidden ? this.checker : this.next).focus();
-      return undefined;
+      return;
     }
-    this.#tell({ kind: "wrong", head: `Not yet. ${result.says}`, body: result.why });
-    if (result.cell) {
-      this.#at = [result.cell.batch, result.cell.head];
-      if (result.at !== this.#case) this.#goCase(result.at);
-      this.#paintCases();
-      this.#show(this.#bound);
-      this.picture.pin({ q: result.cell.q, k: result.cell.k });
-    }
-    return undefined;
+    this.#tell({ kind: "wrong", head: `Not yet. ${says}`, body: why });
+    if (!cell) return;
+    this.#at = [cell.batch, cell.head];
+    if (at !== this.#case) this.#goCase(at);
+    this.#paintCases();
+    this.#show(this.#bound);
+    this.picture.pin({ q: cell.q, k: cell.k });
   }
 
   #go(lesson) {
@@ -336,7 +333,7 @@ class LearnView {
   }
 
   close() {
-    this.#checking?.abort();
+    this.#checking.stop();
     this.binder.stop();
     this.row.close();
     this.picture.destroy();

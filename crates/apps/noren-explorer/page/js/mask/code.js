@@ -1,8 +1,9 @@
 // The panel "Code" beside the explanation: the mask as code of another library, with a button that copies the code.
 
-import { aborted, errorWords } from "../base/api.js";
+import { errorWords } from "../base/api.js";
 import { copyButton } from "../base/dialog.js";
 import { el, fill } from "../base/dom.js";
+import { Latest } from "../base/latest.js";
 import { recall, remember } from "../base/storage.js";
 
 const KEY = "noren code";
@@ -14,7 +15,7 @@ const KEY = "noren code";
 export class CodePanel {
   #ctx;
   #bound = null;
-  #request = null;
+  #request = new Latest();
   #shown = ""; // the mask and the library whose code is shown
 
   constructor(ctx) {
@@ -51,24 +52,22 @@ export class CodePanel {
     this.#load();
   }
 
-  async #load() {
+  #load() {
     if (!this.element.open) return;
     const [id, to] = [this.#bound?.id, this.choice.value];
     if (this.#shown === `${id} ${to}`) return;
-    this.#request?.abort();
-    const request = new AbortController();
-    this.#request = request;
     this.#shown = `${id} ${to}`;
-    if (!id) return this.#present("The mask text has an error, so there is no code.");
-    try {
-      const { code, reason } = await this.#ctx.api.code(id, to, { signal: request.signal });
-      if (this.#request === request) this.#present(reason ?? "", code ?? "");
-    } catch (error) {
-      if (aborted(error) || this.#request !== request) return undefined;
+    if (!id) {
+      this.close();
+      this.#present("The mask text has an error, so there is no code.");
+      return;
+    }
+    const answered = ({ code, reason }) => this.#present(reason ?? "", code ?? "");
+    const refused = (error) => {
       this.#shown = "";
       this.#present(errorWords(error));
-    }
-    return undefined;
+    };
+    this.#request.ask((signal) => this.#ctx.api.code(id, to, { signal }), answered, refused);
   }
 
   /** Shows `words`, and the code below. If there is no code, `code` is empty and `words` is the reason. */
@@ -83,6 +82,6 @@ export class CodePanel {
 
   /** Cancels the request for the mask's code. */
   close() {
-    this.#request?.abort();
+    this.#request.stop();
   }
 }

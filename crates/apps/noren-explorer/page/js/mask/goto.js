@@ -1,8 +1,8 @@
 // Fields and buttons that move through a picture: to a query and key, and to the next border between allowed and hidden cells.
 
-import { aborted } from "../base/api.js";
 import { button, icon, iconButton } from "../base/dialog.js";
 import { el, number, uid } from "../base/dom.js";
+import { Latest } from "../base/latest.js";
 import { readCount } from "../edit/lists.js";
 
 /** The searches for borders: title, icon, keyboard shortcut, and the parameters of the request. */
@@ -18,7 +18,7 @@ export class GoTo {
   #on;
   #bound = null;
   #pair = [0, 0];
-  #asking = null;
+  #asking = new Latest();
 
   /**
    * `api` sends the requests to the server. `cell()` returns the cell from which a search for the next border between allowed and hidden
@@ -82,19 +82,16 @@ export class GoTo {
   }
 
   /** Goes to the first cell behind the next border of the row (`along` keys) or the column (`along` queries). */
-  async border(search) {
+  border(search) {
     if (!this.#bound) return;
-    this.#asking?.abort();
-    const { signal } = (this.#asking = new AbortController());
     const from = this.#on.cell() ?? { q: 0, k: 0 };
     const [batch, head] = this.#pair;
-    try {
-      const { cell, allowed } = await this.#api.border(this.#bound.id, { batch, head, ...from, ...search, signal });
+    const send = (signal) => this.#api.border(this.#bound.id, { batch, head, ...from, ...search, signal });
+    const answered = ({ cell, allowed }) => {
       if (cell) return this.#on.onCell(cell);
       const line = search.along === "keys" ? `query ${number(from.q)}` : `key ${number(from.k)}`;
       return this.#on.onNote(`No border there: the rest of ${line} is ${allowed ? "allowed" : "hidden"}.`);
-    } catch (error) {
-      return aborted(error) ? undefined : this.#on.onNote(error.message);
-    }
+    };
+    this.#asking.ask(send, answered, (error) => this.#on.onNote(error.message));
   }
 }

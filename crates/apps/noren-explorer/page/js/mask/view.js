@@ -1,6 +1,5 @@
 // The mask view: write a mask, see it, read the explanation of a cell, compare two masks.
 
-import { aborted } from "../base/api.js";
 import { createBench, createBinder, showError } from "../edit/bench.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { CodePanel } from "./code.js";
@@ -10,6 +9,7 @@ import { Editor } from "../edit/editor.js";
 import { paintExplanation, paintHint, sentence } from "./explain.js";
 import { segments } from "../edit/fields.js";
 import { GoTo } from "./goto.js";
+import { Latest } from "../base/latest.js";
 import { Patterns } from "./patterns.js";
 import { copyLink, Exports } from "./exports.js";
 import { FileMask, inSizes, shapeOf } from "./file.js";
@@ -44,7 +44,7 @@ class MaskView {
   #scene = {}; // the scene that is bound
   #other = null; // the bound second mask of a comparison
   #otherScene = {};
-  #explaining = null;
+  #explaining = new Latest();
   #unsaid = null; // the cell whose explanation screen readers have not yet heard
   #broken = { first: false, second: false }; // whether a text has an error; the picture then shows the last text without one
 
@@ -438,23 +438,15 @@ class MaskView {
     }
   }
 
-  async #explain(cell) {
-    this.#explaining?.abort();
+  #explain(cell) {
+    this.#explaining.stop();
     if (!this.#bound || !cell) return this.#explainNothing();
     if (this.#outdated()) return this.#explainNot();
     if (!this.#inside(cell)) return this.#explainNothing();
-    const request = new AbortController();
-    this.#explaining = request;
     const [batch, head] = this.#seen();
-    try {
-      const answer = await this.#ctx.api.explain(this.#bound.id, {
-        batch,
-        head,
-        ...cell,
-        other: this.#fitting()?.id,
-        signal: request.signal,
-      });
-      if (this.#explaining !== request || this.#outdated()) return undefined;
+    const send = (signal) => this.#ctx.api.explain(this.#bound.id, { batch, head, ...cell, other: this.#fitting()?.id, signal });
+    const answered = (answer) => {
+      if (this.#outdated()) return;
       const pinned = this.#pinned();
       paintExplanation(this.why, {
         cell,
@@ -462,19 +454,16 @@ class MaskView {
         pinned: pinned && pinned.q === cell.q && pinned.k === cell.k,
         onUnpin: () => state.set({ cell: null }),
       });
-      if (this.#unsaid?.q !== cell.q || this.#unsaid.k !== cell.k) return undefined;
+      if (this.#unsaid?.q !== cell.q || this.#unsaid.k !== cell.k) return;
       this.#unsaid = null;
       this.live.textContent = sentence(cell, answer);
-    } catch (error) {
-      if (!aborted(error) && this.#explaining === request) this.#failed(this.why, error, () => this.#explain(cell));
-    }
-    return undefined;
+    };
+    return this.#explaining.ask(send, answered, (error) => this.#failed(this.why, error, () => this.#explain(cell)));
   }
 
   /** Removes the explanation of a cell, because it belongs to an earlier mask or text. */
   #explainNot() {
-    this.#explaining?.abort();
-    this.#explaining = null;
+    this.#explaining.stop();
     const { first, second } = this.#broken;
     const says = first || second ? "A mask text has an error, so no explanation is available." : "Reading the mask …";
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
@@ -588,7 +577,7 @@ class MaskView {
     this.row.close();
     this.code.close();
     this.otherBinder.stop();
-    this.#explaining?.abort();
+    this.#explaining.stop();
     this.explainSoon.cancel();
     clearTimeout(this.aging);
     this.countSoon.cancel();

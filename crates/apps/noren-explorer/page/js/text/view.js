@@ -164,9 +164,9 @@ class TextView extends AskingView {
   }
 
   async send() {
-    const ask = async (signal) => {
-      const asked = this.ctx.state.get().text;
-      const answer = await this.ctx.api.text(request(this.set), { signal });
+    const asked = this.ctx.state.get().text;
+    const send = (signal) => this.ctx.api.text(request(this.set), { signal });
+    const answered = (answer) => {
       this.good = asked;
       this.fail(null);
       this.show(answer);
@@ -175,7 +175,7 @@ class TextView extends AskingView {
       this.fail(error);
       this.prove("Nothing was checked: the request failed.");
     };
-    if (await this.askAlone(this.root, ask, refused)) this.root.classList.remove("waiting");
+    if (await this.askAlone(this.root, send, answered, refused)) this.root.classList.remove("waiting");
   }
 
   fail(error) {
