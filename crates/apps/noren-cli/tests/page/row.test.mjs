@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { themed } from "./axe.mjs";
 import { drawn, explorer, say, settled } from "./explorer.mjs";
-import { exampleNumbers, readNumbers, rowOf } from "../../../noren-explorer/page/js/row/source.js";
+import { attentionRow, exampleNumbers, readNumbers, rowOf } from "../../../noren-explorer/page/js/row/source.js";
 import { decimals, rowInWords, vector } from "../../../noren-explorer/page/js/row/words.js";
 
 let site;
@@ -50,6 +50,25 @@ test("numbers and words", () => {
   const empty = { allowed: [false], weights: [0], empty: true };
   assert.match(rowInWords(empty, { query: "query 0", fill: null }), /divide 0 by 0/);
   assert.match(rowInWords(empty, { query: "query 0", fill: -1e9 }), /scores are almost equal, and so are the weights/);
+});
+
+test("a row is computed as attention computes it", () => {
+  const values = [[1], [2], [3], [4]];
+  const row = (allowed, { sink = null, fill = null, scores = [1, -2, 3, 0.5] } = {}) => attentionRow({ scores, values, sink }, allowed, fill);
+  const none = [false, false, false, false];
+  const total = Math.exp(1 - 3) + 1;
+  const read = row([true, false, true, false]);
+  assert.deepEqual(read.weights, [Math.exp(1 - 3) / total, 0, 1 / total, 0]);
+  assert.deepEqual([read.masked, read.sum], [[1, null, 3, null], [read.weights[0] + 3 * read.weights[2]]]);
+  // A sink is only in the denominator, and a row without keys ignores it.
+  assert.deepEqual(row([true, false, true, false], { sink: 3 }).weights, [Math.exp(1 - 3) / (total + 1), 0, 1 / (total + 1), 0]);
+  const empty = row(none, { sink: 5 });
+  assert.deepEqual([empty.weights, empty.sum, empty.denominator, empty.sink, empty.empty], [[0, 0, 0, 0], [0], 0, 0, true]);
+  // A finite number in place of minus infinity: the scores are lost in rounding, and hidden keys are read equally.
+  const filled = row(none, { fill: -1e9 });
+  assert.deepEqual([filled.weights, filled.sum, filled.empty], [[0.25, 0.25, 0.25, 0.25], [2.5], true]);
+  assert.deepEqual(attentionRow({ scores: [0.1], values: [], sink: null }, [false], -3e38).masked, [Math.fround(-3e38)]);
+  assert.deepEqual(attentionRow({ scores: [-3e38], values: [] }, [false], -3e38).weights, [1]);
 });
 
 test("for every row, the weights are the softmax over the cells of the mask", async () => {

@@ -11,7 +11,6 @@ mod language;
 mod mask;
 mod number;
 mod parts;
-mod row;
 mod share;
 mod text;
 
@@ -24,7 +23,6 @@ pub(crate) fn answer(state: &mut State, call: &Call, body: &[u8]) -> Answer {
         Question::Read => mask::read(state, body),
         Question::Tile => mask::tile(state, call),
         Question::Explain => mask::explain(state, call),
-        Question::Row => row::row(state, call.id(), body),
         Question::Difference => mask::difference(state, call),
         Question::Code => code::code(state, call),
         Question::Cost => cost::cost(state, call),

@@ -23,8 +23,6 @@ pub(crate) enum Question {
     Read,
     Tile,
     Explain,
-    /// Computes the attention of one query step by step. The body of the message is a `RowRequest`.
-    Row,
     Difference,
     /// Writes a mask as code for a library.
     Code,

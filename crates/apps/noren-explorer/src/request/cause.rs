@@ -57,7 +57,6 @@ pub(crate) enum Cause {
     DepthLimit,
     PolicyTooLong,
     TextEmpty,
-    RowTooLong,
     ExportTooLarge,
     /// A worker took too long, or needed too much memory.
     Resources,

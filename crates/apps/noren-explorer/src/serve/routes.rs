@@ -25,7 +25,6 @@ const ROUTES: &[(&str, &str, Question, &[&str])] = &[
     ("/api/masks", "post", Question::Read, &[]),
     ("/api/masks/{id}/tiles/{level}/{row}/{col}", "get", Question::Tile, &["batch", "head", "plan", "other"]),
     ("/api/masks/{id}/explain", "get", Question::Explain, &["batch", "head", "q", "k", "other"]),
-    ("/api/masks/{id}/row", "post", Question::Row, &[]),
     ("/api/masks/{id}/difference", "get", Question::Difference, &["other"]),
     ("/api/masks/{id}/code", "get", Question::Code, &["to"]),
     ("/api/masks/{id}/cost", "get", Question::Cost, NUMBERS),

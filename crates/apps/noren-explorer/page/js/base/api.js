@@ -157,13 +157,6 @@ export const explain = (id, { batch = 0, head = 0, q, k, other, signal }) =>
   json([id, other], `masks/${id}/explain${query({ batch, head, q, k, other })}`, { signal });
 
 /**
- * Computes the attention of one query of a mask, step by step. `row` is `{q, scores}` with one score for each key, and optionally `batch`,
- * `head`, `values` (one vector for each key), `off` (keys that are switched off) and `sink`.
- */
-export const row = (id, row, { signal } = {}) =>
-  json([id], `masks/${id}/row`, { method: "POST", body: JSON.stringify(row), signal });
-
-/**
  * Requests the first cell behind the next border between allowed and denied cells. The search begins at a cell and continues along the row
  * of this cell (if `along` is `keys`) or along its column (`queries`). `back` searches towards smaller positions. Returns `{cell,
  * allowed}`; `cell` is null if there is no border.

@@ -1,8 +1,8 @@
 // Every error that the page can show: the words of the page, the control that the error is about, and repairs of one click. The server names
 // the cause of an error; `cause.rs` lists these causes, and a test compares the two lists. Another test opens each `example` in a browser.
 
-import { documentsFor, fitted, fittedRows, lengthsFor, levelsFor, listed, longest, plainSizes, rowsOf, sizesOfArray, total } from "./facts-made.js";
-import { number, plural } from "./numbers.js";
+import { documentsFor, fitted, fittedRows, lengthsFor, levelsFor, listed, longest, plainSizes, rowsOf, sizesOfArray } from "./facts-made.js";
+import { number, plural, total } from "./numbers.js";
 
 const START = { mask: "causal", shape: { len: 24 }, facts: {}, layer: null, at: [0, 0], cell: null, camera: null };
 /** The number of tokens to which a repair shortens a mask that is too long. */

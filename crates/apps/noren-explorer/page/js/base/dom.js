@@ -1,8 +1,8 @@
 // Elements, and formats of numbers.
 
-import { number, plural } from "./numbers.js";
+import { number, plural, total } from "./numbers.js";
 
-export { number, plural };
+export { number, plural, total };
 
 const SVG = "http://www.w3.org/2000/svg";
 

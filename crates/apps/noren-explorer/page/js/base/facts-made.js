@@ -21,7 +21,6 @@ export function documentsFor(len) {
 /** Returns a clearance level for each of `len` tokens: 1 for the middle third, 0 for the others. */
 export const levelsFor = (len) => Array.from({ length: len }, (_, at) => (at >= len / 3 && at < (2 * len) / 3 ? 1 : 0));
 
-export const total = (list) => list.reduce((sum, n) => sum + n, 0);
 export const longest = (list) => list.reduce((most, n) => Math.max(most, n), 0);
 
 /** Returns true if a value is a list of at least one number, and all numbers are whole and at least 0. */

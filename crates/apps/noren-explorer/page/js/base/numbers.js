@@ -9,3 +9,6 @@ export function number(n) {
 
 /** Returns a count with the singular or the plural of a word: `1 token`, `3 tokens`. */
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${String(n) === "1" ? one : many}`;
+
+/** Returns the sum of a list of numbers. */
+export const total = (list) => list.reduce((sum, n) => sum + n, 0);

@@ -1,7 +1,7 @@
 // The computation of one row as a picture that can be saved. The picture holds all of its colours and fonts, so that it looks the same in
 // other programs.
 
-import { svg } from "../base/dom.js";
+import { svg, total } from "../base/dom.js";
 import { decimals, MINUS_INFINITY, shownWord, STEPS, vector } from "./words.js";
 import { colour } from "../base/theme.js";
 
@@ -50,7 +50,7 @@ export function rowPicture(row, { query, keys, mask, step }) {
   const foot = TOP + keys.length * LINE + 26;
   const end = [
     step >= 2 && text(COLUMNS.exponential, foot, `sum ${decimals(row.denominator)}`, { weight: 600 }),
-    step >= 3 && text(COLUMNS.weight, foot, `sum ${decimals(row.weights.reduce((a, b) => a + b, 0), 4)}`, { weight: 600 }),
+    step >= 3 && text(COLUMNS.weight, foot, `sum ${decimals(total(row.weights), 4)}`, { weight: 600 }),
     step >= 4 && row.sum.length > 0 && text(COLUMNS.product, foot + 26, `output ${vector(row.sum, 4)}`, { weight: 600 }),
   ];
   return svg(

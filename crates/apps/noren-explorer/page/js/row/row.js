@@ -1,11 +1,13 @@
 // One row of attention in numbers: scores, masked scores, exponentials, weights and the weighted sum of one query, step by step.
 
-import { aborted, errorWords } from "../base/api.js";
+import { errorWords } from "../base/api.js";
 import { button } from "../base/dialog.js";
-import { el, fill, saveAs, uid } from "../base/dom.js";
+import { el, fill, saveAs, total, uid } from "../base/dom.js";
+import { Latest } from "../base/latest.js";
 import { segments } from "../edit/fields.js";
 import { rowPicture } from "./picture.js";
-import { MOST_KEYS, readNumbers } from "./source.js";
+import { cover, SIDE } from "../picture/tiles.js";
+import { attentionRow, MOST_KEYS, readNumbers } from "./source.js";
 import { decimals, MINUS_INFINITY, rowInWords, shownWord, STEPS, vector } from "./words.js";
 
 /** The number that many programs add to the scores of hidden keys in place of minus infinity. */
@@ -22,7 +24,7 @@ const SHOWN = 4;
  * valid numbers.
  */
 export class RowPanel {
-  #request = null;
+  #request = new Latest();
   #step = STEPS.length - 1;
   #fill = null;
   #source = null; // the last argument of `show`
@@ -141,35 +143,30 @@ export class RowPanel {
 
   /** Shows a message in place of the row. */
   #fail(message) {
-    this.#request?.abort();
+    this.#request.stop();
     this.wrong.hidden = false;
     this.wrong.textContent = message;
     this.content.hidden = true;
     delete this.element.dataset.settled;
   }
 
-  async #ask() {
-    this.#request?.abort();
+  #ask() {
+    this.#request.stop();
     const source = this.#source;
     if (!source?.numbers) return;
     delete this.element.dataset.settled;
-    const request = (this.#request = new AbortController());
     const { id, q, batch, head, off, numbers } = source;
-    const { scores, values, sink } = numbers;
-    const body = { q, batch, head, scores, values, ...(this.#fill !== null && { fill: this.#fill }), ...(typeof sink === "number" && { sink }) };
-    const ask = (keys) => this.api.row(id, { ...body, off: keys }, { signal: request.signal });
-    try {
-      const [row, plain] = await Promise.all([ask(off), off.length > 0 ? ask([]) : null]);
-      if (this.#request !== request) return;
-      this.#row = { ...row, products: row.weights.map((weight, key) => (values[key] ?? []).map((value) => weight * value)) };
-      this.#plain = plain;
+    const send = (signal) => this.api.tile(id, 0, Math.floor(q / SIDE), 0, { batch, head, signal });
+    const answered = ({ cells, cols, firstQuery }) => {
+      const allowed = Array.from({ length: cols }, (_, key) => cover(cells[(q - firstQuery) * cols + key]) === 2);
+      this.#row = attentionRow(numbers, allowed.map((read, key) => read && !off.includes(key)), this.#fill);
+      this.#plain = off.length > 0 ? attentionRow(numbers, allowed, this.#fill) : null;
       this.wrong.hidden = true;
       this.content.hidden = false;
       this.#paint();
       this.element.dataset.settled = `${id} ${q}`;
-    } catch (error) {
-      if (!aborted(error) && this.#request === request) this.#fail(errorWords(error));
-    }
+    };
+    this.#request.ask(send, answered, (error) => this.#fail(errorWords(error)));
   }
 
   #go(step) {
@@ -197,12 +194,11 @@ export class RowPanel {
     fill(this.body, Array.from({ length: kvLen }, (_, key) => line(key)));
     if (active >= 0) this.#boxes[active]?.focus();
     const later = (at) => (at > step ? "row-later" : null);
-    const total = row.weights.reduce((a, b) => a + b, 0);
     const last = row.sum.length > 0 ? vector(row.sum, SHOWN) : "–";
     fill(this.foot,
       row.sink > 0 && el("tr", {}, el("th", { scope: "row" }, "Sink"), el("td"), el("td"), el("td", { class: later(2) }, decimals(row.sink)), el("td"), el("td")),
       el("tr", {}, el("th", { scope: "row" }, "Sum"), el("td"), el("td"),
-        el("td", { class: later(2) }, decimals(row.denominator)), el("td", { class: later(3) }, decimals(total, 4)),
+        el("td", { class: later(2) }, decimals(row.denominator)), el("td", { class: later(3) }, decimals(total(row.weights), 4)),
         el("td", { class: later(4), dataset: { sum: JSON.stringify(row.sum) } }, last)));
     this.told.textContent = sentenceCase(rowInWords(row, { query: this.#name(), fill: this.#fill }));
     this.told.classList.toggle("warning", row.empty);
@@ -243,7 +239,7 @@ export class RowPanel {
   }
 
   close() {
-    this.#request?.abort();
+    this.#request.stop();
   }
 }
 

@@ -1,9 +1,14 @@
-// The numbers of a row: scores and values that are typed, made-up numbers to start from, and the numbers of the server's model.
+// The numbers of a row: scores and values that are typed, made-up numbers to start from, and the numbers of the server's model; the attention
+// that follows from them.
+
+import { total } from "../base/numbers.js";
 
 /** The maximum number of keys of a row that is shown in numbers. */
 export const MOST_KEYS = 64;
 /** The largest number that the server accepts: the largest finite 32-bit float, rounded down. */
 const LARGEST = 3e38;
+/** The lowest finite 32-bit float. */
+const LOWEST = -3.4028234663852886e38;
 
 /** The example text. The mask view and the lessons show the scores and values that the server's model computes for this text. */
 const TEXT =
@@ -55,4 +60,27 @@ export function modelNumbers(api) {
 export function rowOf({ scores, values, sink }, position, keys) {
   if (position < 0 || position >= scores.length || keys > values.length) return null;
   return { scores: scores[position].slice(0, keys), values: values.slice(0, keys), sink };
+}
+
+/**
+ * Computes the attention of one query step by step. `allowed` has a boolean for each key. Without `values`, there is no weighted sum. `sink` is
+ * a logit that is only in the denominator, or null. `fill` is the number that is added to the scores of hidden keys in 32-bit arithmetic, as
+ * programs with an additive mask do; null excludes hidden keys. Each list of the result has one entry for each key, except `sum`, the output
+ * of the query. In `masked`, null is minus infinity.
+ */
+export function attentionRow({ scores, values, sink = null }, allowed, fill) {
+  // The rounding to 32 bits is the point: most of the digits of the score are lost.
+  const filled = (score) => (fill === null ? null : Math.max(Math.fround(Math.fround(score) + fill), LOWEST));
+  const masked = scores.map((score, key) => (allowed[key] ? score : filled(score)));
+  const read = masked.filter((score) => score !== null);
+  // As in noren's reference, a row without a score ignores its sink: the output is 0.
+  const top = Math.max(...read, ...(sink === null ? [] : [sink]));
+  const exp = (score) => (score === null || read.length === 0 ? 0 : Math.exp(score - top));
+  const exponentials = masked.map(exp);
+  const denominator = total(exponentials) + exp(sink);
+  const weights = exponentials.map((one) => (denominator > 0 ? one / denominator : 0));
+  const products = weights.map((weight, key) => (values[key] ?? []).map((value) => weight * value));
+  const summed = products.filter((_, key) => masked[key] !== null); // a hidden value takes no part, not even times 0
+  const sum = (values[0] ?? []).map((_, at) => total(summed.map((product) => product[at])));
+  return { allowed, scores, masked, exponentials, sink: exp(sink), denominator, weights, products, sum, empty: !allowed.includes(true) };
 }
