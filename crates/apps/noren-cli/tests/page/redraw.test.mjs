@@ -10,7 +10,7 @@ after(() => site?.close());
 
 const veil = (page) => page.locator(".picture-veil").first();
 
-/** Returns the colour of a variable of the page's style. */
+/** Returns a colour of the page by its name. */
 const ink = (page, name) => page.evaluate(async (of) => [...(await import("./js/base/theme.js")).colour(of).slice(0, 3)], name);
 
 /** Returns the colours of cell (q, k) on the screen, including everything drawn over it. */
@@ -38,8 +38,8 @@ const near = (a, b) => a.every((channel, at) => Math.abs(channel - b[at]) <= 12)
 test("while the new picture is fetched, nothing of the mask before it stays", async () => {
   const page = await site.open({ shape: { len: 8 }, mask: "full", cell: [0, 5] });
   await settled(page);
-  const some = await ink(page, "--some");
-  const allowed = await ink(page, "--allowed");
+  const some = await ink(page, "some");
+  const allowed = await ink(page, "allowed");
   assert.ok((await onScreen(page, 2, 6)).every((colour) => near(colour, allowed)));
   const release = await hold(page, "**/tiles/**");
   await say(page, "causal");
@@ -58,7 +58,7 @@ test("while the server reads the mask, the picture is marked and no explanation 
   await settled(page);
   const why = page.locator(".why");
   await why.getByRole("heading", { name: "May read" }).waitFor();
-  const some = await ink(page, "--some");
+  const some = await ink(page, "some");
   const release = await hold(page, "**/api/masks");
   await say(page, "causal");
   await veil(page).getByText("Reading the mask …").waitFor();
@@ -82,7 +82,7 @@ test("a text with an error has no explanation, and its picture is marked", async
   await settled(page);
   const why = page.locator(".why");
   await why.getByRole("heading", { name: "May read" }).waitFor();
-  const some = await ink(page, "--some");
+  const some = await ink(page, "some");
   await say(page, "causal & ");
   await veil(page).getByText("The first mask text has an error. The picture shows the last mask text without an error.").waitFor();
   await why.getByText("A mask text has an error").waitFor();

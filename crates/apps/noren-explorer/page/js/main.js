@@ -62,13 +62,14 @@ function show(now) {
   const module = VIEWS.find((view) => view.id === now.view) ?? VIEWS[0];
   try {
     if (shown?.id !== module.id) {
-      shown?.view?.unmount();
+      shown?.view?.close();
       fill(root);
       root.className = `view view-${module.id}`;
       document.title = `${module.title} · noren`;
       links(module.id);
       shown = { id: module.id, view: null };
-      shown.view = module.mount(root, ctx);
+      shown.view = new module.View(ctx);
+      fill(root, shown.view.root);
       window.scrollTo(0, 0);
     }
     shown.view?.update(now);

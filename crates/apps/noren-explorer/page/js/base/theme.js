@@ -24,7 +24,12 @@ export function onTheme(fn) {
   return () => listeners.delete(fn);
 }
 
-const tell = () => listeners.forEach((fn) => fn());
+const known = new Map(); // colours by name, until the theme changes
+
+function tell() {
+  known.clear();
+  for (const fn of listeners) fn();
+}
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
 
 function apply(theme) {
@@ -59,13 +64,16 @@ export function themeSwitch() {
   return button;
 }
 
-/** Returns the current value of the colour `name`, a custom CSS property such as `--allowed`, as `[r, g, b, a]`, each from 0 to 255. */
+/** Returns the current value of the colour `name`, such as `allowed` for the custom CSS property `--allowed`, as `[r, g, b]`, each from 0 to 255. */
 export function colour(name) {
-  const probe = el("span", { hidden: true, style: { color: `var(${name})` } });
+  if (known.has(name)) return known.get(name);
+  const probe = el("span", { hidden: true, style: { color: `var(--${name})` } });
   document.body.append(probe);
-  const parts = getComputedStyle(probe)
-    .color.match(/[\d.]+/g)
-    .map(Number);
+  const parts = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
   probe.remove();
-  return [parts[0], parts[1], parts[2], parts.length > 3 ? parts[3] * 255 : 255];
+  known.set(name, parts);
+  return parts;
 }
+
+/** Returns the current value of the colour `name` as `#rrggbb`. */
+export const ink = (name) => `#${colour(name).map((part) => Math.round(part).toString(16).padStart(2, "0")).join("")}`;

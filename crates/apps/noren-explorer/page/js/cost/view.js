@@ -11,14 +11,7 @@ import { paintError, repairable } from "../base/repairs.js";
 export const id = "cost";
 export const title = "Cost";
 
-/** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
-export function mount(root, ctx) {
-  const view = new CostView(ctx);
-  root.append(view.root);
-  return { update: (now) => view.update(now), unmount: () => view.unmount() };
-}
-
-class CostView {
+export class View {
   #ctx;
   #request = new Latest();
   #asked = "";
@@ -113,10 +106,10 @@ class CostView {
     paintCurves(this.curves, curve, len, crossing);
   }
 
-  unmount() {
+  close() {
     this.ask.cancel();
     this.#request.stop();
-    this.bench.unmount();
+    this.bench.close();
   }
 }
 

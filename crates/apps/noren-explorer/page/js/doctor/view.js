@@ -33,13 +33,6 @@ function keep(file) {
 }
 const KINDS = /\.(npy|npz|safetensors)$/i;
 
-export function mount(root, ctx) {
-  const view = new DoctorView(ctx);
-  root.append(view.root);
-  view.meet();
-  return { update: (state) => view.update(state), unmount: () => view.close() };
-}
-
 const plain = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) ? value : {});
 const text = (value) => (typeof value === "string" ? value : null);
 
@@ -58,7 +51,7 @@ function settings({ doctor: own }) {
   };
 }
 
-class DoctorView extends AskingView {
+export class View extends AskingView {
   constructor(ctx) {
     super(ctx, id);
     this.file = null; // {name, bytes}, with `example` or `made` where the page made it
@@ -67,6 +60,7 @@ class DoctorView extends AskingView {
     this.titles = new Map();
     this.ask = debounce(() => this.send(), 150);
     this.build();
+    this.meet();
   }
 
   build() {

@@ -125,6 +125,6 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
       binder.bind(state.scene(now), { now: last.mask === undefined });
       last = now;
     },
-    unmount: () => binder.stop(),
+    close: () => binder.stop(),
   };
 }

@@ -93,10 +93,9 @@ export class Facts {
   #field(label, { write, read, set, hint, tag = "input", name, ...props }) {
     const input = el(tag, { type: tag === "input" && "text", autocomplete: "off", spellcheck: "false", dataset: { control: name }, ...props });
     this.#places.set(name, input);
-    this.#controls.push((now) => {
-      if (document.activeElement !== input) input.value = write(now) ?? "";
-    });
-    return field(label, input, { read, set, hint });
+    const { element, show } = field(label, input, { read, set, hint });
+    this.#controls.push((now) => show(write(now) ?? ""));
+    return element;
   }
 
   #count(label, key) {

@@ -5,19 +5,23 @@ import { el, fill, uid } from "../base/dom.js";
 import { readPositions, writeRows } from "./lists.js";
 
 /**
- * Returns `input` with the label `label`. `read` parses the text of the input and may throw an error; `set` receives the parsed value. The
- * text below the input is the error, or `hint` if there is no error.
+ * Returns `input` with the label `label`, as `{element, show(text)}`; `show` does not replace a text that the user is typing. `read` parses the
+ * text of the input and may throw an error; `set` receives the parsed value. The text below the input is the error with a button whose title
+ * is `undo(text)`, which restores the last `text` without an error, or `hint` if there is no error.
  */
-export function field(label, input, { read, set, hint }) {
+export function field(label, input, { read, set, hint, undo = (text) => `put back ${text === "" ? "nothing" : text.slice(0, 24)}` }) {
   input.id = uid("field");
   const says = el("span", { class: "says", id: `${input.id}-says` }, hint);
   input.setAttribute("aria-describedby", says.id);
   let last = ""; // the last text without an error
   input.addEventListener("focus", () => (last = input.getAttribute("aria-invalid") === "true" ? last : input.value));
-  const putBack = () => {
-    input.value = last;
-    input.focus();
+  const write = (text) => {
+    input.value = text;
     tell(false, hint);
+  };
+  const putBack = () => {
+    write(last);
+    input.focus();
   };
   const tell = (invalid, words) => {
     input.setAttribute("aria-invalid", String(invalid));
@@ -32,11 +36,14 @@ export function field(label, input, { read, set, hint }) {
     } catch (error) {
       tell(true, [
         el("span", { class: "wrong" }, error.message),
-        button(`put back ${last === "" ? "nothing" : last.slice(0, 24)}`, putBack, { class: "repair" }),
+        button(undo(last), putBack, { class: "repair" }),
       ]);
     }
   });
-  return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
+  return {
+    element: el("div", { class: "field" }, el("label", { for: input.id }, label), input, says),
+    show: (text) => document.activeElement !== input && write(text),
+  };
 }
 
 /**

@@ -5,6 +5,7 @@
 
 import { clip, Drawing } from "../picture/drawing.js";
 import { count, has, shared } from "./sets.js";
+import { ink } from "../base/theme.js";
 import { pointers } from "../picture/gestures.js";
 
 const PADDING = { top: 26, right: 18, bottom: 30 };
@@ -18,15 +19,21 @@ const CHUNK = 400;
 /** The maximum width of a token's column, in pixels. */
 const WIDEST = 64;
 
+/** The colours of the parts of the picture. */
+const INKS = {
+  back: "allowed", reach: "cross", warn: "only-this", edge: "strong-line", dot: "strong-line", band: "denied", label: "soft", strong: "ink",
+  ground: "raised", column: "accent-wash", hover: "sunken",
+};
+
 export class FlowPicture extends Drawing {
   /**
-   * `inks()` returns the colours of the theme. `onToken(token)` is called when the user clicks a token, and `onView({first, last})` with
+   * `onToken(token)` is called when the user clicks a token, and `onView({first, last})` with
    * the range of visible tokens after panning and zooming. `onHover(token, level)` is called with the token and the level under the
    * pointer, or with nulls. Level 0 is the inputs, and level `l` is the tokens after `l` layers.
    */
-  constructor(canvas, { inks, onToken, onView, onHover }) {
+  constructor(canvas, { onToken, onView, onHover }) {
     super(canvas);
-    Object.assign(this, { inks, onToken, onView, onHover });
+    Object.assign(this, { onToken, onView, onHover });
     this.answer = null;
     this.shown = { token: 0, back: true, reach: true, path: null, cut: null };
     this.view = null;
@@ -102,7 +109,9 @@ export class FlowPicture extends Drawing {
   draw() {
     if (!this.answer || !this.canvas.clientWidth) return;
     this.measure();
-    this.ink = this.inks();
+    const { fontFamily, fontSize } = getComputedStyle(document.body);
+    const font = `${Math.round(parseFloat(fontSize) * 0.8)}px ${fontFamily}`;
+    this.ink = { ...Object.fromEntries(Object.entries(INKS).map(([part, name]) => [part, ink(name)])), font, boldFont: `600 ${font}` };
     const { context: c, area } = this;
     this.drawAxis();
     c.save();

@@ -13,29 +13,17 @@ import { PolicyPanel } from "./policy.js";
 import { changing, counts, has, holds, inWords } from "./sets.js";
 import { request, settings } from "./settings.js";
 import { paintError, repairable } from "../base/repairs.js";
-import { colour, onTheme } from "../base/theme.js";
 
 export const id = "flow";
 export const title = "Flow";
 
-export function mount(root, ctx) {
-  const view = new FlowView(ctx);
-  root.append(view.root);
-  view.offerModels();
-  return { update: (state) => view.update(state), unmount: () => view.close() };
-}
-
-const INKS = {
-  back: "--allowed", reach: "--cross", warn: "--only-this", edge: "--strong-line", dot: "--strong-line", band: "--denied",
-  label: "--soft", strong: "--ink", ground: "--raised", column: "--accent-wash", hover: "--sunken",
-};
 /**
  * The maximum number of rows of the table. Each row is a layer, with the tokens that reach the chosen token and the tokens that the chosen
  * token reaches.
  */
 const MOST_ROWS = 64;
 
-class FlowView extends AskingView {
+export class View extends AskingView {
   constructor(ctx) {
     super(ctx, id);
     this.asked = null; // the request that was last sent, as text
@@ -57,8 +45,7 @@ class FlowView extends AskingView {
     this.begin = presetsPanel((patch) => ctx.state.set({ at: [0, 0], ...patch }));
     this.ask = debounce(() => this.send(), 40);
     this.build();
-    this.offTheme = onTheme(() => this.repaint());
-    this.repaint();
+    this.offerModels();
   }
 
   build() {
@@ -78,7 +65,6 @@ class FlowView extends AskingView {
       "aria-valuenow": 0, "aria-describedby": "flow-keys", onkeydown: (event) => this.key(event),
     }, canvas);
     this.picture = new FlowPicture(canvas, {
-      inks: () => this.inks,
       onToken: (token) => this.change({ token }, { replace: false }),
       onView: () => this.keepWindow(),
       onHover: (token, level) => this.hover(token, level),
@@ -368,17 +354,6 @@ class FlowView extends AskingView {
     event.preventDefault();
   }
 
-  repaint() {
-    const inks = Object.entries(INKS).map(([name, variable]) => {
-      const [r, g, b, a] = colour(variable);
-      return [name, `rgb(${r} ${g} ${b} / ${a / 255})`];
-    });
-    const { fontFamily, fontSize } = getComputedStyle(document.body);
-    const font = `${Math.round(parseFloat(fontSize) * 0.8)}px ${fontFamily}`;
-    this.inks = { ...Object.fromEntries(inks), font, boldFont: `600 ${font}` };
-    this.picture.redraw();
-  }
-
   save() {
     this.picture.canvas.toBlob((blob) => saveAs(blob, "flow.png"));
   }
@@ -388,6 +363,5 @@ class FlowView extends AskingView {
     this.keepWindow.cancel();
     this.giveUp();
     this.picture.close();
-    this.offTheme();
   }
 }

@@ -12,20 +12,11 @@ import { Latest } from "../base/latest.js";
 import { bandsOf, LEGENDS } from "../mask/parts.js";
 import { BoundRow, rowSettings } from "../row/bound.js";
 import { recall, remember } from "../base/storage.js";
-import { onTheme } from "../base/theme.js";
 
 export const id = "learn";
 export const title = "Learn";
 
 const KEY = "noren-lessons";
-
-/** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
-export function mount(root, ctx) {
-  const view = new LearnView(ctx);
-  root.append(view.root);
-  view.load();
-  return { update: (state) => view.update(state), unmount: () => view.close() };
-}
 
 /** Returns the ids of the lessons that the user has solved. */
 function done() {
@@ -37,7 +28,7 @@ function done() {
   }
 }
 
-class LearnView {
+export class View {
   #all = [];
   #lesson = null;
   #case = 0;
@@ -57,7 +48,7 @@ class LearnView {
       },
     });
     this.#build();
-    this.offTheme = onTheme(() => this.#showRow());
+    this.load();
   }
 
   #build() {
@@ -337,6 +328,5 @@ class LearnView {
     this.binder.stop();
     this.row.close();
     this.picture.destroy();
-    this.offTheme();
   }
 }

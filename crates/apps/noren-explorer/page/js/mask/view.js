@@ -30,14 +30,7 @@ const PATIENCE = 150; // ms until a picture is marked as not yet updated
 const SCENE = ["mask", "shape", "facts", "layer"];
 const sameScene = (a, b) => SCENE.every((key) => a[key] === b[key] || JSON.stringify(a[key]) === JSON.stringify(b[key]));
 
-/** Adds the view to the element `root`. Returns the functions `update` and `unmount`. */
-export function mount(root, ctx) {
-  const view = new MaskView(ctx);
-  root.append(...view.elements);
-  return { update: (now) => view.update(now), unmount: () => view.unmount() };
-}
-
-class MaskView {
+export class View {
   #ctx;
   #now = state.get();
   #bound = null;
@@ -101,7 +94,7 @@ class MaskView {
       () => tooLong().actions,
     );
     this.code = new CodePanel(ctx);
-    this.elements = [this.#build(), this.row.element];
+    this.root = [this.#build(), this.row.element];
     this.explainSoon = debounce((cell) => this.#explain(cell), 40);
     this.countSoon = debounce(() => this.#count(), 250);
     this.rest = debounce((place) => state.set({ camera: place }, { replace: true }), 120);
@@ -572,8 +565,8 @@ class MaskView {
     return acts[event.key]();
   }
 
-  unmount() {
-    this.bench.unmount();
+  close() {
+    this.bench.close();
     this.row.close();
     this.code.close();
     this.otherBinder.stop();

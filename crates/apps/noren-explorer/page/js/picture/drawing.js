@@ -1,4 +1,6 @@
-// The common base of the other drawings on a canvas: one frame at a time, redraws after changes of size, and the screen's resolution.
+// The common base of the other drawings on a canvas: one frame at a time, redraws after changes of size and theme, and the screen's resolution.
+
+import { onTheme } from "../base/theme.js";
 
 /** The maximum number of screen pixels per page pixel. A finer drawing would not be visible. */
 const SHARPEST = 3;
@@ -10,6 +12,7 @@ const SHARPEST = 3;
 export class Drawing {
   #frame = 0;
   #resized = new ResizeObserver(() => this.redraw());
+  #untheme = onTheme(() => this.redraw());
 
   /** The canvas is drawn again when the size of the element `space` changes. */
   constructor(canvas, space = canvas) {
@@ -36,6 +39,7 @@ export class Drawing {
 
   close() {
     this.#resized.disconnect();
+    this.#untheme();
     cancelAnimationFrame(this.#frame);
   }
 }

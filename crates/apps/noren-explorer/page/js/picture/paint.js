@@ -2,7 +2,7 @@
 
 import { clamp } from "./camera.js";
 import { number } from "../base/dom.js";
-import { colour, onTheme } from "../base/theme.js";
+import { ink, onTheme } from "../base/theme.js";
 import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
 
 const GRID_FROM = 6; // minimum pixels of a cell for lines between cells
@@ -16,17 +16,10 @@ const RIGHT = 12;
 const RULER = "12px ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace";
 const TITLE = "600 12px system-ui, 'Liberation Sans', sans-serif";
 
-let inks = null;
 let hatch = null;
-onTheme(() => (inks = hatch = null));
+onTheme(() => (hatch = null));
 
-function ink(name) {
-  inks ??= {};
-  inks[name] ??= `rgb(${colour(`--${name}`).slice(0, 3).join(" ")})`;
-  return inks[name];
-}
-
-const faded = (name, share) => ink(name).replace(")", ` / ${share})`);
+const faded = (name, share) => `${ink(name)}${Math.round(255 * share).toString(16)}`;
 
 /**
  * Returns the fill pattern for cells whose tile is not loaded: a hatched pattern, because a plain colour could be a colour of the legend.

@@ -53,7 +53,7 @@ function makePalette(mode) {
     "both",
     "both-some",
   ];
-  const ink = Object.fromEntries(names.map((name) => [name, colour(`--${name}`).slice(0, 3)]));
+  const ink = Object.fromEntries(names.map((name) => [name, colour(name)]));
   const choose = { cells: ofCells, plan: ofPlan, difference: ofDifference }[mode];
   const packed = ([r, g, b]) => new Uint32Array(new Uint8Array([r, g, b, 255]).buffer)[0];
   const colours = Array.from({ length: 256 }, (_, byte) => ink[choose(byte)]);

@@ -4,11 +4,9 @@ import { button } from "../base/dialog.js";
 import { el, fill } from "../base/dom.js";
 import { BoundRow, rowSettings } from "./bound.js";
 import { MOST_KEYS } from "./source.js";
-import { onTheme } from "../base/theme.js";
 
 export class MaskRow {
   #last = "";
-  #args = null;
 
   /**
    * `api` sends requests to the server, and `state` is the state of the page. `onWords(words)` is called when the words of queries and keys
@@ -35,7 +33,6 @@ export class MaskRow {
     this.repairs = el("div", { class: "repairs", hidden: true });
     this.element = el("section", { class: "row-section", "aria-label": "One row in numbers", hidden: true },
       el("h2", {}, "One row in numbers"), this.repairs, this.row.element);
-    this.offTheme = onTheme(() => this.#args && this.row.show(this.#args));
   }
 
   #tell(words) {
@@ -54,7 +51,6 @@ export class MaskRow {
     this.opener.setAttribute("aria-expanded", String(open));
     if (!open) {
       this.#last = "";
-      this.#args = null;
       this.row.close();
       return this.#tell(null);
     }
@@ -63,14 +59,12 @@ export class MaskRow {
     const asked = JSON.stringify([bound.id, batch, head, q, set]);
     if (asked === this.#last) return undefined;
     this.#last = asked;
-    this.#args = { bound, batch, head, q, set };
     this.repairs.hidden = bound.kv_len <= MOST_KEYS;
     fill(this.repairs, !this.repairs.hidden && this.tooLong());
-    return this.row.show(this.#args);
+    return this.row.show({ bound, batch, head, q, set });
   }
 
   close() {
-    this.offTheme();
     this.row.close();
   }
 }

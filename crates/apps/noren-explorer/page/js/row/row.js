@@ -4,11 +4,12 @@ import { errorWords } from "../base/api.js";
 import { button } from "../base/dialog.js";
 import { el, fill, saveAs, total, uid } from "../base/dom.js";
 import { Latest } from "../base/latest.js";
-import { segments } from "../edit/fields.js";
+import { field, segments } from "../edit/fields.js";
 import { rowPicture } from "./picture.js";
 import { cover, SIDE } from "../picture/tiles.js";
+import { ink } from "../base/theme.js";
 import { attentionRow, MOST_KEYS, readNumbers } from "./source.js";
-import { decimals, MINUS_INFINITY, rowInWords, shownWord, STEPS, vector } from "./words.js";
+import { decimals, numbersOf, rowInWords, shownWord, STEPS, vector } from "./words.js";
 
 /** The number that many programs add to the scores of hidden keys in place of minus infinity. */
 const FINITE = -1e9;
@@ -85,38 +86,13 @@ export class RowPanel {
 
   #buildTyped() {
     const line = (label, name) => {
-      const input = el("input", { type: "text", class: "code", id: uid("numbers"), autocomplete: "off", spellcheck: "false" });
-      const says = el("span", { class: "wrong", id: `${input.id}-says` });
-      input.setAttribute("aria-describedby", says.id);
-      input.addEventListener("input", () => {
-        try {
-          const numbers = readNumbers(input.value, this.#source.kvLen);
-          input.setAttribute("aria-invalid", "false");
-          fill(says);
-          this.on.onTyped?.({ [name]: numbers });
-        } catch (error) {
-          input.setAttribute("aria-invalid", "true");
-          fill(says, error.message, " ", button("go back to the valid numbers", putBack, { class: "repair" }));
-        }
-      });
-      const putBack = () => {
-        this.#write(name);
-        input.focus();
-      };
-      Object.assign(this, { [`${name}Input`]: input, [`${name}Says`]: says });
-      return el("div", { class: "field" }, el("label", { for: input.id }, label), input, says);
+      const input = el("input", { type: "text", class: "code", autocomplete: "off", spellcheck: "false" });
+      const read = (text) => readNumbers(text, this.#source.kvLen);
+      const set = (numbers) => this.on.onTyped?.({ [name]: numbers });
+      return { name, ...field(label, input, { read, set, undo: () => "go back to the valid numbers" }) };
     };
-    this.typed = el("div", { class: "row-typed", hidden: true },
-      line("Scores, one for each key", "scores"), line("Values, one for each key", "values"));
-  }
-
-  /** Writes the numbers of the row into a field: `scores` or `values`. */
-  #write(name) {
-    const { numbers } = this.#source;
-    const input = this[`${name}Input`];
-    input.value = (numbers?.[name] ?? []).map((entry) => [entry].flat()[0]).join(", ");
-    input.setAttribute("aria-invalid", "false");
-    fill(this[`${name}Says`]);
+    this.fields = [line("Scores, one for each key", "scores"), line("Values, one for each key", "values")];
+    this.typed = el("div", { class: "row-typed", hidden: true }, this.fields.map(({ element }) => element));
   }
 
   /**
@@ -134,7 +110,7 @@ export class RowPanel {
     this.next.disabled = q >= qLen - 1;
     this.sources.choose(from);
     this.typed.hidden = from !== "typed";
-    for (const name of ["scores", "values"]) if (document.activeElement !== this[`${name}Input`]) this.#write(name); // the user types in it
+    for (const { name, show } of this.fields) show((numbers?.[name] ?? []).map((entry) => [entry].flat()[0]).join(", "));
     this.note.hidden = !note;
     this.note.textContent = note ?? "";
     if (kvLen > MOST_KEYS) return this.#fail(`A row is shown in numbers for masks of at most ${MOST_KEYS} keys: this mask has ${kvLen}.`);
@@ -219,22 +195,20 @@ export class RowPanel {
     box.checked = read;
     box.disabled = hidden;
     this.#boxes.push(box);
-    const cell = (at, ...content) => el("td", { class: at > step ? "row-later" : null }, ...content);
-    const weight = el("td", { class: step < 3 ? "row-later" : null, dataset: { weight: row.weights[key] } },
-      plain && plain.weights[key] !== row.weights[key] && el("span", { class: "soft row-was" }, `${decimals(plain.weights[key], 4)} → `),
-      decimals(row.weights[key], 4));
+    const cells = numbersOf(row, key, SHOWN).map((words, at) => el("td", { class: at > step ? "row-later" : null }, words));
+    cells[3].dataset.weight = row.weights[key];
+    if (plain && plain.weights[key] !== row.weights[key]) {
+      cells[3].prepend(el("span", { class: "soft row-was" }, `${decimals(plain.weights[key], 4)} → `));
+    }
     return el("tr", { class: read ? null : "row-hidden", dataset: { key } },
-      el("th", { scope: "row" }, el("label", { class: "check" }, box, el("span", {}, `${key}`), word !== undefined && el("span", { class: "row-word" }, shownWord(word)))),
-      cell(0, decimals(row.scores[key])),
-      cell(1, row.masked[key] === null ? MINUS_INFINITY : decimals(row.masked[key])),
-      cell(2, decimals(row.exponentials[key])), weight,
-      cell(4, row.masked[key] === null || row.sum.length === 0 ? "–" : vector(row.products[key], SHOWN)));
+      el("th", { scope: "row" }, el("label", { class: "check" }, box, el("span", {}, `${key}`), word !== undefined && el("span", { class: "row-word" }, shownWord(word)))), cells);
   }
 
   #save() {
     const picture = this.figure.querySelector("svg");
     if (!picture) return;
-    const source = new XMLSerializer().serializeToString(picture);
+    // The file has all of its colours, so that it looks the same in other programs.
+    const source = new XMLSerializer().serializeToString(picture).replace(/var\(--([\w-]+)\)/g, (_, name) => ink(name));
     saveAs(new Blob([source], { type: "image/svg+xml" }), `attention-query-${this.#source.q}.svg`);
   }
 

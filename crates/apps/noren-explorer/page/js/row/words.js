@@ -2,7 +2,7 @@
 
 import { number, plural } from "../base/dom.js";
 
-export const MINUS_INFINITY = "−∞";
+const MINUS_INFINITY = "−∞";
 
 /** The steps of the attention computation of one query, in order: the title of each step, and a text that explains the step. */
 export const STEPS = [
@@ -24,6 +24,15 @@ export function vector(numbers, most) {
   if (numbers.length === 1) return decimals(numbers[0]);
   return `[${numbers.slice(0, most).map((one) => decimals(one, 2)).join(", ")}${numbers.length > most ? ", …" : ""}]`;
 }
+
+/** Returns the numbers of a key in a row of `attentionRow` as text, one for each step. At most `most` numbers of a vector are shown. */
+export const numbersOf = ({ scores, masked, exponentials, weights, products, sum }, key, most) => [
+  decimals(scores[key]),
+  masked[key] === null ? MINUS_INFINITY : decimals(masked[key]),
+  decimals(exponentials[key]),
+  decimals(weights[key], 4),
+  masked[key] === null || sum.length === 0 ? "–" : vector(products[key], most),
+];
 
 /** Returns the word of a token in quotes, or an empty text if the token has no word. */
 export const shownWord = (word) => (word === undefined || word === null ? "" : `“${word.trim() === "" ? "␣" : word.trim()}”`);

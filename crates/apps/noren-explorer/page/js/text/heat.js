@@ -1,6 +1,7 @@
 // A map of attention on a canvas: queries downwards, keys across.
 
 import { clip, Drawing } from "../picture/drawing.js";
+import { colour, ink } from "../base/theme.js";
 
 const FONT = 12;
 /** The maximum width of a word's label, in pixels, if the map is at least 420 pixels wide. */
@@ -9,13 +10,12 @@ const LARGEST = 30;
 
 export class HeatMap extends Drawing {
   /**
-   * `inks()` returns the colours as `{strong, none, ground, label, cross, secret, font}`, each colour as [r, g, b]. `onCell(row, col)` is
-   * called with the cell of the attention map under the pointer, and `onPick(row, col)` with the cell that the user clicks. Both are called
+   * `onCell(row, col)` is called with the cell of the attention map under the pointer, and `onPick(row, col)` with the cell that the user clicks. Both are called
    * with nulls outside of the map.
    */
-  constructor(canvas, { inks, onCell, onPick }) {
+  constructor(canvas, { onCell, onPick }) {
     super(canvas, canvas.parentElement);
-    Object.assign(this, { inks, onCell, onPick });
+    Object.assign(this, { onCell, onPick });
     this.answer = null;
     this.lit = { row: null, col: null };
     canvas.addEventListener("pointermove", (event) => this.onCell(...this.cellAt(event)));
@@ -49,8 +49,8 @@ export class HeatMap extends Drawing {
     if (!this.answer || !wide) return;
     const { units } = this.answer;
     const { context: c } = this;
-    this.ink = this.inks();
-    c.font = `${FONT}px ${this.ink.font}`;
+    this.font = `${FONT}px ${getComputedStyle(document.body).fontFamily}`;
+    c.font = this.font;
     const names = units.map((unit) => unit.text.trim() || "␣");
     const space = Math.min(Math.max(...names.map((name) => c.measureText(name).width), 10), wide < 420 ? 64 : WIDEST);
     const left = Math.ceil(space + 10);
@@ -68,12 +68,12 @@ export class HeatMap extends Drawing {
   }
 
   drawCells() {
-    const { context: c, ink, answer } = this;
+    const { context: c, answer } = this;
     const { left, top, cell } = this.area;
     const gap = cell > 8 ? 1 : 0;
     answer.attention.forEach((row, q) => row.forEach((weight, k) => {
       if (answer.allowed[q][k] <= 0) return;
-      c.fillStyle = mixed(ink.none, ink.strong, Math.sqrt(Math.min(weight, 1)));
+      c.fillStyle = `rgb(${shade(weight).join(" ")})`;
       c.fillRect(left + k * cell, top + q * cell, cell - gap, cell - gap);
     }));
     // A hidden unit is a hatched column without values.
@@ -81,12 +81,12 @@ export class HeatMap extends Drawing {
   }
 
   hatch(x, y, wide, high) {
-    const { context: c, ink } = this;
+    const { context: c } = this;
     c.save();
     c.beginPath();
     c.rect(x, y, wide, high);
     c.clip();
-    c.strokeStyle = rgb(ink.secret);
+    c.strokeStyle = ink("only-this");
     c.globalAlpha = 0.4;
     c.lineWidth = 1;
     c.beginPath();
@@ -99,14 +99,14 @@ export class HeatMap extends Drawing {
   }
 
   drawLabels(names, space) {
-    const { context: c, ink, answer, lit } = this;
+    const { context: c, answer, lit } = this;
     const { left, top, cell } = this.area;
     c.textBaseline = "middle";
     for (const at of this.labelled(names.length)) {
       const unit = answer.units[at];
       const on = at === lit.row || at === lit.col;
-      c.fillStyle = rgb(unit.private ? ink.secret : ink.label);
-      c.font = `${on || unit.private ? "600 " : ""}${FONT}px ${ink.font}`;
+      c.fillStyle = ink(unit.private ? "only-this" : "soft");
+      c.font = `${on || unit.private ? "600 " : ""}${this.font}`;
       const text = clip(c, names[at], space);
       c.textAlign = "right";
       c.fillText(text, left - 6, top + (at + 0.5) * cell);
@@ -138,10 +138,10 @@ export class HeatMap extends Drawing {
   }
 
   drawCross() {
-    const { context: c, ink, lit, answer } = this;
+    const { context: c, lit, answer } = this;
     if (lit.row === null) return;
     const { left, top, cell } = this.area;
-    c.strokeStyle = rgb(ink.cross);
+    c.strokeStyle = ink("cross");
     c.lineWidth = 1.5;
     c.strokeRect(left - 0.5, top + lit.row * cell - 0.5, cell * answer.units.length, cell);
     if (lit.col !== null) c.strokeRect(left + lit.col * cell - 0.5, top - 0.5, cell, cell * answer.units.length);
@@ -149,18 +149,20 @@ export class HeatMap extends Drawing {
 }
 
 /** Draws a small map of the attention of one layer and head, without labels. */
-export function drawSmall(canvas, { attention, allowed }, inks) {
+export function drawSmall(canvas, { attention, allowed }) {
   const count = attention.length;
   const context = canvas.getContext("2d");
   [canvas.width, canvas.height] = [count, count];
   const image = context.createImageData(count, count);
   attention.forEach((row, q) => row.forEach((weight, k) => {
-    const share = Math.sqrt(Math.min(weight, 1));
-    const ink = allowed[q][k] > 0 ? inks.none.map((from, at) => from + (inks.strong[at] - from) * share) : inks.ground;
-    image.data.set([ink[0], ink[1], ink[2], 255], 4 * (q * count + k));
+    image.data.set([...(allowed[q][k] > 0 ? shade(weight) : colour("raised")), 255], 4 * (q * count + k));
   }));
   context.putImageData(image, 0, 0);
 }
 
-const rgb = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
-const mixed = (from, to, share) => rgb(from.map((value, at) => Math.round(value + (to[at] - value) * share)));
+/** Returns the colour of an attention weight as `[r, g, b]`. */
+function shade(weight) {
+  const strong = colour("allowed");
+  const share = Math.sqrt(Math.min(weight, 1));
+  return colour("denied").map((none, at) => Math.round(none + (strong[at] - none) * share));
+}

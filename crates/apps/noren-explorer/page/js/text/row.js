@@ -48,11 +48,6 @@ export class TextRow {
     });
   }
 
-  repaint() {
-    this.#last = null;
-    this.#ask();
-  }
-
   close() {
     this.panel.close();
     this.root.open = false;

@@ -2,16 +2,17 @@
 
 import { aborted } from "../base/api.js";
 import { el, fill } from "../base/dom.js";
+import { onTheme } from "../base/theme.js";
 import { drawSmall } from "./heat.js";
 import { request } from "./settings.js";
 
 export class Strip {
   /**
-   * `inks()` returns the colours of the theme. `onPlace(layer, head)` is called when the user chooses the small attention map of a layer
-   * and head.
+   * `onPlace(layer, head)` is called when the user chooses the small attention map of a layer and head.
    */
-  constructor({ api, inks, onPlace }) {
-    Object.assign(this, { api, inks, onPlace });
+  constructor({ api, onPlace }) {
+    Object.assign(this, { api, onPlace });
+    this.offTheme = onTheme(() => this.answers?.forEach((answer) => this.keep(answer)));
     this.grid = el("div", { class: "text-strip" });
     this.root = el("details", { class: "fold panel text-all", ontoggle: () => this.ask() },
       el("summary", {}, "All layers and heads"), this.grid);
@@ -65,11 +66,7 @@ export class Strip {
     const place = `${answer.layer},${answer.head}`;
     this.answers.set(place, answer);
     const there = this.places.get(place);
-    if (there) drawSmall(there.canvas, answer, this.inks());
-  }
-
-  repaint() {
-    for (const answer of this.answers?.values() ?? []) this.keep(answer);
+    if (there) drawSmall(there.canvas, answer);
   }
 
   /** Requests the small attention maps that are visible on the screen and not yet loaded, one after another. */
@@ -90,6 +87,7 @@ export class Strip {
   }
 
   close() {
+    this.offTheme();
     this.asking?.abort();
     this.root.open = false;
     this.sight.disconnect();

@@ -15,32 +15,22 @@ import { paintError, repairable } from "../base/repairs.js";
 import { Strip } from "./strip.js";
 import { readsInWords, Words } from "./words.js";
 import { TextRow } from "./row.js";
-import { colour, onTheme } from "../base/theme.js";
 
 export const id = "text";
 export const title = "Text";
 
-export function mount(root, ctx) {
-  const view = new TextView(ctx);
-  root.append(view.root);
-  view.meet();
-  return { update: (state) => view.update(state), unmount: () => view.close() };
-}
-
-const INKS = { strong: "--allowed", none: "--denied", ground: "--raised", label: "--soft", cross: "--cross", secret: "--only-this" };
 /** A placeholder for the description of the model, until the server has sent the description. */
 const NOBODY = { layers: 1, heads: 1, kinds: [], example: "" };
 
-class TextView extends AskingView {
+export class View extends AskingView {
   constructor(ctx) {
     super(ctx, id);
     this.model = NOBODY;
     this.answer = null;
     this.asked = null;
     this.ask = debounce(() => this.send(), 250);
-    this.paint();
     this.build();
-    this.offTheme = onTheme(() => this.repaint());
+    this.meet();
   }
 
   build() {
@@ -95,13 +85,12 @@ class TextView extends AskingView {
     this.canvas = el("canvas", { class: "text-canvas", role: "img", "aria-label": "Attention" });
     const map = el("div", { class: "text-map" }, this.canvas);
     this.heat = new HeatMap(this.canvas, {
-      inks: () => this.inks,
       onCell: (row, col) => this.look(row, col),
       onPick: (row) => this.look(row, null, true),
     });
     this.maskText = el("code", { class: "text-mask" });
     this.mask = new MaskCanvas({ api, label: "The mask between the tokens of the text" });
-    this.strip = new Strip({ api, inks: () => this.inks, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
+    this.strip = new Strip({ api, onPlace: (layer, head) => this.change({ layer, head }, { replace: false }) });
     this.row = new TextRow({ api, change: (patch) => this.change(patch) });
     this.tokens = el("ol", { class: "text-tokens" });
     this.tokenCount = el("span", { class: "note" });
@@ -262,18 +251,6 @@ class TextView extends AskingView {
     if (this.reads.textContent !== words) this.reads.textContent = words;
   }
 
-  paint() {
-    this.inks = Object.fromEntries(Object.entries(INKS).map(([name, variable]) => [name, colour(variable).slice(0, 3)]));
-    this.inks.font = getComputedStyle(document.body).fontFamily;
-  }
-
-  repaint() {
-    this.paint();
-    this.heat.redraw();
-    this.strip.repaint();
-    this.row.repaint();
-  }
-
   close() {
     this.ask.cancel();
     this.giveUp();
@@ -281,7 +258,6 @@ class TextView extends AskingView {
     this.strip.close();
     this.row.close();
     this.mask.destroy();
-    this.offTheme();
   }
 }
 
