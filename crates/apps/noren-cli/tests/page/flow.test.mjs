@@ -5,9 +5,8 @@ import { after, before, test } from "node:test";
 import { themed, violations } from "./axe.mjs";
 import { explorer } from "./explorer.mjs";
 import { flowCommand } from "../../../noren-explorer/page/js/base/command.js";
-import { waypoints } from "../../../noren-explorer/page/js/flow/picture.js";
 import { settings } from "../../../noren-explorer/page/js/flow/settings.js";
-import { changing, count, counts, has, holds, inWords, shared } from "../../../noren-explorer/page/js/flow/sets.js";
+import { changing, count, counts, has, holds, inWords, shared, waypoints } from "../../../noren-explorer/page/js/flow/sets.js";
 
 let site;
 before(async () => (site = await explorer()));

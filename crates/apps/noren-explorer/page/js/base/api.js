@@ -202,14 +202,11 @@ export const doctor = (file, options) => diagnosed(file, options).then((r) => r.
 export const downloadRepair = async (file, options) => save(await diagnosed(file, { ...options, repair: 1 }));
 
 /**
- * Returns the address from which a mask can be downloaded. `as` is the format: svg, png, txt, html, expression, rust, python, markdown, notebook,
- * json or npy. `rows` and `keys` are the ranges of queries and keys to draw, such as `0..32`.
+ * Requests a mask in the format `as`: svg, png, txt, html, expression, markdown, notebook, json or npy. `rows` and `keys` are the ranges of
+ * queries and keys to draw, such as `0..32`. If the server no longer has the mask, sends the mask first.
  */
-export const exportUrl = (id, { as, batch, head, plan, other, rows, keys }) =>
-  `api/masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`;
-
-/** Requests a mask in the format `options.as`; the other options are as for `exportUrl`. If the server no longer has the mask, sends the mask first. */
-const exported = (id, options) => ask([id, options.other], exportUrl(id, options).slice("api/".length), {});
+const exported = (id, { as, batch, head, plan, other, rows, keys }) =>
+  ask([id, other], `masks/${id}/export${query({ as, batch, head, plan: plan ? 1 : null, other, rows, keys })}`, {});
 
 /** Returns the content of a mask's export as a blob. Throws ApiError. */
 export const exportedBlob = async (id, options) => (await exported(id, options)).blob();

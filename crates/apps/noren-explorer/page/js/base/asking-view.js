@@ -1,5 +1,6 @@
 // The common base of the views flow, text and doctor: settings in the state, and one request to the server at a time.
 
+import { defined } from "./facts-made.js";
 import { Latest } from "./latest.js";
 
 export class AskingView {
@@ -17,8 +18,7 @@ export class AskingView {
    * false, adds an entry to the browser's history. If `typed` is true, adds the entry only after a pause.
    */
   change(patch, { replace = true, typed = false } = {}) {
-    const own = { ...this.ctx.state.get()[this.#key], ...patch };
-    for (const [key, value] of Object.entries(own)) if (value === undefined) delete own[key];
+    const own = defined({ ...this.ctx.state.get()[this.#key], ...patch });
     this.ctx.state.set({ [this.#key]: own }, { replace, typed });
   }
 

@@ -1,7 +1,7 @@
 // Every error that the page can show: the words of the page, the control that the error is about, and repairs of one click. The server names
 // the cause of an error; `cause.rs` lists these causes, and a test compares the two lists. Another test opens each `example` in a browser.
 
-import { documentsFor, fitted, fittedRows, lengthsFor, levelsFor, listed, longest, plainSizes, rowsOf, sizesOfArray } from "./facts-made.js";
+import { defined, documentsFor, fitted, fittedRows, lengthsFor, levelsFor, listed, longest, plainSizes, rowsOf, shapeOf, sizesOfArray } from "./facts-made.js";
 import { number, plural, total } from "./numbers.js";
 
 const START = { mask: "causal", shape: { len: 24 }, facts: {}, layer: null, at: [0, 0], cell: null, camera: null };
@@ -9,10 +9,9 @@ const START = { mask: "causal", shape: { len: 24 }, facts: {}, layer: null, at: 
 const SHORTER = 65_536;
 
 /** Returns a repair that sets the facts in `patch`. A value of undefined removes the fact. */
-const facts = (title, now, patch) => ({ title, patch: { facts: without({ ...now.facts, ...patch }) } });
+const facts = (title, now, patch) => ({ title, patch: { facts: defined({ ...now.facts, ...patch }) } });
 /** Returns a repair that sets the sizes in `patch`. A value of undefined removes the size. */
-const shape = (title, now, patch) => ({ title, patch: { shape: without({ ...now.shape, ...patch }) } });
-const without = (given) => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+const shape = (title, now, patch) => ({ title, patch: { shape: defined({ ...now.shape, ...patch }) } });
 const isSelf = ({ shape: { q, kv, past, new: more } }) => [q, kv, past, more].every((size) => size === undefined);
 /**
  * Returns a list with the repair that sets the length to `len`. The list is empty if the shape has separate sizes for queries and keys, or
@@ -213,9 +212,8 @@ export const CAUSES = {
       const array = now.facts.arrays?.[/\(\s*"?([^")]*)/.exec(name)?.[1]];
       const sizes = sizesOfArray(array);
       if (!sizes) return [];
-      const [batch, heads, q, kv] = sizes;
-      const patch = { ...(q === kv ? { len: q } : { q, kv, query_offset: 0 }), ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) };
-      return [{ title: `${number(q)} × ${number(kv)}, the size of the array`, patch: { shape: patch } }];
+      const [, , q, kv] = sizes;
+      return [{ title: `${number(q)} × ${number(kv)}, the size of the array`, patch: { shape: shapeOf(sizes, 0) } }];
     },
     example: { mask: "dense(mine)", shape: { len: 24 }, facts: { arrays: { mine: { keep: [[1, 0], [1, 1]] } } } },
   },
@@ -296,7 +294,7 @@ export const CAUSES = {
         q !== undefined && kv !== undefined && [`${number(q)} queries, ${number(kv)} keys`, { q, kv, query_offset: Math.max(0, kv - q) }],
         past !== undefined && [`${number(past)} cached keys`, { past, new: more ?? 1 }],
       ];
-      return kinds.filter(Boolean).map(([title, sizes]) => ({ title, patch: { shape: without({ ...rest, ...sizes }) } }));
+      return kinds.filter(Boolean).map(([title, sizes]) => ({ title, patch: { shape: defined({ ...rest, ...sizes }) } }));
     },
     example: { mask: "causal", shape: { len: 24, q: 4, kv: 12 } },
   },

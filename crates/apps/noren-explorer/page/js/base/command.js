@@ -4,7 +4,7 @@ import { copyButton } from "./dialog.js";
 import { el } from "./dom.js";
 
 /** Returns a text as one word of a shell command, with quotes if necessary. */
-export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`);
 
 /**
  * Returns words as one line of a command. An option is a word of the form `[name, value]`. Words and values that are null or undefined are
@@ -28,13 +28,23 @@ export const shapeOptions = ({ len, q, kv, past, new: more, query_offset, batch,
   ["--query-offset", query_offset && [query_offset].flat().join(",")], ["--batch", batch], ["--heads", heads], ["--kv-heads", kv_heads],
 ];
 
+/** The maximum number of characters of facts in a command. The command has the name of a file instead of longer facts. */
+const LONG = 4000;
+
+/** Returns a command with an option for the facts. */
+export function withFacts(line, facts) {
+  if (Object.keys(facts).length === 0) return line;
+  const given = JSON.stringify(facts);
+  return `${line} --facts ${given.length > LONG ? "facts.json" : `<(echo ${quoted(given)})`}`;
+}
+
 /** Returns the command that computes the same flow as the view. */
 export function flowCommand({ layers, depth, fill, policy, token }, { shape, facts }) {
   const lines = policy.split("\n").map((line) => /^\s*(deny|allow):\s*(.*?)\s*$/.exec(line)).filter(Boolean);
   const rules = lines.map(([, word, rule]) => [`--${word}`, rule]);
   const line = command("flow", ...layers, ["--layers", depth], ...shapeOptions(shape), ["--fill", fill === "nothing" ? null : fill],
     ["--token", token], ...rules);
-  return Object.keys(facts).length ? `${line} --facts <(echo ${quoted(JSON.stringify(facts))})` : line;
+  return withFacts(line, facts);
 }
 
 /** Returns the command that runs the same text as the view. */

@@ -49,6 +49,12 @@ export function fill(node, ...children) {
   return append(node, children);
 }
 
+/** Returns a small square with the colour of the page that has this name. */
+export const swatch = (colour) => el("span", { class: "swatch", style: { background: `var(--${colour})` } });
+
+/** Returns an entry `[colour, meaning]` of a legend as a list item. */
+export const legendItem = ([colour, says]) => el("li", {}, swatch(colour), says);
+
 /** Removes all content of a node. */
 export const clear = (node) => fill(node);
 

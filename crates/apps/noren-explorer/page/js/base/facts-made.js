@@ -21,6 +21,16 @@ export function documentsFor(len) {
 /** Returns a clearance level for each of `len` tokens: 1 for the middle third, 0 for the others. */
 export const levelsFor = (len) => Array.from({ length: len }, (_, at) => (at >= len / 3 && at < (2 * len) / 3 ? 1 : 0));
 
+/** Returns an object without the keys whose value is undefined. */
+export const defined = (given) => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
+
+/** Returns a shape for the page's state that has these sizes. If queries and keys differ, the position of the first query is `offset`. */
+export const shapeOf = ([batch, heads, q, kv], offset = Math.max(0, kv - q)) => ({
+  ...(q === kv ? { len: q } : { q, kv, query_offset: offset }),
+  ...(batch > 1 && { batch }),
+  ...(heads > 1 && { heads }),
+});
+
 export const longest = (list) => list.reduce((most, n) => Math.max(most, n), 0);
 
 /** Returns true if a value is a list of at least one number, and all numbers are whole and at least 0. */

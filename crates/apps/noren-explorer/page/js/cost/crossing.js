@@ -1,6 +1,7 @@
 // The length from which a plan is cheaper than dense masking, the reason at other lengths, and the length at which the cost view opens.
 
-import { el, fill, number, percent, plural, seconds, times, uid } from "../base/dom.js";
+import { el, number, percent, plural, seconds, times } from "../base/dom.js";
+import { choice } from "../edit/fields.js";
 
 const HEAD_DIMS = [32, 64, 96, 128, 256];
 const DTYPES = ["f32", "bf16", "f16"];
@@ -85,34 +86,18 @@ export function reasonOf({ allowed, seconds: all, dense_seconds: dense, planning
 export class Choices {
   /** `onChoose({len})`, `onChoose({head_dim})` or `onChoose({dtype})` is called when the user chooses another value. */
   constructor(onChoose) {
-    const select = (label, choose) => {
-      const input = el("select", { id: uid("cost"), onchange: () => onChoose(choose(input.value)) });
-      return [el("div", { class: "field row" }, el("label", { for: input.id }, label), input), input];
-    };
-    const [length, dim, dtype] = [
-      select("At", (value) => ({ len: Number(value) })),
-      select("head_dim", (value) => ({ head_dim: Number(value) })),
-      select("dtype", (value) => ({ dtype: value })),
-    ];
-    this.inputs = [length[1], dim[1], dtype[1]];
-    options(dim[1], HEAD_DIMS);
-    options(dtype[1], DTYPES);
-    this.element = el("div", { class: "cost-choices", role: "group", "aria-label": "Length and numbers" }, length[0], dim[0], dtype[0]);
+    this.length = choice("At", (len) => onChoose({ len: Number(len) }));
+    this.dim = choice("head_dim", (dim) => onChoose({ head_dim: Number(dim) }));
+    this.dtype = choice("dtype", (dtype) => onChoose({ dtype }));
+    this.element = el("div", { class: "cost-choices", role: "group", "aria-label": "Length and numbers" },
+      this.length.element, this.dim.element, this.dtype.element);
   }
 
   /** Shows the chosen values. `lengths` are the lengths of the cost curve, and `own` is the length of the mask. */
   show({ len, own, lengths, head_dim: dim, dtype }) {
-    const [length, dims, dtypes] = this.inputs;
     const all = [...new Set([...lengths, own])].sort((a, b) => a - b);
-    const offered = all.join();
-    if (length.dataset.offered !== offered || length.dataset.own !== String(own)) {
-      options(length, all, (n) => `${plural(n, "token")}${n === own ? ", as the mask" : ""}`);
-      Object.assign(length.dataset, { offered, own });
-    }
-    length.value = String(len);
-    dims.value = String(dim);
-    dtypes.value = dtype;
+    this.length.show(all, len, (n) => `${plural(n, "token")}${n === own ? ", as the mask" : ""}`);
+    this.dim.show(HEAD_DIMS, dim);
+    this.dtype.show(DTYPES, dtype);
   }
 }
-
-const options = (select, values, says = String) => fill(select, values.map((value) => el("option", { value }, says(value))));

@@ -3,7 +3,7 @@
 import { createBench } from "../edit/bench.js";
 import { Choices, crossingOf, lengthOf, numbersOf, verdictOf } from "./crossing.js";
 import { button } from "../base/dialog.js";
-import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, times } from "../base/dom.js";
+import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, swatch, times } from "../base/dom.js";
 import { Latest } from "../base/latest.js";
 import { plot } from "../base/plot.js";
 import { paintError, repairable } from "../base/repairs.js";
@@ -189,7 +189,7 @@ function paintTiles(root, cost, bound) {
         el(
           "li",
           {},
-          el("span", { class: "swatch", style: { background: `var(--${tone})` } }),
+          swatch(tone),
           el("b", {}, number(count)),
           ` ${name.toLowerCase()}, ${says}`,
         ),

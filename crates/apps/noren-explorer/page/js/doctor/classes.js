@@ -1,7 +1,8 @@
 // The catalogue of known mistakes, with pictures.
 
 import { button } from "../base/dialog.js";
-import { el, fill, plural, prose, uid } from "../base/dom.js";
+import { el, fill, plural, prose } from "../base/dom.js";
+import { labelled } from "../edit/fields.js";
 import { thumbnail } from "../picture/tiles.js";
 
 export class Catalogue {
@@ -11,14 +12,13 @@ export class Catalogue {
    */
   constructor({ api, onTry, onOpen }) {
     Object.assign(this, { api, onTry, onOpen });
-    const id = uid("seek");
-    this.seek = el("input", { id, type: "search", placeholder: "for example padding, leak, triu or NaN", oninput: () => this.filter() });
+    this.seek = el("input", { type: "search", placeholder: "for example padding, leak, triu or NaN", oninput: () => this.filter() });
     this.count = el("p", { class: "soft small", role: "status" });
     this.list = el("div", { class: "doctor-classes" });
     this.root = el("section", { class: "doctor-catalogue", "aria-label": "Catalogue" },
       el("header", {},
         el("h2", {}, "Every known mistake in masks"),
-        el("div", { class: "field" }, el("label", { for: id }, "Search the catalogue"), this.seek), this.count),
+        labelled("Search the catalogue", this.seek), this.count),
       this.list);
     this.items = new Map();
   }

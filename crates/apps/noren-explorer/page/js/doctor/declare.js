@@ -1,7 +1,9 @@
 // The declared properties of a mask, as a form. All fields are optional; the doctor does not guess a property that affects its diagnosis.
 
-import { button, iconButton } from "../base/dialog.js";
+import { button } from "../base/dialog.js";
 import { el, fill, uid } from "../base/dom.js";
+import { defined } from "../base/facts-made.js";
+import { labelled, pairLine } from "../edit/fields.js";
 
 /**
  * The declarations that have their own field in the form, each as `[key, label, choices or type, kinds]`. `kinds` is a regular expression:
@@ -69,26 +71,23 @@ export class Declaration {
   }
 
   field([key, label, choices, kinds]) {
-    const id = uid("declared");
     const tell = () => this.put(key, input.value === "" ? undefined : choices === "number" ? Number(input.value) : input.value);
     const option = (choice) => {
       const [value, name] = Array.isArray(choice) ? choice : [choice, choice.replaceAll("_", " ")];
       return el("option", { value }, name);
     };
     const input = choices === "number"
-      ? el("input", { id, type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
-      : el("select", { id, onchange: tell }, el("option", { value: "" }, "not given"), choices.map(option));
-    const root = el("div", { class: "field" }, el("label", { for: id }, label), input);
+      ? el("input", { type: "number", inputmode: "numeric", step: 1, oninput: () => input.validity.valid && tell() })
+      : el("select", { onchange: tell }, el("option", { value: "" }, "not given"), choices.map(option));
+    const root = labelled(label, input);
     this.fields.set(key, { input, root, kinds });
     return root;
   }
 
   addRow(key = "", value = "") {
     const tell = () => this.tellRows();
-    const name = el("input", { type: "text", list: this.names, value: key, placeholder: "key", "aria-label": "Key", oninput: tell });
-    const to = el("input", { type: "text", value, placeholder: "value", "aria-label": "Value", oninput: tell });
-    const row = el("div", { class: "doctor-row field" }, name, to,
-      iconButton("Remove this key", "×", () => (row.remove(), tell())));
+    const name = { list: this.names, value: key, placeholder: "key", "aria-label": "Key" };
+    const row = pairLine("doctor-row", name, { value, placeholder: "value", "aria-label": "Value" }, "Remove this key", tell);
     this.rows.append(row);
     return row;
   }
@@ -110,8 +109,7 @@ export class Declaration {
   }
 
   put(key, value) {
-    this.context = { ...this.context, [key]: value };
-    if (value === undefined) delete this.context[key];
+    this.context = defined({ ...this.context, [key]: value });
     this.onContext(this.context);
   }
 

@@ -4,8 +4,9 @@ import { MaskCanvas } from "../picture/canvas.js";
 import { commandFold, doctorCommand } from "../base/command.js";
 import { button, copyButton } from "../base/dialog.js";
 import { cellInWords } from "./report.js";
-import { el, fill, uid } from "../base/dom.js";
-import { segments } from "../edit/fields.js";
+import { el, fill, legendItem } from "../base/dom.js";
+import { shapeOf } from "../base/facts-made.js";
+import { choice, segments } from "../edit/fields.js";
 
 const SIDES = { difference: "Difference", given: "Given", fixed: "Repaired" };
 const LEGENDS = {
@@ -42,13 +43,15 @@ export class DoctorPicture {
       onError: (error) => this.lost(error),
     });
     this.sides = segments(SIDES, "Picture", (side) => this.change({ side }));
-    this.patterns = el("div", { class: "doctor-patterns" });
-    this.legend = el("div", { class: "doctor-legend small" });
+    const place = (axis) => (at) => this.change({ cell: undefined, at: this.at.with(axis, Number(at)) });
+    this.places = [choice("Batch row", place(0)), choice("Head", place(1))];
+    this.legend = el("ul", { class: "legend", "aria-label": "Colours" });
     this.cell = el("p", { class: "doctor-at small soft", role: "status" });
     this.offered = el("div", { class: "doctor-take" });
     this.command = commandFold(this.ctx.toast);
     this.root = el("section", { class: "panel doctor-picture", "aria-label": "Picture", hidden: true },
-      el("div", { class: "doctor-bar" }, this.sides.element, this.patterns), this.canvas.element, this.legend, this.cell,
+      el("div", { class: "doctor-bar" }, this.sides.element,
+        el("div", { class: "doctor-patterns" }, this.places.map(({ element }) => element))), this.canvas.element, this.legend, this.cell,
       this.offered, this.command.root);
   }
 
@@ -63,7 +66,6 @@ export class DoctorPicture {
     this.root.hidden = this.report === null;
     if (!this.report) return;
     this.offer();
-    this.offerPatterns();
     this.draw(set);
     if (set.cell) this.canvas.jump({ q: set.cell[2], k: set.cell[3] });
   }
@@ -80,7 +82,10 @@ export class DoctorPicture {
     const side = compared ? set.side : "given";
     this.sides.element.hidden = !compared;
     this.sides.choose(side);
-    for (const select of this.patterns.querySelectorAll("select")) select.value = this.at[Number(select.dataset.axis)];
+    this.places.forEach(({ element, show }, axis) => {
+      element.hidden = dims[axis] < 2; // one batch row or head is no choice
+      show([...Array(Math.min(dims[axis], MOST_OFFERED)).keys()], this.at[axis]);
+    });
     const here = findings.flatMap((finding) => finding.first_cells).filter(([b, h]) => b === batch && h === head);
     const marks = side === "given" ? here.map(([, , q, k]) => ({ q, k })) : [];
     // A mask of few queries needs little height; the rulers take about the room of two cells.
@@ -88,8 +93,8 @@ export class DoctorPicture {
     const [id, other] = side === "fixed" ? [fixed, null] : [given, side === "difference" ? fixed : null];
     this.canvas.show({ id, other, qLen, kvLen, batch, head, marks });
     this.canvas.pin(set.cell && { q: set.cell[2], k: set.cell[3] });
-    fill(this.legend, LEGENDS[side].map(([ink, words]) => el("span", { class: `doctor-key ${ink}` }, words)),
-      marks.length > 0 && el("span", { class: "doctor-key ring" }, "the first wrong cells"));
+    fill(this.legend, LEGENDS[side].map(legendItem),
+      marks.length > 0 && el("li", {}, el("span", { class: "swatch ring" }), "the first wrong cells"));
     this.command.show(doctorCommand(this.file.name, set.context, set.meant, dims));
   }
 
@@ -101,20 +106,6 @@ export class DoctorPicture {
     if (error.status !== 400 || this.unlike) return this.fail(error);
     this.unlike = true;
     return this.draw(this.set);
-  }
-
-  /** Shows a menu for the batch row if the mask has several batch rows, and a menu for the head if it has several heads. */
-  offerPatterns() {
-    const choice = (axis, name) => {
-      const count = this.report.dims[axis];
-      if (count < 2) return null;
-      const field = uid("axis");
-      const options = Array.from({ length: Math.min(count, MOST_OFFERED) }, (_, at) => el("option", { value: at }, at));
-      const choose = (event) => this.change({ cell: undefined, at: this.at.with(axis, Number(event.target.value)) });
-      return el("div", { class: "field row" }, el("label", { for: field }, name),
-        el("select", { id: field, dataset: { axis }, onchange: choose }, options));
-    };
-    fill(this.patterns, choice(0, "Batch row"), choice(1, "Head"));
   }
 
   /**
@@ -143,9 +134,8 @@ export class DoctorPicture {
   }
 
   openAsMask(mask) {
-    const [batch, heads, q, kv] = this.report.dims;
-    const sizes = q === kv ? { len: q } : { q, kv, query_offset: kv - q };
-    this.ctx.go("mask", { mask, shape: { ...sizes, ...(batch > 1 && { batch }), ...(heads > 1 && { heads }) } });
+    const [, , q, kv] = this.report.dims;
+    this.ctx.go("mask", { mask, shape: shapeOf(this.report.dims, kv - q) });
   }
 
   /** Enlarges the cell `[batch row, head, query, key]`, and stores the cell in the address. */

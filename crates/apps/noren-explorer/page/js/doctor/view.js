@@ -189,9 +189,8 @@ export class View extends AskingView {
     try {
       const { api } = this.ctx;
       const { id: mask } = await api.masks({ mask: wrong, shape });
-      const response = await fetch(api.exportUrl(mask, { as: "npy" }));
-      if (!response.ok) throw new Error(`The server cannot make the file of the example: it answered with status ${response.status}.`);
-      keep({ name: `${name}.npy`, bytes: new Uint8Array(await response.arrayBuffer()), made: true });
+      const file = await api.exportedBlob(mask, { as: "npy" });
+      keep({ name: `${name}.npy`, bytes: new Uint8Array(await file.arrayBuffer()), made: true });
     } catch (error) {
       return this.fail(error);
     }

@@ -1,6 +1,6 @@
 // The controls beside a picture or a cost: the editor, the documentation, shape and facts. They bind the scene on the server.
 
-import { command, commandFold, quoted, shapeOptions } from "../base/command.js";
+import { command, commandFold, shapeOptions, withFacts } from "../base/command.js";
 import { debounce, el } from "../base/dom.js";
 import { Editor } from "./editor.js";
 import { Facts } from "./facts.js";
@@ -9,7 +9,6 @@ import { repairable } from "../base/repairs.js";
 import { state } from "../base/state.js";
 
 const REST = 30; // ms after a keystroke until the request, except for the first keystroke
-const LONG = 4000; // characters of facts; longer facts are not written into a command
 const PAUSE = 150; // ms after which the next keystroke counts as a first one
 
 /**
@@ -66,11 +65,8 @@ export function showError(editor, error, { facts = null, last = null, again, cha
  * Returns a command line that shows `masks`, the texts of one or more masks. The line has the command `name`, for example `show`, the
  * masks, and options for the shape, the facts and the layer.
  */
-export function sceneCommand([name, ...masks], { shape, facts, layer }) {
-  const line = command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]);
-  if (Object.keys(facts).length === 0) return line;
-  const given = JSON.stringify(facts);
-  return `${line} --facts ${given.length > LONG ? "facts.json" : `<(echo ${quoted(given)})`}`;
+function sceneCommand([name, ...masks], { shape, facts, layer }) {
+  return withFacts(command(name, ...masks, ...shapeOptions(shape), ["--layer", layer]), facts);
 }
 
 /**

@@ -2,7 +2,9 @@
 
 import { recognise } from "../base/api.js";
 import { button, openDialog } from "../base/dialog.js";
-import { debounce, el, fill, inline, number, plural, uid } from "../base/dom.js";
+import { debounce, el, fill, inline, number, plural } from "../base/dom.js";
+import { defined } from "../base/facts-made.js";
+import { labelled } from "./fields.js";
 import { Latest } from "../base/latest.js";
 
 const REST = 150; // ms without a keystroke until the text is read
@@ -20,13 +22,13 @@ const named = (name) => NAMES[name] ?? `\`${name}\``;
  */
 export function openPaste({ mask, shape, onUse }) {
   const input = el("textarea", {
-    id: uid("paste"), class: "code paste", rows: 6, spellcheck: "false", autofocus: true,
+    class: "code paste", rows: 6, spellcheck: "false", autofocus: true,
     placeholder: "[0, 5, 32]    tensor([[1, 1, 0], [1, 0, 0]])    position_ids = [0, 1, 2, 0, 1]",
   });
   const outcome = el("div", { class: "paste-outcome", role: "status" });
   const close = openDialog("Paste an array", [
     el("p", { class: "soft" }, "cu_seqlens, position_ids, segment_ids or an attention mask, as Python, NumPy or PyTorch prints them. The page finds out which it is."),
-    el("div", { class: "field" }, el("label", { for: input.id }, "Array"), input),
+    labelled("Array", input),
     outcome,
   ], { className: "narrow" });
   const request = new Latest();
@@ -35,7 +37,7 @@ export function openPaste({ mask, shape, onUse }) {
     const known = mask === null || uses.split(/\s*&\s*/).every((part) => part === "causal" || mask.includes(part));
     const { heads, kv_heads } = shape;
     onUse({
-      shape: Object.fromEntries(Object.entries({ len, batch: rows > 1 ? rows : undefined, heads, kv_heads }).filter(([, size]) => size !== undefined)),
+      shape: defined({ len, batch: rows > 1 ? rows : undefined, heads, kv_heads }),
       facts,
       ...(!known && { mask: uses }),
     });

@@ -2,6 +2,7 @@
 
 import { button } from "../base/dialog.js";
 import { el, fill, number } from "../base/dom.js";
+import { defined } from "../base/facts-made.js";
 import { openPaste } from "./facts-paste.js";
 import { field, labelFields, segments } from "./fields.js";
 import { readCount, readOffsets, readRows, writeRows } from "./lists.js";
@@ -67,11 +68,11 @@ export class Facts {
   }
 
   #setShape(patch) {
-    this.#onChange({ shape: tidy({ ...this.#now.shape, ...patch }) });
+    this.#onChange({ shape: defined({ ...this.#now.shape, ...patch }) });
   }
 
   #setFacts(patch) {
-    this.#onChange({ facts: tidy({ ...this.#now.facts, ...patch }) });
+    this.#onChange({ facts: defined({ ...this.#now.facts, ...patch }) });
   }
 
   /**
@@ -149,7 +150,7 @@ export class Facts {
       cross: { q: Math.max(1, Math.round(length / 2)), kv: length },
       decode: { past: Math.max(0, length - 4), new: Math.min(4, length) },
     }[kind];
-    this.#onChange({ shape: tidy({ ...sizes, batch, heads, kv_heads }) });
+    this.#onChange({ shape: defined({ ...sizes, batch, heads, kv_heads }) });
   }
 
   /** Returns a slider for the length, with logarithmic steps. The field beside the slider accepts any number. */
@@ -236,7 +237,7 @@ export class Facts {
         hint: "arrays, positions, real_keys, …",
         read: readObject,
         write: ({ facts }) => (Object.keys(others(facts)).length ? JSON.stringify(others(facts)) : ""),
-        set: (rest) => this.#onChange({ facts: tidy({ ...pick(this.#now.facts, OWN), ...rest }) }),
+        set: (rest) => this.#onChange({ facts: defined({ ...pick(this.#now.facts, OWN), ...rest }) }),
       }),
       this.#field("Layer", {
         name: "layer",
@@ -262,7 +263,6 @@ function readObject(text) {
   return value;
 }
 
-const tidy = (given) => Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 const pick = (given, keys) => Object.fromEntries(Object.entries(given).filter(([key]) => keys.includes(key)));
 const others = (given) => Object.fromEntries(Object.entries(given).filter(([key]) => !OWN.includes(key)));
 const labelsOf = (given) =>

@@ -46,6 +46,38 @@ export function field(label, input, { read, set, hint, undo = (text) => `put bac
   };
 }
 
+/** Returns an input with a label above it, or before it if `row` is true. */
+export function labelled(label, input, { row = false } = {}) {
+  input.id ||= uid("field");
+  return el("div", { class: row ? "field row" : "field" }, el("label", { for: input.id }, label), input);
+}
+
+/**
+ * Returns a menu with a label as `{element, show(values, value, says)}`. `show` offers `values`, each with the text `says(value)`, and selects
+ * `value`. `onChoose(text)` is called with the chosen value as text.
+ */
+export function choice(label, onChoose) {
+  const input = el("select", { onchange: () => onChoose(input.value) });
+  const show = (values, value, says = String) => {
+    const offered = values.map(says);
+    if (JSON.stringify(offered) !== input.dataset.offered) fill(input, values.map((one, at) => el("option", { value: one }, offered[at])));
+    input.dataset.offered = JSON.stringify(offered);
+    input.value = String(value);
+  };
+  return { element: labelled(label, input, { row: true }), show };
+}
+
+/** Returns a line with two inputs and a button that removes the line. `first` and `second` are the properties of the inputs. */
+export function pairLine(name, first, second, remove, onChange) {
+  const input = (props) => el("input", { type: "text", ...props, oninput: onChange });
+  const line = el("div", { class: `${name} field` }, input(first), input(second),
+    iconButton(remove, "×", () => {
+      line.remove();
+      onChange();
+    }));
+  return line;
+}
+
 /**
  * Returns a group of buttons of which one is selected, as `{element, choose(name)}`. `names` maps each name to a title; `onChoose(name)` is
  * called on a click.
@@ -81,25 +113,15 @@ export function labelFields(set) {
     set(labels);
   };
   const line = (name = "", positions = "") => {
-    const element = el(
-      "div",
-      { class: "label-line field" },
-      el("input", { type: "text", value: name, placeholder: "name", "aria-label": "Name of a label", oninput: collect }),
-      el("input", {
-        type: "text",
-        class: "code",
-        value: positions,
-        placeholder: "3, 10..14; 5",
-        title: "Positions and ranges of positions, separated by commas; a semicolon begins the next batch row",
-        "aria-label": `Positions of ${name || "the label"}`,
-        oninput: collect,
-      }),
-      iconButton(`Remove ${name || "the label"}`, "×", () => {
-        element.remove();
-        collect();
-      }),
-    );
-    return element;
+    const places = {
+      class: "code",
+      value: positions,
+      placeholder: "3, 10..14; 5",
+      title: "Positions and ranges of positions, separated by commas; a semicolon begins the next batch row",
+      "aria-label": `Positions of ${name || "the label"}`,
+    };
+    const named = { value: name, placeholder: "name", "aria-label": "Name of a label" };
+    return pairLine("label-line", named, places, `Remove ${name || "the label"}`, collect);
   };
   const root = el(
     "div",

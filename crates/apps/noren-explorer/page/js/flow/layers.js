@@ -1,8 +1,9 @@
 // The masks of a stack: one row each; they alternate up to the depth.
 
 import { button, icon } from "../base/dialog.js";
-import { el, fill, uid } from "../base/dom.js";
+import { el, fill } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
+import { labelled } from "../edit/fields.js";
 import { MOST_LAYERS } from "./settings.js";
 
 const ICONS = {
@@ -20,13 +21,12 @@ export class LayersPanel {
     Object.assign(this, { language, labels, onLayers });
     this.rows = [];
     this.rest = []; // masks beyond the maximum: they have no rows, but are kept
-    const [depth, empty] = [uid("depth"), uid("fill")];
     this.list = el("ol", { class: "flow-layers" });
     this.depth = el("input", {
-      id: depth, type: "number", min: 1, max: MOST_LAYERS, inputmode: "numeric",
+      type: "number", min: 1, max: MOST_LAYERS, inputmode: "numeric",
       oninput: () => Number.isInteger(this.depth.valueAsNumber) && this.depth.valueAsNumber > 0 && onDepth(this.depth.valueAsNumber),
     });
-    this.fill = el("select", { id: empty, onchange: () => onFill(this.fill.value) },
+    this.fill = el("select", { onchange: () => onFill(this.fill.value) },
       el("option", { value: "nothing" }, "nothing (noren)"),
       el("option", { value: "finite" }, "everything (finite fill)"));
     this.turns = el("p", { class: "soft small" });
@@ -36,8 +36,7 @@ export class LayersPanel {
       this.list,
       el("div", { class: "flow-under" }, this.more, this.turns),
       el("div", { class: "flow-pair" },
-        el("div", { class: "field" }, el("label", { for: depth }, "Depth, in layers"), this.depth),
-        el("div", { class: "field" }, el("label", { for: empty }, "Keys that a query without visible keys reads"), this.fill)));
+        labelled("Depth, in layers", this.depth), labelled("Keys that a query without visible keys reads", this.fill)));
   }
 
   texts() {

@@ -4,7 +4,7 @@
 // allowed cell; many tokens are bands of ranges, which can be zoomed.
 
 import { clip, Drawing } from "../picture/drawing.js";
-import { count, has, shared } from "./sets.js";
+import { count, has, shared, waypoints } from "./sets.js";
 import { ink } from "../base/theme.js";
 import { pointers } from "../picture/gestures.js";
 
@@ -438,22 +438,6 @@ export class FlowPicture extends Drawing {
 const known = (set, tokens = 0) => (count(set) < tokens ? set.at(-1)?.[1] ?? 0 : Infinity);
 
 const byLayer = (depth) => Array.from({ length: depth }, () => []);
-
-/**
- * Returns the points `{level, token, stop}` of a path from the inputs to the outputs. The path begins at the token `source`, and each step
- * `[layer, token]` leads to another token. `stop` is true at the beginning of the path and after each step.
- */
-export function waypoints({ source, steps }, depth) {
-  const points = [{ level: 0, token: source, stop: true }];
-  let token = source;
-  for (const [layer, next] of steps) {
-    if (points.at(-1).level < layer) points.push({ level: layer, token, stop: false });
-    points.push({ level: layer + 1, token: next, stop: true });
-    token = next;
-  }
-  if (points.at(-1).level < depth) points.push({ level: depth, token, stop: false });
-  return points;
-}
 
 /** Returns the smallest number that is 1, 2 or 5 times a power of ten and at least `least`. */
 function niceStep(least) {

@@ -1,5 +1,5 @@
 // Sets of tokens as ascending half-open ranges [[a, b], ...], as the server sends them. Of very many ranges, the server sends only the
-// first, and the number of tokens of the whole set.
+// first, and the number of tokens of the whole set. Paths of tokens.
 
 export const count = (set) => set.reduce((sum, [a, b]) => sum + b - a, 0);
 
@@ -60,4 +60,20 @@ export function shared(one, other) {
     else j += 1;
   }
   return both;
+}
+
+/**
+ * Returns the points `{level, token, stop}` of a path from the inputs to the outputs. The path begins at the token `source`, and each step
+ * `[layer, token]` leads to another token. `stop` is true at the beginning of the path and after each step.
+ */
+export function waypoints({ source, steps }, depth) {
+  const points = [{ level: 0, token: source, stop: true }];
+  let token = source;
+  for (const [layer, next] of steps) {
+    if (points.at(-1).level < layer) points.push({ level: layer, token, stop: false });
+    points.push({ level: layer + 1, token: next, stop: true });
+    token = next;
+  }
+  if (points.at(-1).level < depth) points.push({ level: depth, token, stop: false });
+  return points;
 }

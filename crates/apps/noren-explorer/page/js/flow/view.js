@@ -6,7 +6,7 @@ import { commandFold, flowCommand } from "../base/command.js";
 import { button, iconButton } from "../base/dialog.js";
 import { debounce, el, fill, number, plural, saveAs } from "../base/dom.js";
 import { Facts } from "../edit/facts.js";
-import { segments } from "../edit/fields.js";
+import { choice, labelled, segments } from "../edit/fields.js";
 import { LayersPanel, presetsPanel } from "./layers.js";
 import { FlowPicture } from "./picture.js";
 import { PolicyPanel } from "./policy.js";
@@ -97,18 +97,14 @@ export class View extends AskingView {
 
   buildBar() {
     this.token = el("input", {
-      id: "flow-token", type: "number", min: 0, inputmode: "numeric",
+      type: "number", min: 0, inputmode: "numeric",
       oninput: () => this.token.value !== "" && this.token.validity.valid && this.change({ token: Number(this.token.value) }),
     });
-    this.batch = el("select", {
-      id: "flow-batch", onchange: () => this.ctx.state.set({ at: [Number(this.batch.value), this.state.at[1]] }),
-    });
-    this.rows = el("div", { class: "field row", hidden: true }, el("label", { for: "flow-batch" }, "Batch row"), this.batch);
+    this.batch = choice("Batch row", (row) => this.ctx.state.set({ at: [Number(row), this.state.at[1]] }));
     const directions = { both: "Both", back: "Tokens that reach the selected token", reach: "Tokens it reaches" };
     this.directions = segments(directions, "Directions", (name) => this.change({ directions: name }));
     return el("div", { class: "flow-bar" },
-      el("div", { class: "field row" }, el("label", { for: "flow-token" }, "Token"), this.token),
-      this.rows, this.directions.element,
+      labelled("Token", this.token, { row: true }), this.batch.element, this.directions.element,
       el("span", { class: "flow-zoom" },
         iconButton("Zoom out", "−", () => this.picture.zoom(1.6)), iconButton("Zoom in", "+", () => this.picture.zoom(1 / 1.6)),
         iconButton("Whole picture", "⤢", () => this.picture.fit()),
@@ -249,11 +245,8 @@ export class View extends AskingView {
     this.stage.classList.toggle("violated", violation !== null);
     if (document.activeElement !== this.token) this.token.value = token;
     this.token.max = answer.tokens - 1;
-    this.rows.hidden = !(answer.batch > 1);
-    if (answer.batch !== this.batch.options.length) {
-      fill(this.batch, Array.from({ length: Math.min(answer.batch, 1024) }, (_, row) => el("option", { value: row }, row)));
-    }
-    this.batch.value = answer.row;
+    this.batch.element.hidden = !(answer.batch > 1);
+    this.batch.show([...Array(Math.min(answer.batch, 1024)).keys()], answer.row);
     this.lacks.hidden = !answer.truncated;
     this.lacks.textContent = answer.truncated
       ? "The picture is incomplete: a layer with too many ranges of tokens shows only the first ranges. The counts include all tokens."

@@ -4,7 +4,7 @@ import { errorWords, lessons } from "../base/api.js";
 import { createBinder, showError } from "../edit/bench.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { button } from "../base/dialog.js";
-import { el, fill, inline } from "../base/dom.js";
+import { el, fill, inline, legendItem } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
 import { segments } from "../edit/fields.js";
 import { check, sceneOf } from "./check.js";
@@ -80,7 +80,6 @@ export class View {
       onError: (error) => this.ctx.toast(error.message, { kind: "error" }),
     });
     this.shown = el("p", { class: "soft small learn-shown" });
-    const swatch = ([colour, says]) => el("li", {}, el("span", { class: "swatch", style: { background: `var(--${colour})` } }), says);
     this.row = new BoundRow({
       api,
       change: (patch) => {
@@ -96,7 +95,7 @@ export class View {
         el("section", { class: "panel learn-task", "aria-label": "Task" }, el("h2", {}, "Task"), this.task, this.editor.element, this.pieces,
           this.buttons, this.feedback)),
       el("section", { class: "panel learn-picture", "aria-label": "Picture" }, this.cases, this.picture.element,
-        el("ul", { class: "legend", "aria-label": "Colours" }, LEGENDS.cells.filter(([colour]) => colour !== "some").map(swatch)), this.shown,
+        el("ul", { class: "legend", "aria-label": "Colours" }, LEGENDS.cells.filter(([colour]) => colour !== "some").map(legendItem)), this.shown,
         button("Open in the mask view", () => this.#open(), { class: "plain" })),
       this.rowFold);
     this.main.hidden = true;

@@ -8,13 +8,6 @@ import { el, number } from "../base/dom.js";
 export const inSizes = ({ q_len: q, kv_len: kv, batch, heads }) =>
   [`${number(q)} × ${number(kv)}`, batch > 1 && `${number(batch)} batch rows`, heads > 1 && `${number(heads)} heads`].filter(Boolean).join(", ");
 
-/** Returns a shape for the page's state that has the sizes of a bound mask. */
-export const shapeOf = ({ q_len: q, kv_len: kv, batch, heads }) => ({
-  ...(q === kv ? { len: q } : { q, kv, query_offset: Math.max(0, kv - q) }),
-  ...(batch > 1 && { batch }),
-  ...(heads > 1 && { heads }),
-});
-
 export class FileMask {
   /**
    * `file` is `{text, bound}`, or null before a file is chosen. `text` represents the file in the page's state, and `bound` is the mask in

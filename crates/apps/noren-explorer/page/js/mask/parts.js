@@ -66,7 +66,7 @@ export function bandsOf(bound, batch, side) {
     });
   }
   for (const positions of Object.values(bound.labels ?? {})) {
-    for (const [from, to] of rangesOf(positions, batch).slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
+    for (const [from, to] of positions[Math.min(batch, positions.length - 1)].slice(0, 5000)) bands.push({ from, to, tone: "only-this", axis: "both" });
   }
   const length = bound.lengths?.[Math.min(batch, (bound.lengths?.length ?? 1) - 1)];
   if (Number.isInteger(length) && length < bound.kv_len && !bands.length) {
@@ -74,17 +74,4 @@ export function bandsOf(bound, batch, side) {
     bands.push({ from, to: from + length, tone: "accent", axis: "k" });
   }
   return bands;
-}
-
-/**
- * Returns the ranges `[start, end]` of a label in a batch row. `positions` is one list for all batch rows, or one list for each batch row.
- * An element of such a list is a position, a text `"a..b"`, or a range.
- */
-function rangesOf(positions, batch) {
-  if (!Array.isArray(positions)) return [];
-  const row = positions.some((entry) => Array.isArray(entry)) ? positions[Math.min(batch, positions.length - 1)] : positions;
-  return [row].flat().map((entry) => {
-    if (typeof entry === "string") return entry.split("..").map(Number);
-    return Array.isArray(entry) ? entry : [entry, entry + 1];
-  });
 }

@@ -31,7 +31,7 @@ export class Patterns {
   }
 
   #paint() {
-    const { patterns, pattern_count: count = patterns.length, batch: rows, heads } = this.#bound;
+    const { patterns, pattern_count: count, batch: rows, heads } = this.#bound;
     this.element.hidden = rows * heads < 2;
     if (this.element.hidden) {
       fill(this.element);
@@ -56,10 +56,7 @@ export class Patterns {
    * server did not list this pattern.
    */
   #patternOf(batch, head) {
-    const { patterns, pattern_of: of, heads } = this.#bound;
-    if (of) return of[batch * heads + head] ?? null;
-    const found = patterns.findIndex(({ pairs }) => pairs.some(([b, h]) => b === batch && h === head));
-    return found < 0 ? null : found;
+    return this.#bound.pattern_of[batch * this.#bound.heads + head];
   }
 
   #pattern({ pairs, caption }, i) {

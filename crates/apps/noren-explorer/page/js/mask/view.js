@@ -4,7 +4,7 @@ import { createBench, createBinder, showError } from "../edit/bench.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { CodePanel } from "./code.js";
 import { button, icon, iconButton, openDialog } from "../base/dialog.js";
-import { debounce, el, fill, number, plural } from "../base/dom.js";
+import { debounce, el, fill, legendItem, number, plural } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
 import { paintExplanation, paintHint, sentence } from "./explain.js";
 import { segments } from "../edit/fields.js";
@@ -12,7 +12,8 @@ import { GoTo } from "./goto.js";
 import { Latest } from "../base/latest.js";
 import { Patterns } from "./patterns.js";
 import { copyLink, Exports } from "./exports.js";
-import { FileMask, inSizes, shapeOf } from "./file.js";
+import { shapeOf } from "../base/facts-made.js";
+import { FileMask, inSizes } from "./file.js";
 import { bandsOf, ICONS, LEGENDS, SHORTCUTS } from "./parts.js";
 import { openPresets } from "../edit/presets.js";
 import { MaskRow } from "../row/mask.js";
@@ -59,15 +60,7 @@ export class View {
       onInput: (other) => state.set({ other }, { replace: true, typed: true }),
     });
     this.otherBinder = createBinder(ctx.api, {
-      onBound: (bound, scene) => {
-        this.#other = bound;
-        this.#otherScene = scene;
-        this.second.setError(null);
-        this.#breaks({ second: false });
-        if (this.#bound) this.#show();
-        this.#compare();
-        this.#explainAgain();
-      },
+      onBound: (bound, scene) => this.#compareWith(bound, scene),
       onError: (error) => {
         const { mask } = this.#otherScene;
         showError(this.second, error, {
@@ -377,9 +370,7 @@ export class View {
       this.legend.dataset.mode = mode;
       fill(
         this.legend,
-        LEGENDS[mode].map(([colour, says]) =>
-          el("li", {}, el("span", { class: "swatch", style: { background: `var(--${colour})` } }), says),
-        ),
+        LEGENDS[mode].map(legendItem),
       );
     }
     this.patterns.show(this.#bound, [batch, head]);
@@ -390,8 +381,7 @@ export class View {
    * differ.
    */
   #fitting() {
-    const sizes = ({ q_len: q, kv_len: kv, batch, heads }) => [q, kv, batch, heads].join();
-    return this.#other && sizes(this.#other) === sizes(this.#bound) ? this.#other : null;
+    return this.#other && inSizes(this.#other) === inSizes(this.#bound) ? this.#other : null;
   }
 
   /** Returns the shown batch row and head. These are the values in the state, limited to the batch rows and heads of the mask. */
@@ -433,9 +423,9 @@ export class View {
 
   #explain(cell) {
     this.#explaining.stop();
-    if (!this.#bound || !cell) return this.#explainNothing();
+    if (!this.#bound || !cell) return paintHint(this.why);
     if (this.#outdated()) return this.#explainNot();
-    if (!this.#inside(cell)) return this.#explainNothing();
+    if (!this.#inside(cell)) return paintHint(this.why);
     const [batch, head] = this.#seen();
     const send = (signal) => this.#ctx.api.explain(this.#bound.id, { batch, head, ...cell, other: this.#fitting()?.id, signal });
     const answered = (answer) => {
@@ -462,15 +452,15 @@ export class View {
     if (this.why.textContent !== says) fill(this.why, el("p", { class: "soft" }, says));
   }
 
-  #explainNothing() {
-    paintHint(this.why);
-  }
-
-  /** Compares the current mask with `bound`, the mask of a file. `text` represents the file in the page's state. */
+  /** Compares the current mask with the mask of a file. `text` represents the file in the page's state. */
   #compareFile({ bound, text }) {
     this.otherBinder.stop();
+    this.#compareWith(bound, { mask: text });
+  }
+
+  #compareWith(bound, scene) {
     this.#other = bound;
-    this.#otherScene = { mask: text };
+    this.#otherScene = scene;
     this.second.setError(null);
     this.#breaks({ second: false });
     if (this.#bound) this.#show();
@@ -486,7 +476,8 @@ export class View {
       fill(
         this.difference,
         `The sizes differ: ${inSizes(here)} and ${inSizes(there)}.`,
-        [there, here].map((sizes) => button(`use ${inSizes(sizes)}`, () => state.set({ shape: shapeOf(sizes) }), { class: "repair" })),
+        [there, here].map((one) =>
+          button(`use ${inSizes(one)}`, () => state.set({ shape: shapeOf([one.batch, one.heads, one.q_len, one.kv_len]) }), { class: "repair" })),
       );
       return;
     }

@@ -2,9 +2,9 @@
 
 import { errorWords } from "../base/api.js";
 import { button } from "../base/dialog.js";
-import { el, fill, saveAs, total, uid } from "../base/dom.js";
+import { el, fill, saveAs, total } from "../base/dom.js";
 import { Latest } from "../base/latest.js";
-import { field, segments } from "../edit/fields.js";
+import { field, labelled, segments } from "../edit/fields.js";
 import { rowPicture } from "./picture.js";
 import { cover, SIDE } from "../picture/tiles.js";
 import { ink } from "../base/theme.js";
@@ -40,9 +40,8 @@ export class RowPanel {
   }
 
   #build() {
-    const id = uid("row");
     this.query = el("input", {
-      type: "number", id, min: 0,
+      type: "number", min: 0,
       onchange: () => this.query.value !== "" && this.query.validity.valid && this.on.onQuery(Number(this.query.value)),
     });
     const beside = (label, by) => button(label, () => this.on.onQuery(this.#source.q + by), { class: "row-turn" });
@@ -71,8 +70,8 @@ export class RowPanel {
     this.allOn = button("Switch all keys on", () => this.on.onOff([]), { class: "plain" });
     this.save = button("Save the picture (SVG)", () => this.#save());
     this.element = el("div", { class: "row-panel" },
-      el("div", { class: "row-bar" },
-        el("div", { class: "field row row-query" }, el("label", { for: id }, "Query"), this.query), this.previous, this.next,
+      el("div", { class: "row-bar row-query" },
+        labelled("Query", this.query, { row: true }), this.previous, this.next,
         this.on.onSource && this.sources.element, this.fills.element),
       this.typed, this.note, this.wrong,
       (this.content = el("div", { class: "row-content" },

@@ -7,6 +7,7 @@ import { commandFold, textCommand } from "../base/command.js";
 import { button } from "../base/dialog.js";
 import { debounce, el, fill, plural } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
+import { labelled } from "../edit/fields.js";
 import { HeatMap } from "./heat.js";
 import { openLink } from "./link.js";
 import { guessesOf, privateOf, proofOf } from "./outcome.js";
@@ -52,7 +53,7 @@ export class View extends AskingView {
     });
     this.kinds = el("div", { class: "text-hide" });
     this.own = el("input", {
-      id: "text-secret", type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
+      type: "text", autocomplete: "off", placeholder: "Bingley, Netherfield",
       oninput: () => change({ words: wordsOf(this.own.value) }),
     });
     this.editor = new Editor({
@@ -68,7 +69,7 @@ export class View extends AskingView {
       el("div", { class: "field" }, el("label", { for: "text-own" }, "Text"), this.text,
         el("p", { class: "soft small" }, "Text and words stay out of the page’s address and of the browser’s history.")),
       el("fieldset", {}, el("legend", {}, "Hidden from all tokens"), this.kinds,
-        el("div", { class: "field" }, el("label", { for: "text-secret" }, "Other words to hide, separated by commas"), this.own)),
+        labelled("Other words to hide, separated by commas", this.own)),
       el("div", { class: "field" }, el("span", {}, "Mask of every layer (if empty: the mask of the model)"), this.editor.element),
       el("div", { class: "text-place-of" }, this.layer.root, this.head.root),
       this.who, el("div", {}, link), this.command.root);
