@@ -3,13 +3,16 @@
 use crate::error::{Error, Result};
 use crate::sizes::{DEFAULT_LEN, Sizes};
 use noren_mask::{BoundMask, Facts, Shape, Spec};
+use serde::{Deserialize, Deserializer};
 
 /// The maximum product of the number of batch rows and the number of heads. The limit exists because each pair of batch
 /// row and head takes memory.
 const MOST_PAIRS: usize = 1 << 20;
 
-/// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list.
-#[derive(Clone, Debug, Default)]
+/// The sizes of a shape that the user gave. A size that was not given is `None` or an empty list. In a serial form, a single query offset may
+/// be a number instead of a list.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ShapeRequest {
     /// Number of tokens in self-attention: both the number of queries and the number of keys. Cannot be combined with
     /// `q`, `kv`, `past` or `new`.
@@ -23,6 +26,7 @@ pub struct ShapeRequest {
     /// Number of new tokens, which are the queries [default: 1 if `past` is given].
     pub new: Option<usize>,
     /// Position of the first query: one number, or one number for each batch row; empty if not given.
+    #[serde(deserialize_with = "one_or_more")]
     pub query_offset: Vec<i64>,
     /// Number of batch rows.
     pub batch: Option<usize>,
@@ -30,6 +34,21 @@ pub struct ShapeRequest {
     pub heads: Option<usize>,
     /// Number of key-value heads.
     pub kv_heads: Option<usize>,
+}
+
+/// Reads a number, a list of numbers, or nothing.
+fn one_or_more<'a, D: Deserializer<'a>>(from: D) -> std::result::Result<Vec<i64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Offsets {
+        One(i64),
+        More(Vec<i64>),
+    }
+    Ok(match Option::deserialize(from)? {
+        None => Vec::new(),
+        Some(Offsets::One(offset)) => vec![offset],
+        Some(Offsets::More(offsets)) => offsets,
+    })
 }
 
 /// Masks that are bound to one shape, with the sizes that were assumed for this shape.

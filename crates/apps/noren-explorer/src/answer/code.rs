@@ -19,8 +19,6 @@ pub(crate) fn code(state: &mut State, call: &Call) -> Answer {
         Err(error) => (None, Vec::new(), Some(error.to_string())),
     };
     json(&object!({
-        "target": target.name(),
-        "language": target.language(),
         "code": code,
         "inputs": inputs,
         "reason": reason,

@@ -183,8 +183,7 @@ pub(crate) fn curve(call: &Call, body: &[u8]) -> Answer {
     let scene: Scene = serde_json::from_slice(body)?;
     let spec = parse(&scene.mask, scene.layer)?;
     let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
-    let asked = scene.shape.request()?;
-    let (own, _) = resolve(&asked, &known)?;
+    let (own, _) = resolve(&scene.shape, &known)?;
     let (mut points, mut notes) = (Vec::new(), Vec::new());
     let (q_len, kv_len) = (own.q_len(), own.kv_len());
     let past = kv_len as i64 - q_len as i64;
@@ -203,7 +202,7 @@ pub(crate) fn curve(call: &Call, body: &[u8]) -> Answer {
             notes.push(format!("lengths of {len} and more tokens are left out, because planning would take too long"));
             break;
         }
-        let mut shape = asked.clone();
+        let mut shape = scene.shape.clone();
         (shape.len, shape.q, shape.kv, shape.past, shape.new) = (None, None, None, None, None);
         shape.batch = Some(own.batch_len());
         if decoding {

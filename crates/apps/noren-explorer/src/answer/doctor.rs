@@ -1,6 +1,6 @@
 //! The answers for the doctor view: the diagnosis of a mask in a file, and the catalogue of mistakes.
 
-use crate::request::message::{JSON, Reply};
+use crate::request::message::JSON;
 use crate::request::problem::Problem;
 use crate::request::query::Query;
 use crate::request::scene::cells_definition;
@@ -51,9 +51,9 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
     body["repaired"] = object!(report.repair.is_some());
     body["dims"] = object!(report.given.as_ref().map(Keep::dims));
     (body["given"], body["fixed"]) = (object!(ids[0]), object!(ids[1]));
-    let mut blobs = vec![serde_json::to_vec(&body)?];
-    blobs.extend(definitions.into_iter().flatten());
-    Ok(Frame { head: Reply::of(JSON), blobs })
+    let mut answer = Frame::of(JSON, serde_json::to_vec(&body)?);
+    answer.blobs.extend(definitions.into_iter().flatten());
+    Ok(answer)
 }
 
 /// Returns the repaired array as an npy file, in the shape, number type and convention of the given array.
@@ -66,8 +66,7 @@ fn repaired(report: &Report) -> Answer {
         let problem = Problem::new(format!("the repaired array is larger than {MOST_REPAIR} bytes"));
         return Err(problem.hint("write it with `noren check --fix`, which has no such limit").into());
     }
-    let head = Reply { file_name: Some("repaired.npy".into()), ..Reply::of("application/octet-stream") };
-    Ok(Frame { head, blobs: vec![bytes] })
+    Ok(Frame::file("repaired.npy".into(), "application/octet-stream", bytes))
 }
 
 /// Returns the names of the arrays of a file as text, for an error message.

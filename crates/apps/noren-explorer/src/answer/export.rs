@@ -5,7 +5,7 @@ use super::parts::{facts, part, picture};
 use super::share;
 use crate::request::call::Call;
 use crate::request::cause::Cause;
-use crate::request::message::{JSON, Reply};
+use crate::request::message::JSON;
 use crate::request::problem::{Problem, Result};
 use crate::request::scene::Known;
 use crate::request::state::{Answer, State};
@@ -50,8 +50,7 @@ pub(crate) fn export(state: &mut State, call: &Call) -> Answer {
             return Err(Problem::new(format!("as={other}: expected {forms}")).into());
         }
     };
-    let head = Reply { file_name: Some(format!("mask.{ending}")), ..Reply::of(content_type) };
-    Ok(Frame { head, blobs: vec![bytes] })
+    Ok(Frame::file(format!("mask.{ending}"), content_type, bytes))
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -2,13 +2,13 @@
 //! requested token influences, and the result of a policy.
 
 use crate::request::cause::Cause;
-use crate::request::message::{JSON, Reply};
+use crate::request::message::JSON;
 use crate::request::problem::{Fields, Problem, Result};
-use crate::request::scene::{SceneShape, facts, parse, resolve};
+use crate::request::scene::{facts, parse, resolve};
 use crate::request::state::{Answer, json};
 use crate::request::wire::Frame;
 use noren_flow::{CHANNELS, Certificate, Fill, Flow, Policy};
-use noren_input::Sizes;
+use noren_input::{ShapeRequest, Sizes};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Mask, Spec};
 use serde::Deserialize;
@@ -40,7 +40,7 @@ struct Stack {
     #[serde(default)]
     depth: Option<usize>,
     #[serde(default)]
-    shape: SceneShape,
+    shape: ShapeRequest,
     #[serde(default)]
     facts: Option<Box<RawValue>>,
     #[serde(default)]
@@ -145,8 +145,7 @@ pub(super) fn file(certificate: String, name: &str) -> Answer {
         ));
         return Err(problem.hint("the command `noren flow -o certificate.json` writes larger certificates").into());
     }
-    let head = Reply { file_name: Some(format!("{name}.json")), ..Reply::of(JSON) };
-    Ok(Frame { head, blobs: vec![format!("{certificate}\n").into_bytes()] })
+    Ok(Frame::file(format!("{name}.json"), JSON, format!("{certificate}\n").into_bytes()))
 }
 
 fn policy(text: &str) -> Result<Policy> {
@@ -180,7 +179,7 @@ fn build(stack: &Stack) -> Result<(Flow, Vec<String>)> {
     let parsed = stack.layers.iter().enumerate().map(|(at, text)| parse(text, None).map_err(|e| e.layer(at)));
     let specs: Vec<Spec> = parsed.collect::<Result<_>>()?;
     let (facts, known): (_, Sizes) = facts(stack.facts.as_deref(), &specs)?;
-    let (shape, assumed) = resolve(&stack.shape.request()?, &known)?;
+    let (shape, assumed) = resolve(&stack.shape, &known)?;
     for (at, spec) in specs.iter().enumerate() {
         let problem = |error| Problem::from(error).of_shape(&shape).layer(at);
         spec.mask.at_layer(at).bind(&shape, &facts).map_err(problem)?;

@@ -1,7 +1,7 @@
 //! The answers for the editor: the documentation of the mask language, with a small picture of each elementary mask
 //! (atom), and masks of real models.
 
-use crate::request::message::{JSON, Reply};
+use crate::request::message::JSON;
 use crate::request::state::{Answer, json};
 use crate::request::wire::Frame;
 use noren_code::Target;
@@ -70,7 +70,7 @@ fn thumbnail(example: &str) -> Option<String> {
 
 /// Returns the masks of real models as JSON. The page offers them as examples.
 pub(crate) fn presets() -> Answer {
-    Ok(Frame { head: Reply::of(JSON), blobs: vec![PRESETS.as_bytes().to_vec()] })
+    Ok(Frame::of(JSON, PRESETS.as_bytes().to_vec()))
 }
 
 #[cfg(test)]

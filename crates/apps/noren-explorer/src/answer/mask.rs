@@ -3,16 +3,15 @@
 
 use super::number::number;
 use crate::request::call::{Call, Pair};
-use crate::request::message::Reply;
 use crate::request::problem::{Problem, Result};
 use crate::request::scene::Known;
 use crate::request::state::{Answer, State, json};
 use crate::request::store::identity;
 use crate::request::wire::Frame;
 use noren_mask::atoms::Documents;
-use noren_mask::{BoundMask, Cover, Facts, SpanKind, Spec};
+use noren_mask::{BoundMask, Cover, SpanKind, Spec};
 use noren_picture::Draw;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as object};
 use std::collections::BTreeMap;
 
@@ -37,13 +36,11 @@ pub(crate) fn read(state: &mut State, body: &[u8]) -> Answer {
     json(&summary(&id, &known))
 }
 
-/// The pairs of batch row and head whose cells are equal, so that one picture shows all of them. `count` is the number
-/// of these pairs.
+/// The pairs of batch row and head whose cells are equal, so that one picture shows all of them.
 #[derive(Default, Serialize)]
 struct Pattern {
     /// The first pairs `[batch row, head]` with this pattern, at most [`MOST_LISTED`] pairs.
     pairs: Vec<[usize; 2]>,
-    count: usize,
     caption: Option<String>,
 }
 
@@ -51,90 +48,60 @@ struct Pattern {
 /// rows and heads with equal cells).
 pub(crate) fn summary(id: &str, known: &Known) -> Value {
     let (bound, shape) = (&known.bound, known.bound.shape());
-    let mut patterns: BTreeMap<usize, Pattern> = BTreeMap::new();
-    for batch in 0..shape.batch_len() {
-        for head in 0..shape.head_count() {
-            let index = bound.pattern_of(batch, head);
-            let pattern = patterns.entry(index).or_default();
-            pattern.count += 1;
-            if pattern.pairs.len() < MOST_LISTED {
-                pattern.pairs.push([batch, head]);
-            }
-            if pattern.count == 1 {
-                pattern.caption = bound.pattern_caption(index);
-            }
+    let facts = serde_json::to_value(bound.facts()).unwrap_or_default();
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new(); // the patterns in the order of their first pairs
+    let mut patterns: Vec<Pattern> = Vec::new();
+    let mut pattern_of: Vec<Option<usize>> = Vec::new();
+    for (batch, head) in (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h))) {
+        let index = bound.pattern_of(batch, head);
+        let place = *places.entry(index).or_insert(patterns.len());
+        if place == patterns.len() {
+            patterns.push(Pattern { caption: bound.pattern_caption(index), ..Pattern::default() });
         }
+        if patterns[place].pairs.len() < MOST_LISTED {
+            patterns[place].pairs.push([batch, head]);
+        }
+        pattern_of.push((place < MOST_PATTERNS).then_some(place));
     }
-    let mut patterns: Vec<(usize, Pattern)> = patterns.into_iter().collect();
-    patterns.sort_by_key(|(_, pattern)| pattern.pairs.first().copied());
     patterns.truncate(MOST_PATTERNS);
-    let place: BTreeMap<usize, usize> =
-        patterns.iter().enumerate().map(|(place, (index, _))| (*index, place)).collect();
-    let pairs = (0..shape.batch_len()).flat_map(|b| (0..shape.head_count()).map(move |h| (b, h)));
-    let pattern_of: Vec<Option<&usize>> = pairs.map(|(b, h)| place.get(&bound.pattern_of(b, h))).collect();
-    let patterns: Vec<Pattern> = patterns.into_iter().map(|(_, pattern)| pattern).collect();
     object!({
         "id": id,
         "mask": bound.mask().to_string(),
-        "simplified": bound.mask().simplify().to_string(),
         "q_len": shape.q_len(),
         "kv_len": shape.kv_len(),
         "batch": shape.batch_len(),
         "heads": shape.head_count(),
-        "kv_heads": shape.kv_head_count(),
         "query_offsets": (0..shape.batch_len()).map(|b| shape.query_offset(b)).collect::<Vec<_>>(),
         "assumed": known.assumed,
         "scores": known.scores.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "patterns": patterns,
         "pattern_of": pattern_of,
         "pattern_count": bound.pattern_count(),
-        "document_ends": document_ends(bound),
-        "labels": labels(bound.facts()),
-        "lengths": facts_value(bound.facts()).get("lengths"),
+        "document_ends": document_ends(bound, &facts),
+        "labels": labels(&facts),
+        "lengths": facts.get("lengths"),
     })
-}
-
-/// Returns the facts of a mask (data such as lengths and labels) as JSON. Facts that are arrays are left out, because
-/// they may be large.
-fn facts_value(facts: &Facts) -> Value {
-    let mut value = serde_json::to_value(facts).unwrap_or_default();
-    if let Some(map) = value.as_object_mut() {
-        map.remove("arrays");
-    }
-    value
 }
 
 /// Returns the positions at which documents end, one list for each batch row, or a single list if all batch rows are
 /// equal. The ends come from the lengths of documents in the mask or in the facts. `None` if there are no such lengths.
-fn document_ends(bound: &BoundMask) -> Option<Vec<Vec<usize>>> {
-    let ends = |lengths: &[usize]| -> Vec<usize> {
-        let sum = |end: &mut usize, len: &usize| {
-            *end += len;
-            Some(*end)
-        };
-        lengths.iter().scan(0, sum).collect()
+fn document_ends(bound: &BoundMask, facts: &Value) -> Option<Vec<Vec<usize>>> {
+    let written = bound.mask().atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone());
+    let rows: Vec<Vec<usize>> = match (written, facts.get("documents")) {
+        (Some(lengths), _) => vec![lengths],
+        (None, Some(rows)) if rows[0].is_array() => Vec::deserialize(rows).ok()?,
+        (None, row) => vec![Vec::deserialize(row?).ok()?],
     };
-    fn written(mask: &noren_mask::Mask) -> Option<Vec<usize>> {
-        mask.atoms().into_iter().find_map(|atom| atom.downcast::<Documents>()?.lengths.clone())
-    }
-    if let Some(lengths) = written(bound.mask()) {
-        return Some(vec![ends(&lengths)]);
-    }
-    let value = facts_value(bound.facts());
-    let list = value.get("documents")?.as_array()?.clone();
-    let numbers = |list: &[Value]| list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect::<Vec<_>>();
-    match list.first() {
-        Some(Value::Array(_)) => Some(list.iter().filter_map(Value::as_array).map(|row| ends(&numbers(row))).collect()),
-        _ => Some(vec![ends(&numbers(&list))]),
-    }
+    let sum = |end: &mut usize, len: usize| {
+        *end += len;
+        Some(*end)
+    };
+    Some(rows.into_iter().map(|lengths| lengths.into_iter().scan(0, sum).collect()).collect())
 }
 
 /// Returns the positions of each label as JSON, such as `{"pii": [[[3, 9]]]}`: for each batch row, a list of ranges
 /// whose end is excluded. If the facts have one list of positions for all batch rows, there is only one list of ranges.
-fn labels(facts: &Facts) -> Value {
-    let Value::Object(labels) = facts_value(facts).get("labels").cloned().unwrap_or_default() else {
-        return object!({});
-    };
+fn labels(facts: &Value) -> Value {
     let ranges = |row: &Value| -> Vec<[u64; 2]> { row.as_array().into_iter().flatten().filter_map(ends).collect() };
     let by_row = |spans: &Value| -> Vec<Vec<[u64; 2]>> {
         match spans.as_array() {
@@ -142,7 +109,8 @@ fn labels(facts: &Facts) -> Value {
             _ => vec![ranges(spans)],
         }
     };
-    labels.iter().map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
+    let labels = facts.get("labels").and_then(Value::as_object).into_iter().flatten();
+    labels.map(|(name, spans)| (name.clone(), object!(by_row(spans)))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Returns the start and the end (excluded) of one entry of a label (a named set of tokens): `3` is from 3 to 4,
@@ -159,8 +127,7 @@ fn ends(span: &Value) -> Option<[u64; 2]> {
 /// Returns a tile of a mask's picture, with one byte for each pixel.
 pub(crate) fn tile(state: &mut State, call: &Call) -> Answer {
     let (known, other) = state.masks(call)?;
-    let bytes = draw(&known, other.as_deref(), call)?;
-    Ok(Frame { head: Reply::of("application/octet-stream"), blobs: vec![bytes] })
+    Ok(Frame::of("application/octet-stream", draw(&known, other.as_deref(), call)?))
 }
 
 /// Returns the bytes of a tile: four little-endian `u32` numbers (rows, columns, first query, first key), and then one

@@ -1,7 +1,7 @@
 //! The answers for the text view: the description of the model, and the result of running a text through the model.
 
 use crate::request::cause::Cause;
-use crate::request::message::{JSON, Reply};
+use crate::request::message::JSON;
 use crate::request::problem::{Problem, Result};
 use crate::request::scene::parse;
 use crate::request::state::{Answer, State, json};
@@ -22,7 +22,9 @@ pub(super) fn text(state: &mut State, body: &[u8]) -> Answer {
     let TextAnswer { mut value, scene } = state.texts()?.run(&read(body)?)?;
     let definition = serde_json::to_vec(&scene)?;
     value["id"] = identity(&definition).into();
-    Ok(Frame { head: Reply::of(JSON), blobs: vec![serde_json::to_vec(&value)?, definition] })
+    let mut answer = Frame::of(JSON, serde_json::to_vec(&value)?);
+    answer.blobs.push(definition);
+    Ok(answer)
 }
 
 /// Returns a certificate that no hidden token of a text influences another token: a file that `noren verify` checks. The

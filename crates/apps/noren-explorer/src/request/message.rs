@@ -1,6 +1,7 @@
 //! The messages between the server and its workers.
 
 use crate::request::call::Call;
+use crate::request::wire::Frame;
 use serde::{Deserialize, Serialize};
 
 /// The content type of most answers.
@@ -29,9 +30,17 @@ pub(crate) struct Reply {
     pub(crate) needs: Option<String>,
 }
 
-impl Reply {
-    /// Returns an answer with HTTP status 200 and this content type.
-    pub(crate) fn of(content_type: &str) -> Self {
-        Reply { status: 200, content_type: content_type.into(), ..Reply::default() }
+impl Frame<Reply> {
+    /// Returns an answer with HTTP status 200, this content type and this body.
+    pub(crate) fn of(content_type: &str, body: Vec<u8>) -> Self {
+        let head = Reply { status: 200, content_type: content_type.into(), ..Reply::default() };
+        Frame { head, blobs: vec![body] }
+    }
+
+    /// Returns an answer that the browser saves as a file with the name `name`.
+    pub(crate) fn file(name: String, content_type: &str, body: Vec<u8>) -> Self {
+        let mut file = Self::of(content_type, body);
+        file.head.file_name = Some(name);
+        file
     }
 }

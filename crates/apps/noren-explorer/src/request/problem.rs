@@ -19,29 +19,21 @@ pub(crate) struct Fields {
     #[serde(skip)]
     pub(crate) status: u16,
     pub(crate) message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
     /// The index in the mask's text at which the faulty part begins, counted in UTF-16 units as in JavaScript; `None`
     /// if the problem is not in the text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<usize>,
     /// The index of the layer whose mask has the error; the first layer is 0. `None` if the request has only one mask.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) layer: Option<usize>,
     /// The cause, which determines the control that the page opens and the repairs that it offers. `None` for errors in
     /// requests that the page never sends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<Cause>,
     /// The name of the label, array, fact, size or elementary mask that the problem is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// The sizes `[batch, heads, q_len, kv_len]` of the mask that cannot be bound; `None` if they are not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sizes: Option<[usize; 4]>,
     /// A text that makes the mask valid when it replaces the faulty part.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<String>,
 }
 

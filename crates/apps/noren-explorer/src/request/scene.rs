@@ -24,88 +24,40 @@ pub(crate) const MOST_PAIRS: usize = 4096;
 pub(crate) struct Scene {
     pub(crate) mask: String,
     #[serde(default)]
-    pub(crate) shape: SceneShape,
+    pub(crate) shape: ShapeRequest,
     #[serde(default)]
     pub(crate) facts: Option<Box<RawValue>>,
     #[serde(default)]
     pub(crate) layer: Option<usize>,
 }
 
-/// The sizes of a mask in a request, all optional: `len`, or `q` and `kv`, or `past` and `new`. Missing sizes follow
-/// from the mask and the facts, or have defaults.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SceneShape {
-    pub(crate) len: Option<usize>,
-    pub(crate) q: Option<usize>,
-    pub(crate) kv: Option<usize>,
-    pub(crate) past: Option<usize>,
-    pub(crate) new: Option<usize>,
-    #[serde(default)]
-    pub(crate) query_offset: Option<Offsets>,
-    pub(crate) batch: Option<usize>,
-    pub(crate) heads: Option<usize>,
-    pub(crate) kv_heads: Option<usize>,
-}
-
-/// The position of the first query of a shape (query offset): one number for all batch rows, or one number for each
-/// batch row.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Offsets {
-    One(i64),
-    Each(Vec<i64>),
-}
-
-impl SceneShape {
-    /// Returns the sizes as a `ShapeRequest`, which the library resolves to a shape. Returns an error if sizes
-    /// contradict each other, or if a size is given without the size that belongs to it, such as `q` without `kv`.
-    pub(crate) fn request(&self) -> Result<ShapeRequest> {
-        let ways =
-            [self.len.is_some(), self.q.is_some() || self.kv.is_some(), self.past.is_some() || self.new.is_some()];
-        if ways.iter().filter(|way| **way).count() > 1 {
-            return Err(Problem::new(
-                "the shape is given more than once: give `len`, or `q` and `kv`, or `past` and `new`",
-            )
-            .cause(Cause::ShapeTwice));
-        }
-        if self.q.is_some() != self.kv.is_some() {
-            let missing = if self.q.is_some() { "kv" } else { "q" };
-            let problem = Problem::new("the shape has only one of `q` and `kv`: give both");
-            return Err(problem.cause(Cause::ShapeHalf).name(missing));
-        }
-        if self.new.is_some() && self.past.is_none() {
-            return Err(Problem::new(
-                "the shape has `new` but not `past`: give both, with `past` 0 for an empty cache",
-            )
-            .cause(Cause::ShapeHalf)
-            .name("past"));
-        }
-        let query_offset = match &self.query_offset {
-            None => Vec::new(),
-            Some(Offsets::One(at)) => vec![*at],
-            Some(Offsets::Each(at)) => at.clone(),
-        };
-        if self.past.is_some() && !query_offset.is_empty() {
-            let problem = Problem::new("`past` already gives the positions of the queries: leave `query_offset` out");
-            return Err(problem.cause(Cause::ShapeTwice).name("query_offset"));
-        }
-        if let (Some(q), Some(kv), true) = (self.q, self.kv, query_offset.is_empty())
-            && q != kv
-        {
-            return Err(unaligned(q, kv));
-        }
-        Ok(ShapeRequest {
-            len: self.len,
-            q: self.q,
-            kv: self.kv,
-            past: self.past,
-            new: self.new,
-            query_offset,
-            batch: self.batch,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-        })
+/// Returns an error if sizes of a request contradict each other, or if a size is given without the size that belongs to it, such as `q`
+/// without `kv`.
+fn check_request(shape: &ShapeRequest) -> Result<()> {
+    let ways =
+        [shape.len.is_some(), shape.q.is_some() || shape.kv.is_some(), shape.past.is_some() || shape.new.is_some()];
+    if ways.iter().filter(|way| **way).count() > 1 {
+        return Err(Problem::new(
+            "the shape is given more than once: give `len`, or `q` and `kv`, or `past` and `new`",
+        )
+        .cause(Cause::ShapeTwice));
+    }
+    if shape.q.is_some() != shape.kv.is_some() {
+        let missing = if shape.q.is_some() { "kv" } else { "q" };
+        let problem = Problem::new("the shape has only one of `q` and `kv`: give both");
+        return Err(problem.cause(Cause::ShapeHalf).name(missing));
+    }
+    if shape.new.is_some() && shape.past.is_none() {
+        let problem = Problem::new("the shape has `new` but not `past`: give both, with `past` 0 for an empty cache");
+        return Err(problem.cause(Cause::ShapeHalf).name("past"));
+    }
+    if shape.past.is_some() && !shape.query_offset.is_empty() {
+        let problem = Problem::new("`past` already gives the positions of the queries: leave `query_offset` out");
+        return Err(problem.cause(Cause::ShapeTwice).name("query_offset"));
+    }
+    match (shape.q, shape.kv) {
+        (Some(q), Some(kv)) if q != kv && shape.query_offset.is_empty() => Err(unaligned(q, kv)),
+        _ => Ok(()),
     }
 }
 
@@ -129,6 +81,7 @@ fn unaligned(q: usize, kv: usize) -> Problem {
 /// Returns the shape of a request, and the sizes that were assumed because neither the request nor `known` has them.
 /// Returns an error if the shape is incomplete or invalid, or too large for the explorer.
 pub(crate) fn resolve(request: &ShapeRequest, known: &Sizes) -> Result<(Shape, Vec<String>)> {
+    check_request(request)?;
     let mut assumed = Vec::new();
     let shape = request.resolve(known, &mut assumed).map_err(|error| match known.cross {
         Some((q, kv)) if q != kv && request.query_offset.is_empty() => unaligned(q, kv),
@@ -225,7 +178,7 @@ impl Known {
     pub(crate) fn of_scene(scene: &Scene) -> Result<Self> {
         let spec = parse(&scene.mask, scene.layer)?;
         let (facts, known) = facts(scene.facts.as_deref(), std::slice::from_ref(&spec))?;
-        let (shape, assumed) = resolve(&scene.shape.request()?, &known)?;
+        let (shape, assumed) = resolve(&scene.shape, &known)?;
         let bound = spec.mask.bind(&shape, &facts).map_err(|error| Problem::from(error).of_shape(&shape))?;
         Ok(Self::new(bound, spec.scores, assumed))
     }
@@ -278,16 +231,10 @@ pub(crate) fn cells_definition(name: &str, keep: &Keep) -> Vec<u8> {
     let dims = keep.dims();
     let line = serde_json::json!({ "name": name, "dims": dims });
     let mut out = [CELLS, line.to_string().as_bytes(), b"\n"].concat();
-    let mut cells = keep.cells();
-    let row = dims[3];
-    for _ in 0..dims[0] * dims[1] * dims[2] {
-        let mut left = row;
-        while left > 0 {
-            let n = left.min(64);
-            let word = (0..n).fold(0u64, |word, bit| word | u64::from(cells.next() == Some(true)) << bit);
-            out.extend(word.to_le_bytes());
-            left -= n;
-        }
+    let [batch, heads, queries, _] = dims;
+    for row in 0..batch * heads * queries {
+        let (b, h, q) = (row / queries / heads, row / queries % heads, row % queries);
+        out.extend(keep.row(b, h, q).iter().flat_map(|word| word.to_le_bytes()));
     }
     out
 }

@@ -83,5 +83,5 @@ impl State {
 
 /// Returns a value as an answer in JSON.
 pub(crate) fn json(value: &impl Serialize) -> Answer {
-    Ok(Frame { head: Reply::of(JSON), blobs: vec![serde_json::to_vec(value)?] })
+    Ok(Frame::of(JSON, serde_json::to_vec(value)?))
 }
