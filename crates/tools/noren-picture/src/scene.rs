@@ -4,7 +4,7 @@ use super::picture::Picture;
 use super::text::{clean, grouped, index_list};
 use noren_mask::interval::IntervalSet;
 use noren_mask::{Cover, Error, Grid, GridOptions, PatternPlan, SpanKind, checked_range};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The content of one picture cell. The content determines the color of the cell. `TileAllowed` and `TileDenied` occur
@@ -148,9 +148,7 @@ impl Layout {
             keys: Some(self.keys.start as usize..self.keys.end as usize),
         };
         let panels = self.groups.iter().map(|g| Panel::new(picture, g, &options)).collect::<Result<Vec<_>, _>>()?;
-        let mut used: Vec<Ink> = panels.iter().flat_map(|p| p.inks.iter().copied()).collect();
-        used.sort();
-        used.dedup();
+        let used: BTreeSet<Ink> = panels.iter().flat_map(|p| p.inks.iter().copied()).collect();
         let sampled = panels.iter().any(|p| p.grid.is_sampled());
         let always = match picture.other {
             Some(_) => &[Ink::OnlyFirst, Ink::OnlySecond, Ink::Common, Ink::Denied][..],

@@ -106,18 +106,18 @@ fn write_text(out: &mut String, at: (usize, usize), classes: &str, more: &str, t
     let _ = writeln!(out, "<text class=\"{classes}\" x=\"{}\" y=\"{}\"{more}>{}</text>", at.0, at.1, escape(text));
 }
 
+/// Appends a small square whose top left corner is `at` (x, y). `fill` is an attribute with its color.
+fn write_swatch(out: &mut String, at: (usize, usize), fill: &str) {
+    let _ = writeln!(out, "<rect {fill} x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>", at.0, at.1);
+}
+
 /// Appends the title and returns the y coordinate below the title, in pixels.
 fn heading(out: &mut String, scene: &Scene, page_width: usize) -> usize {
     let mut y = MARGIN + 12;
     let mut titled = |text: &str, swatch: Option<Ink>| {
         let indent = if swatch.is_some() { 20 } else { 0 };
         if let Some(ink) = swatch {
-            let class = class(ink);
-            let _ = writeln!(
-                out,
-                "<rect class=\"{class}\" x=\"{MARGIN}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
-                y - 11
-            );
+            write_swatch(out, (MARGIN, y - 11), &format!("class=\"{}\"", class(ink)));
         }
         let lines = wrap(text, (page_width - indent) * 10 / 91);
         let cut = lines.len() > 6;
@@ -151,17 +151,9 @@ fn footer(out: &mut String, scene: &Scene, page_width: usize, mut y: usize) -> u
             x = 0;
             y += 20;
         }
-        let mut swatch = |fill: &str| {
-            let _ = writeln!(
-                out,
-                "<rect {fill} x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" rx=\"2\"/>",
-                MARGIN + x,
-                y - 10
-            );
-        };
-        swatch(&format!("class=\"{}\"", class(*ink)));
+        write_swatch(out, (MARGIN + x, y - 10), &format!("class=\"{}\"", class(*ink)));
         if matches!(ink, Ink::TileAllowed | Ink::TileDenied) {
-            swatch("fill=\"url(#nrn-hatch)\"");
+            write_swatch(out, (MARGIN + x, y - 10), "fill=\"url(#nrn-hatch)\"");
         }
         write_text(out, (MARGIN + x + 18, y), "nrn-text", "", meaning);
         x += wide + 22;

@@ -51,9 +51,7 @@ pub(super) fn draw(picture: &Picture<'_>, layout: &Layout, options: &TerminalOpt
     let writer = Writer { picture, options, scene: &scene, style };
     let mut lines = writer.heading();
     let blocks: Vec<Vec<Line>> = scene.panels.iter().map(|p| writer.panel(p)).collect();
-    for line in beside(blocks, options.max_width) {
-        lines.push(line);
-    }
+    lines.extend(beside(blocks, options.max_width));
     lines.push(Line::default());
     lines.extend(writer.footer());
     let mut out = String::new();
@@ -120,6 +118,20 @@ struct Line {
 }
 
 impl Line {
+    /// Returns a line with the text `text`, in the color of the ANSI codes `codes`.
+    fn of(text: &str, codes: &str) -> Self {
+        let mut line = Line::default();
+        line.push(text, codes);
+        line
+    }
+
+    /// Returns an empty line that is padded to a number of columns.
+    fn padded(columns: usize) -> Self {
+        let mut line = Line::default();
+        line.pad_to(columns);
+        line
+    }
+
     /// Appends `text` to the line, in the color of the ANSI codes `codes`. If `codes` is empty, the text has no color.
     fn push(&mut self, text: &str, codes: &str) {
         if codes != self.codes {
@@ -209,8 +221,7 @@ impl Writer<'_> {
         let mut lines = Vec::new();
         let mut titled = |mark: &str, code: &str, text: &str| {
             for part in wrap(text, self.options.max_width.saturating_sub(mark.len())) {
-                let mut line = Line::default();
-                line.push(mark, code);
+                let mut line = Line::of(mark, code);
                 line.push(&self.text(&part), self.code(BOLD));
                 lines.push(line);
             }
@@ -222,11 +233,7 @@ impl Writer<'_> {
                 titled("+ ", &self.foreground(Ink::OnlySecond), second);
             }
         }
-        for part in wrap(&self.scene.about, self.options.max_width) {
-            let mut line = Line::default();
-            line.push(&self.text(&part), self.code(DIM));
-            lines.push(line);
-        }
+        lines.extend(self.dimmed(&self.scene.about));
         lines.push(Line::default());
         lines
     }
@@ -250,12 +257,14 @@ impl Writer<'_> {
             line.push(sign, &self.foreground(*ink));
             line.push(&format!(" {meaning}"), "");
         }
-        for part in self.key_names().iter().chain(&self.scene.notes).flat_map(|n| wrap(n, self.options.max_width)) {
-            let mut line = Line::default();
-            line.push(&self.text(&part), self.code(DIM));
-            lines.push(line);
-        }
+        lines.extend(self.key_names().iter().chain(&self.scene.notes).flat_map(|note| self.dimmed(note)));
         lines
+    }
+
+    /// Returns a text as lines in the color of explanations.
+    fn dimmed(&self, text: &str) -> Vec<Line> {
+        let lines = wrap(text, self.options.max_width).into_iter();
+        lines.map(|part| Line::of(&self.text(&part), self.code(DIM))).collect()
     }
 
     /// Returns a text that lists the shown keys, each with its number and its label. Returns `None` if the picture has
@@ -273,9 +282,7 @@ impl Writer<'_> {
     fn panel(&self, panel: &Panel) -> Vec<Line> {
         let mut lines = Vec::new();
         if let Some(caption) = &panel.caption {
-            let mut line = Line::default();
-            line.push(&fit(caption, self.options.max_width), self.code(BOLD));
-            lines.push(line);
+            lines.push(Line::of(&fit(caption, self.options.max_width), self.code(BOLD)));
         }
         lines.extend(match self.style {
             Style::Signs => self.signs(panel),
@@ -289,8 +296,7 @@ impl Writer<'_> {
 
     fn axes(&self, gutter: usize) -> Line {
         let (down, across) = if self.options.unicode { ("query ↓", "key →") } else { ("query v", "key >") };
-        let mut line = Line::default();
-        line.push(down, self.code(DIM));
+        let mut line = Line::of(down, self.code(DIM));
         line.pad_to(gutter.max(width(down) + 2));
         line.push(across, self.code(DIM));
         line
@@ -304,8 +310,7 @@ impl Writer<'_> {
         let longest = (keys.end - 1).to_string().len();
         let space = panel.col_count() * wide;
         let marks = ticks(&keys, 0, (space / (longest + if wide > 1 { 1 } else { 4 })).max(1));
-        let mut line = Line::default();
-        line.pad_to(gutter);
+        let mut line = Line::padded(gutter);
         let mut at = Vec::new();
         for (key, label) in marks {
             let col = (0..panel.col_count()).rev().find(|c| panel.grid.keys(*c).start <= key as usize).unwrap_or(0);
@@ -333,8 +338,7 @@ impl Writer<'_> {
         let indent = gutter - 3 - names - usize::from(names > 0) - numbers;
         let mut lines = vec![self.axes(gutter), self.key_ticks(panel, gutter, 2).0];
         for (row, (name, number)) in rows.iter().enumerate() {
-            let mut line = Line::default();
-            line.pad_to(indent + names - width(name));
+            let mut line = Line::padded(indent + names - width(name));
             line.push(name, "");
             line.pad_to(gutter - 3 - number.len());
             line.push(number, self.code(DIM));
@@ -368,8 +372,7 @@ impl Writer<'_> {
             .collect();
         let gutter = marks.iter().map(|m| m.1.len()).max().unwrap_or(1).max(2) + 2;
         let (tick_line, tick_cols) = self.key_ticks(panel, gutter, 1);
-        let mut top = Line::default();
-        top.pad_to(gutter - 1);
+        let mut top = Line::padded(gutter - 1);
         top.push(corner_l, dim);
         for col in 0..panel.col_count() {
             top.push(if tick_cols.contains(&col) { across_tick } else { across }, dim);
@@ -378,8 +381,7 @@ impl Writer<'_> {
         let mut lines = vec![self.axes(gutter), tick_line, top];
         for i in 0..lines_high {
             let label = marks.iter().find(|m| m.0 == i).map(|m| m.1.as_str());
-            let mut line = Line::default();
-            line.pad_to(gutter - 2 - label.map_or(0, str::len));
+            let mut line = Line::padded(gutter - 2 - label.map_or(0, str::len));
             line.push(label.unwrap_or(""), dim);
             line.pad_to(gutter - 1);
             line.push(if label.is_some() { down_tick } else { down }, dim);
@@ -390,8 +392,7 @@ impl Writer<'_> {
             line.push(down, dim);
             lines.push(line);
         }
-        let mut low = Line::default();
-        low.pad_to(gutter - 1);
+        let mut low = Line::padded(gutter - 1);
         low.push(&format!("{low_l}{}{low_r}", across.repeat(panel.col_count())), dim);
         lines.push(low);
         lines

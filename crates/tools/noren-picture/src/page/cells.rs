@@ -37,12 +37,11 @@ const STEP: u32 = 64;
 pub(super) struct Cells {
     queries: Range<u32>,
     keys: Range<u32>,
-    /// The sets of cells that are stored as rows, each with its number.
-    numbers: HashMap<Vec<u8>, usize>,
-    /// The rules that compute sets of cells, each as JSON, with the number of the set.
-    rules: HashMap<String, usize>,
-    /// All sets of cells; the index of a set is its number. A set is either rows as bytes, or a rule.
-    sets: Vec<Set>,
+    /// The number of each set of cells, by its rule as JSON and its rows.
+    numbers: HashMap<(String, Vec<u8>), usize>,
+    /// All sets of cells as (rule, rows); the index of a set is its number. A set is either rows as bytes, with null as its rule, or a rule,
+    /// without bytes.
+    sets: Vec<(Value, Vec<u8>)>,
     bytes: usize,
     computed: u64,
     borders: usize,
@@ -50,16 +49,7 @@ pub(super) struct Cells {
 
 impl Cells {
     pub(super) fn new(queries: Range<u32>, keys: Range<u32>) -> Self {
-        Cells {
-            queries,
-            keys,
-            numbers: HashMap::new(),
-            rules: HashMap::new(),
-            sets: Vec::new(),
-            bytes: 0,
-            computed: 0,
-            borders: 0,
-        }
+        Cells { queries, keys, numbers: HashMap::new(), sets: Vec::new(), bytes: 0, computed: 0, borders: 0 }
     }
 
     /// Adds the number of cells in one pattern (the set of cells of a batch row and head) to the number of computed
@@ -101,15 +91,18 @@ impl Cells {
                 return Err(too_many());
             }
         }
-        self.borders += rows.borders;
-        let bytes = rows.end();
-        if let Some(number) = self.numbers.get(&bytes) {
-            return Ok(Some(*number));
-        }
-        self.bytes += bytes.len();
-        self.numbers.insert(bytes.clone(), self.sets.len());
-        self.sets.push(Set::Rows(bytes));
-        Ok(Some(self.sets.len() - 1))
+        let borders = rows.borders;
+        Ok(Some(self.number(Value::Null, rows.end(), borders)))
+    }
+
+    /// Returns the number of a set of cells with this number of borders; adds the set first if there is no equal set.
+    fn number(&mut self, rule: Value, rows: Vec<u8>, borders: usize) -> usize {
+        *self.numbers.entry((rule.to_string(), rows)).or_insert_with_key(|(_, rows)| {
+            self.bytes += rows.len();
+            self.borders += borders;
+            self.sets.push((rule, rows.clone()));
+            self.sets.len() - 1
+        })
     }
 
     /// Adds the set of cells that a rule computes, and returns its number. `fill(rows)` computes the cells of some rows
@@ -125,7 +118,6 @@ impl Cells {
         rule: Value,
         fill: impl Fn(&Self, &Range<u32>) -> Vec<u64>,
     ) -> Result<Option<usize>, Error> {
-        let text = rule.to_string();
         let mut borders = 0;
         for block in self.blocks() {
             let cells = self.fill(bound, pattern, &block);
@@ -139,13 +131,7 @@ impl Cells {
                 return Err(too_many());
             }
         }
-        if let Some(number) = self.rules.get(&text) {
-            return Ok(Some(*number));
-        }
-        self.borders += borders;
-        self.rules.insert(text, self.sets.len());
-        self.sets.push(Set::Rule(rule));
-        Ok(Some(self.sets.len() - 1))
+        Ok(Some(self.number(rule, Vec::new(), borders)))
     }
 
     /// Returns the ranges of query rows whose cells are computed in one step.
@@ -172,21 +158,10 @@ impl Cells {
         block
     }
 
-    /// Returns (rules, rows) of all sets of cells in the order of their numbers. A set with a rule has the rule and no
-    /// bytes. A set without a rule has null as its rule, and its rows as bytes.
+    /// Returns (rules, rows) of all sets of cells in the order of their numbers.
     pub(super) fn into_sets(self) -> (Vec<Value>, Vec<Vec<u8>>) {
-        let parts = self.sets.into_iter().map(|set| match set {
-            Set::Rows(bytes) => (Value::Null, bytes),
-            Set::Rule(rule) => (rule, Vec::new()),
-        });
-        parts.unzip()
+        self.sets.into_iter().unzip()
     }
-}
-
-/// A set of cells in one of two forms: its rows as bytes, or a rule that computes the cells.
-enum Set {
-    Rows(Vec<u8>),
-    Rule(Value),
 }
 
 /// Returns the error that the rows of a mask have too many borders or bytes.
