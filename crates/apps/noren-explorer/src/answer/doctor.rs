@@ -5,6 +5,7 @@ use crate::request::problem::Problem;
 use crate::request::query::Query;
 use crate::request::scene::cells_definition;
 use crate::request::state::{Answer, json};
+use crate::request::store::identity;
 use crate::request::wire::Frame;
 use noren_doctor::{Context, Input, Report};
 use noren_input::arrays::read_from;
@@ -42,17 +43,18 @@ pub(crate) fn doctor(query: &Query, file: &[u8]) -> Answer {
     if query.flag("repair")? {
         return repaired(&report);
     }
-    let drawn = |keep: &Option<Keep>, name: &str| keep.as_ref().map(|keep| cells_definition(name, keep));
-    let definitions: Vec<Option<Vec<u8>>> = vec![drawn(&report.given, "given"), drawn(&report.fixed, "repaired")];
-    let ids: Vec<Option<String>> =
-        definitions.iter().map(|d| d.as_deref().map(crate::request::store::identity)).collect();
     let mut body = report.to_json();
+    let mut definitions = Vec::new();
+    for (key, keep, name) in [("given", &report.given, "given"), ("fixed", &report.fixed, "repaired")] {
+        let definition = keep.as_ref().map(|keep| cells_definition(name, keep));
+        body[key] = object!(definition.as_deref().map(identity));
+        definitions.extend(definition);
+    }
     body["arrays"] = object!(names);
     body["repaired"] = object!(report.repair.is_some());
     body["dims"] = object!(report.given.as_ref().map(Keep::dims));
-    (body["given"], body["fixed"]) = (object!(ids[0]), object!(ids[1]));
     let mut answer = Frame::of(JSON, serde_json::to_vec(&body)?);
-    answer.blobs.extend(definitions.into_iter().flatten());
+    answer.blobs.extend(definitions);
     Ok(answer)
 }
 

@@ -79,7 +79,17 @@ pub(crate) fn flow(body: &[u8]) -> Answer {
     let counts = |sets: &[IntervalSet]| sets.iter().map(IntervalSet::count).collect::<Vec<_>>();
     let own = IntervalSet::from(token..token + 1);
     let (back, reach) = (flow.back(stack.batch, &own), flow.reach(stack.batch, &own));
-    let mut value = object!({
+    let ruling = match policy(&stack.policy) {
+        Ok(policy) if policy.rules.is_empty() => Ok(None),
+        Ok(policy) => policy.check(&flow).map(Some).map_err(Problem::from),
+        Err(problem) => Err(problem),
+    };
+    let policy_error = ruling.as_ref().err().map(policy_error);
+    let ruling = ruling.ok().flatten();
+    let violations: Vec<_> = ruling.iter().flat_map(|ruling| ruling.violations()).collect();
+    let empty = ruling.iter().flat_map(|ruling| &ruling.empty).take(MOST_VIOLATIONS);
+    let is_drawn = tokens as usize <= MOST_DRAWN.0 && depth <= MOST_DRAWN.1;
+    json(&object!({
         "tokens": tokens,
         "depth": depth,
         "batch": flow.shape().batch_len(),
@@ -93,34 +103,14 @@ pub(crate) fn flow(body: &[u8]) -> Answer {
         "not_covered": CHANNELS,
         "assumed": assumed,
         "heads": flow.shape().head_count(),
-        "verdict": Value::Null,
-        "pairs": 0,
-        "violations": [],
-        "violation_count": 0,
-        "empty": [],
-    });
-    if tokens as usize <= MOST_DRAWN.0 && depth <= MOST_DRAWN.1 {
-        value["edges"] = edges(&flow, stack.batch, depth).into();
-    }
-    let ruling = match policy(&stack.policy) {
-        Ok(policy) if policy.rules.is_empty() => Ok(None),
-        Ok(policy) => policy.check(&flow).map(Some).map_err(Problem::from),
-        Err(problem) => Err(problem),
-    };
-    match ruling {
-        Ok(None) => {}
-        Ok(Some(ruling)) => {
-            let listed: Vec<Value> = ruling.violations().take(MOST_VIOLATIONS).map(|v| object!(v)).collect();
-            value["verdict"] = object!(ruling.verdict());
-            value["pairs"] = ruling.pairs.into();
-            value["violation_count"] = ruling.violations().count().into();
-            value["violations"] = listed.into();
-            value["empty"] =
-                ruling.empty.iter().take(MOST_VIOLATIONS).map(ToString::to_string).collect::<Vec<_>>().into();
-        }
-        Err(problem) => value["policy_error"] = policy_error(&problem),
-    }
-    json(&value)
+        "edges": is_drawn.then(|| edges(&flow, stack.batch, depth)),
+        "verdict": ruling.as_ref().map(|ruling| ruling.verdict()),
+        "pairs": ruling.as_ref().map_or(0, |ruling| ruling.pairs),
+        "violations": violations.iter().take(MOST_VIOLATIONS).collect::<Vec<_>>(),
+        "violation_count": violations.len(),
+        "empty": empty.map(ToString::to_string).collect::<Vec<_>>(),
+        "policy_error": policy_error,
+    }))
 }
 
 /// Returns a certificate for the layers and the policy of a request: a file that `noren verify` checks.
