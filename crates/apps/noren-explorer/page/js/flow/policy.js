@@ -24,6 +24,7 @@ export class PolicyPanel {
       placeholder: "deny: label(pii) -> output",
       "aria-describedby": `${id}-problem`,
       oninput: debounce(() => onText(this.input.value), 120),
+      onchange: () => onText(this.input.value), // nothing is lost if the view is left within the pause
     });
     this.verdict = el("p", { class: "flow-verdict", role: "status" });
     this.certificate = el("div", { class: "flow-certificate", hidden: true },
@@ -96,7 +97,7 @@ export class PolicyPanel {
     return el("li", {},
       el("button", {
         type: "button",
-        class: "flow-violation",
+        class: "card flow-violation",
         "aria-pressed": chosen ? "true" : "false",
         onclick: () => this.onViolation(chosen ? null : index),
       },
