@@ -1,7 +1,8 @@
 // Starts the page: one view at a time, the theme, and the parts that all views share.
 
 import * as api from "./base/api.js";
-import { el, fill } from "./base/dom.js";
+import { closeView } from "./base/closing.js";
+import { el, fill, onLink } from "./base/dom.js";
 import { state } from "./base/state.js";
 import { themeSwitch } from "./base/theme.js";
 import * as mask from "./mask/view.js";
@@ -32,6 +33,8 @@ const ctx = {
   api,
   state,
   toast,
+  /** Shows the message and the hint of an error. */
+  refused: (error) => toast(api.errorWords(error), { kind: "error" }),
   language: { atoms: [], scores: [], operators: [], targets: [] },
   /** Opens the view with the name `view`, and changes the state to the values in `patch`; other keys of the state stay. */
   go: (view, patch = {}) => state.set({ ...patch, view }),
@@ -46,11 +49,7 @@ function links(current) {
         {
           href: state.link({ view: view.id }),
           "aria-current": view.id === current ? "page" : null,
-          onclick: (event) => {
-            if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
-            event.preventDefault();
-            ctx.go(view.id);
-          },
+          onclick: onLink(() => ctx.go(view.id)),
         },
         view.title,
       ),
@@ -62,7 +61,7 @@ function show(now) {
   const module = VIEWS.find((view) => view.id === now.view) ?? VIEWS[0];
   try {
     if (shown?.id !== module.id) {
-      shown?.view?.close();
+      closeView();
       fill(root);
       root.className = `view view-${module.id}`;
       document.title = `${module.title} · noren`;
@@ -107,7 +106,7 @@ document.getElementById("tools").append(themeSwitch());
 try {
   ctx.language = await api.language();
 } catch (error) {
-  toast(`${error.message} ${error.hint ?? ""}`, { kind: "error" });
+  ctx.refused(error);
 }
 state.subscribe(show);
 show(state.get());

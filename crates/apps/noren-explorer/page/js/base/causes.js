@@ -10,6 +10,8 @@ const SHORTER = 65_536;
 
 /** Returns a repair that sets the facts in `patch`. A value of undefined removes the fact. */
 const facts = (title, now, patch) => ({ title, patch: { facts: defined({ ...now.facts, ...patch }) } });
+/** Returns a repair that sets the fact `name` to a list. */
+const fact = (name, now, list) => facts(`${name.replace("_", " ")} ${listed(list)}`, now, { [name]: list });
 /** Returns a repair that sets the sizes in `patch`. A value of undefined removes the size. */
 const shape = (title, now, patch) => ({ title, patch: { shape: defined({ ...now.shape, ...patch }) } });
 const isSelf = ({ shape: { q, kv, past, new: more } }) => [q, kv, past, more].every((size) => size === undefined);
@@ -30,6 +32,15 @@ export function back(last) {
   const { title, ...patch } = last;
   const shown = patch.mask?.length > 40 ? `${patch.mask.slice(0, 39)}…` : patch.mask;
   return { title: title ?? `back to ${shown}`, patch: { ...(patch.mask !== undefined && { layer: null }), ...patch } };
+}
+
+
+/** Returns the words for a selector that names an absent head or batch row. */
+const missing = (what, count) => `The mask names a ${what} that does not exist: there ${count === 1 ? "is" : "are"} ${plural(count, what)}, counted from 0.`;
+/** Returns the repair that adds the heads or batch rows up to the one that the server's message names. */
+function counted(what, message, now, patch) {
+  const count = Number(new RegExp(`names ${what} (\\d+)`).exec(message)?.[1]) + 1;
+  return shape(plural(count, what), now, patch(count));
 }
 
 const AGAIN = { title: "try again", again: true };
@@ -57,28 +68,19 @@ export const CAUSES = {
   "needs-lengths": {
     control: "lengths",
     says: ({ subject: name }) => `${own(name)} hides padding: give the number of real tokens of each batch row.`,
-    fixes({ sizes }, now) {
-      const lengths = lengthsFor(rowsOf(now, sizes), sizes[3]);
-      return [facts(`lengths ${listed(lengths)}`, now, { lengths })];
-    },
+    fixes: ({ sizes }, now) => [fact("lengths", now, lengthsFor(rowsOf(now, sizes), sizes[3]))],
     example: { mask: "causal & padding", shape: { len: 24 } },
   },
   "needs-query-lengths": {
     control: "facts",
     says: ({ subject: name }) => `${own(name)} hides padded queries too, and here the queries are not the last tokens: give the number of real queries of each batch row, \`query_lengths\`.`,
-    fixes({ sizes }, now) {
-      const query_lengths = lengthsFor(sizes[0], sizes[2]);
-      return [facts(`query lengths ${listed(query_lengths)}`, now, { query_lengths })];
-    },
+    fixes: ({ sizes }, now) => [fact("query_lengths", now, lengthsFor(sizes[0], sizes[2]))],
     example: { mask: "padding(on=both)", shape: { q: 8, kv: 12, query_offset: 0 }, facts: { lengths: [10] } },
   },
   "needs-documents": {
     control: "documents",
     says: ({ subject: name }) => `${own(name)} keeps packed documents apart: give the length of each document.`,
-    fixes({ sizes }, now) {
-      const documents = documentsFor(sizes[3]);
-      return [facts(`documents ${listed(documents)}`, now, { documents })];
-    },
+    fixes: ({ sizes }, now) => [fact("documents", now, documentsFor(sizes[3]))],
     example: { mask: "causal & documents", shape: { len: 24 } },
   },
   "needs-label": {
@@ -96,7 +98,7 @@ export const CAUSES = {
     says: ({ subject: name }) => `${own(name)} compares clearance levels: give one level for each token.`,
     fixes: ({ sizes }, now) =>
       sizes[3] <= SHORTER
-        ? [facts(`levels ${listed(levelsFor(sizes[3]))}`, now, { levels: levelsFor(sizes[3]) })]
+        ? [fact("levels", now, levelsFor(sizes[3]))]
         : [{ title: "length 24, with levels", patch: { shape: { len: 24 }, facts: { ...now.facts, levels: levelsFor(24) } } }],
     example: { mask: "causal & clearance", shape: { len: 24 } },
   },
@@ -149,7 +151,7 @@ export const CAUSES = {
       const [batch, , , len] = sizes ?? [1, 1, 24, 24];
       const given = now.facts.documents;
       const lists = Array.isArray(given?.[0]) ? given : [given];
-      if (!lists.every((list) => plainSizes(list))) return [facts(`documents ${listed(documentsFor(len))}`, now, { documents: documentsFor(len) })];
+      if (!lists.every((list) => plainSizes(list))) return [fact("documents", now, documentsFor(len))];
       const sum = total(lists[0]);
       const rows = lists.map((list) => fitted(list, len));
       return [
@@ -310,20 +312,14 @@ export const CAUSES = {
   },
   "head-missing": {
     control: "heads",
-    says: ({ sizes }) => `The mask names a head that does not exist: there ${sizes[1] === 1 ? "is" : "are"} ${plural(sizes[1], "head")}, counted from 0.`,
-    fixes: ({ message }, now) => {
-      const heads = Number(/names head (\d+)/.exec(message)?.[1]) + 1;
-      return [shape(plural(heads, "head"), now, { heads, kv_heads: undefined })];
-    },
+    says: ({ sizes }) => missing("head", sizes[1]),
+    fixes: ({ message }, now) => [counted("head", message, now, (heads) => ({ heads, kv_heads: undefined }))],
     example: { mask: "heads(0..4: sliding(4), 4..12: causal)", shape: { len: 24, heads: 8 } },
   },
   "row-missing": {
     control: "batch",
-    says: ({ sizes }) => `The mask names a batch row that does not exist: there ${sizes[0] === 1 ? "is" : "are"} ${plural(sizes[0], "batch row")}, counted from 0.`,
-    fixes: ({ message }, now) => {
-      const batch = Number(/names batch row (\d+)/.exec(message)?.[1]) + 1;
-      return [shape(plural(batch, "batch row"), now, { batch })];
-    },
+    says: ({ sizes }) => missing("batch row", sizes[0]),
+    fixes: ({ message }, now) => [counted("batch row", message, now, (batch) => ({ batch }))],
     example: { mask: "batch(0..4: causal, else: full)", shape: { len: 24, batch: 2 } },
   },
   "depth-limit": {

@@ -10,14 +10,13 @@ export const button = (title, onclick, { class: more, ...props } = {}) =>
 export const iconButton = (title, sign, onclick) =>
   el("button", { type: "button", class: "icon-button", "aria-label": title, title, onclick }, sign);
 
+/** Copies a text to the clipboard and tells the user `done`. Calls `denied()` if the browser denies access. */
+export const copyText = (text, toast, done, denied) => navigator.clipboard.writeText(text).then(() => toast(done), denied);
+
 /** Returns a button that copies the result of `text()` to the clipboard. */
 export function copyButton(text, toast) {
-  const copy = () =>
-    navigator.clipboard.writeText(text()).then(
-      () => toast("Copied."),
-      () => toast("The clipboard is not available: select the text and copy it.", { kind: "error" }),
-    );
-  return button("Copy", copy);
+  const denied = () => toast("The clipboard is not available: select the text and copy it.", { kind: "error" });
+  return button("Copy", () => copyText(text(), toast, "Copied.", denied));
 }
 
 /** Shows a dialog with a title and a body; `head` is an element beside the title. Returns a function that closes the dialog. */

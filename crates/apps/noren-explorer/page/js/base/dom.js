@@ -1,5 +1,6 @@
 // Elements, and formats of numbers.
 
+import { onClose } from "./closing.js";
 import { number, plural, total } from "./numbers.js";
 
 export { number, plural, total };
@@ -55,8 +56,15 @@ export const swatch = (colour) => el("span", { class: "swatch", style: { backgro
 /** Returns an entry `[colour, meaning]` of a legend as a list item. */
 export const legendItem = ([colour, says]) => el("li", {}, swatch(colour), says);
 
-/** Removes all content of a node. */
-export const clear = (node) => fill(node);
+/**
+ * Returns a listener for clicks on a link, which calls `act()` in place of the browser's own action. Clicks that open the link elsewhere stay
+ * the browser's.
+ */
+export const onLink = (act) => (event) => {
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  act();
+};
 
 /** Saves a blob as a file. */
 export function saveAs(blob, name) {
@@ -71,7 +79,7 @@ export const uid = (prefix = "n") => `${prefix}-${(ids += 1)}`;
 
 /**
  * Returns a function that calls `fn` after a pause: `wait` ms after the last call of the returned function. `.now()` calls `fn` at once,
- * `.cancel()` cancels the waiting call.
+ * `.cancel()` cancels the waiting call. Calls that wait when the view is closed are cancelled.
  */
 export function debounce(fn, wait) {
   let timer = 0;
@@ -82,6 +90,7 @@ export function debounce(fn, wait) {
     timer = setTimeout(fn, wait, ...args);
   };
   later.cancel = () => clearTimeout(timer);
+  onClose(later.cancel);
   later.now = (...args) => {
     clearTimeout(timer);
     return fn(...(args.length ? args : last));

@@ -1,9 +1,14 @@
-// Requests of which only the latest counts.
+// Requests of which only the latest counts. They end with the view.
 
 import { aborted } from "./api.js";
+import { onClose } from "./closing.js";
 
 export class Latest {
   #running = null;
+
+  constructor() {
+    onClose(() => this.stop());
+  }
 
   /**
    * Cancels the previous request and runs `send(signal)`, which sends a new one. Calls `answered(answer)`, or `refused(error)` after an error

@@ -3,7 +3,7 @@
 import { createBench } from "../edit/bench.js";
 import { Choices, crossingOf, lengthOf, numbersOf, verdictOf } from "./crossing.js";
 import { button } from "../base/dialog.js";
-import { bytes, clear, debounce, el, fill, number, percent, plural, seconds, short, swatch, times } from "../base/dom.js";
+import { bytes, debounce, el, fill, number, percent, plural, seconds, short, swatch, times } from "../base/dom.js";
 import { Latest } from "../base/latest.js";
 import { plot } from "../base/plot.js";
 import { paintError, repairable } from "../base/repairs.js";
@@ -104,12 +104,6 @@ export class View {
       );
     this.status.textContent = `At ${plural(len, "token")}: ${allowedOf(here).count} of ${number(here.cells)} cells allowed. Predicted time: ${seconds(here.seconds)}; with a dense mask ${seconds(here.dense_seconds)}.`;
     paintCurves(this.curves, curve, len, crossing);
-  }
-
-  close() {
-    this.ask.cancel();
-    this.#request.stop();
-    this.bench.close();
   }
 }
 
@@ -212,7 +206,7 @@ function paintTiles(root, cost, bound) {
 }
 
 function paintCurves(root, { points, notes, machine, head_dim: dim }, here, crossing) {
-  if (points.length === 0) return clear(root);
+  if (points.length === 0) return fill(root);
   return fill(
     root,
     plots(points, here, crossing),

@@ -153,10 +153,6 @@ export class DoctorPicture {
     const state = known?.level === 0 ? `: ${byteInWords(known.byte)}` : "";
     this.cell.textContent = `${cellInWords([...this.at, cell.q, cell.k], this.report.dims)}${state}`;
   }
-
-  close() {
-    this.canvas.destroy();
-  }
 }
 
 /**

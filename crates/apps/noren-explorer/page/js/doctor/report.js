@@ -4,7 +4,6 @@ import { button } from "../base/dialog.js";
 import { el, number, plural, prose } from "../base/dom.js";
 
 const SEVERITIES = { error: "Error", warning: "Warning", note: "Note" };
-const CERTAINTIES = { certain: "certain", likely: "likely", possible: "possible" };
 
 /**
  * Describes the cell `[batch row, head, query, key]` as text. The second argument is `[number of batch rows, number of heads]`. The batch
@@ -84,7 +83,7 @@ function finding(f, report, titles, onCell, onClass) {
       " ", titles.get(f.class) ?? f.class),
     el("p", { class: "doctor-says" }, f.says),
     el("dl", {},
-      line("how sure", CERTAINTIES[f.certainty] ?? f.certainty),
+      line("how sure", f.certainty),
       line("repair", f.repair && el("code", {}, f.repair)),
       line("usual cause", f.cause && prose(f.cause)),
       line("class", button(f.class, () => onClass(f.class), { class: "plain doctor-link" })),

@@ -115,7 +115,7 @@ export class View extends AskingView {
   exampleRow(example) {
     return el("li", {},
       el("button", {
-        type: "button", class: "doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false",
+        type: "button", class: "card doctor-example-row", dataset: { example: example.id }, "aria-pressed": "false",
         onclick: () => this.tryExample(example),
       }, el("strong", {}, example.title), el("span", {}, example.says), el("code", {}, example.code)));
   }
@@ -136,13 +136,13 @@ export class View extends AskingView {
   /** Reads a file that the user dropped or chose. */
   async take(file) {
     this.input.value = "";
-    if (!KINDS.test(file.name)) return this.refuse(`${file.name} is not an array file: give .npy, .npz or .safetensors.`);
-    if (file.size > MOST_BYTES) return this.refuse(`${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.`);
+    if (!KINDS.test(file.name)) return this.fail({ message: `${file.name} is not an array file: give .npy, .npz or .safetensors.` });
+    if (file.size > MOST_BYTES) return this.fail({ message: `${file.name} has ${inBytes(file.size)}: the limit is 64 MiB.` });
     let bytes;
     try {
       bytes = new Uint8Array(await file.arrayBuffer());
     } catch {
-      return this.refuse(`${file.name} cannot be read.`);
+      return this.fail({ message: `${file.name} cannot be read.` });
     }
     const cleared = this.declaredForAnother(file) ? { context: undefined, meant: undefined } : {};
     keep({ name: file.name, bytes, modified: file.lastModified });
@@ -162,10 +162,6 @@ export class View extends AskingView {
     if (differs && !another) this.ctx.toast(`${name} has changed: its earlier declarations still apply.`);
     if (another) this.ctx.toast(`The declarations for ${this.file?.name ?? file} are cleared: declare the properties of ${name}.`);
     return another;
-  }
-
-  refuse(message) {
-    this.fail({ message });
   }
 
   /** Loads the file of an example and diagnoses it, if the example is still chosen. */
@@ -295,11 +291,5 @@ export class View extends AskingView {
       onMeant: (meant) => (meant ? this.change({ meant }) : this.editor.input.focus()),
     }));
     this.status.textContent = `${verdictInWords(report)}. ${plural(report.findings.length, "finding")}.`;
-  }
-
-  close() {
-    this.ask.cancel();
-    this.giveUp();
-    this.picture.close();
   }
 }

@@ -44,9 +44,6 @@ export function createBinder(api, { onBound, onError }) {
   };
 }
 
-/** The text fields in which the user may be typing: an error does not take the focus from them. */
-const typing = () => document.activeElement?.matches("input, textarea, select") ?? false;
-
 /**
  * Shows an error of the server in the editor, with its repairs. If the error has a position, the text at this position is marked. `facts`
  * are the controls of shape and facts (null if the view has none), `change(patch)` changes the state (null if nothing can be changed), and `last` is the last scene without an error, or null. `again()` repeats the request.
@@ -54,11 +51,7 @@ const typing = () => document.activeElement?.matches("input, textarea, select") 
 export function showError(editor, error, { facts = null, last = null, again, change = (patch) => state.set(patch) }) {
   const open = (control) => (control === "editor" ? editor.focusError() : facts?.open(control));
   const shown = repairable(error, { now: state.get(), last, open, change, edit: (fn) => editor.retype(fn(editor.value())), again });
-  const reveal = () => {
-    if (shown.control === "editor" || !facts?.open(shown.control, { focus: !typing(), scroll: false })) return;
-    facts.mark(shown.control);
-  };
-  editor.setError({ ...shown, reveal });
+  editor.setError({ ...shown, reveal: () => shown.control !== "editor" && facts?.blame(shown.control) });
 }
 
 /**
@@ -121,6 +114,5 @@ export function createBench(ctx, { onBound, onBroken, asCommand }) {
       binder.bind(state.scene(now), { now: last.mask === undefined });
       last = now;
     },
-    close: () => binder.stop(),
   };
 }

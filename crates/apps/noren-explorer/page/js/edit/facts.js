@@ -62,6 +62,12 @@ export class Facts {
     return true;
   }
 
+  /** Opens and marks the control with a name as the cause of an error. Takes the focus, unless the user may be typing in a text field. */
+  blame(name) {
+    const typing = document.activeElement?.matches("input, textarea, select");
+    if (this.open(name, { focus: !typing, scroll: false })) this.mark(name);
+  }
+
   /** Marks the control with a name as the cause of an error. Null removes the mark. */
   mark(name) {
     for (const [own, control] of this.#places) control.closest(".field, .segments, .labels").classList.toggle("asked", own === name);

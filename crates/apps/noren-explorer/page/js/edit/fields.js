@@ -53,6 +53,20 @@ export function labelled(label, input, { row = false } = {}) {
 }
 
 /**
+ * Returns a search field. `show(found)` is called at first and after each change with the items whose `text` has all words of the search, and
+ * with whether there is no search.
+ */
+export function search(label, items, show, props = {}) {
+  const find = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    show(items.filter(({ text }) => words.every((word) => text.toLowerCase().includes(word))), words.length === 0);
+  };
+  const input = el("input", { type: "search", placeholder: "Search", "aria-label": label, class: "preset-search", oninput: find, ...props });
+  find();
+  return input;
+}
+
+/**
  * Returns a menu with a label as `{element, show(values, value, says)}`. `show` offers `values`, each with the text `says(value)`, and selects
  * `value`. `onChoose(text)` is called with the chosen value as text.
  */

@@ -2,6 +2,7 @@
 
 import { el, fill } from "../base/dom.js";
 import { openDialog } from "../base/dialog.js";
+import { search } from "./fields.js";
 import { repairable } from "../base/repairs.js";
 import { thumbnail } from "../picture/tiles.js";
 
@@ -34,16 +35,8 @@ export async function openPresets(ctx) {
     const { message, actions } = repairable(error, { now: ctx.state.get(), again: () => openPresets(ctx) });
     return ctx.toast(message, { kind: "error", actions });
   }
-  const search = el("input", {
-    type: "search",
-    placeholder: "Search",
-    "aria-label": "Search presets",
-    autofocus: true,
-    class: "preset-search",
-  });
   const list = el("ul", { class: "presets" });
   const count = el("p", { class: "hidden-text", role: "status" });
-  const close = openDialog("Masks of real models", [count, list], { head: search });
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       if (!isIntersecting) continue;
@@ -52,21 +45,14 @@ export async function openPresets(ctx) {
     }
   });
 
-  const cards = presets.map((preset) => card(ctx, preset, close));
+  const cards = presets.map((preset) => card(ctx, preset, () => close()));
   cards.forEach(({ picture }) => seen.observe(picture));
-  const paint = () => {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = cards.filter(({ text }) => words.every((word) => text.includes(word)));
-    fill(
-      list,
-      found.map(({ element }) => element),
-      found.length === 0 && el("li", { class: "soft" }, "No preset contains all words of the search."),
-    );
+  const show = (found) => {
+    const none = found.length === 0 && el("li", { class: "soft" }, "No preset contains all words of the search.");
+    fill(list, found.map(({ element }) => element), none);
     count.textContent = `${found.length} presets`;
   };
-  search.addEventListener("input", paint);
-  paint();
-  return close;
+  const close = openDialog("Masks of real models", [count, list], { head: search("Search presets", cards, show, { autofocus: true }) });
 }
 
 function card(ctx, preset, close) {
@@ -87,7 +73,7 @@ function card(ctx, preset, close) {
       "button",
       {
         type: "button",
-        class: "preset",
+        class: "card preset",
         onclick: () => {
           close();
           ctx.go(preset.view ?? "mask", presetState(preset));
@@ -110,5 +96,5 @@ function card(ctx, preset, close) {
       ),
     ),
   );
-  return { element, picture, text: [preset.name, preset.family, preset.says, preset.scene.mask].join(" ").toLowerCase() };
+  return { element, picture, text: [preset.name, preset.family, preset.says, preset.scene.mask].join(" ") };
 }

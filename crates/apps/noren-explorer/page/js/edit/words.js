@@ -3,6 +3,7 @@
 import { el, fill } from "../base/dom.js";
 import { openDialog } from "../base/dialog.js";
 import { documentation } from "./editor.js";
+import { search } from "./fields.js";
 
 const KINDS = [
   ["atoms", "Masks"],
@@ -11,44 +12,22 @@ const KINDS = [
 
 /** Shows a dialog with the words of the mask language. `insert(text)` inserts an example into the editor. */
 export function openWords({ language }, insert) {
-  const search = el("input", {
-    type: "search",
-    placeholder: "Search",
-    "aria-label": "Search the language",
-    class: "preset-search",
-  });
   const body = el("div", { class: "words" });
   const count = el("p", { class: "hidden-text", role: "status" });
-  const close = openDialog("The language", [count, body], { head: search });
   const choose = (example) => {
     close();
     insert(example);
   };
-  const paint = () => {
-    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = KINDS.map(([kind, title]) => [
-      title,
-      unique(language[kind]).filter((word) => wanted.every((part) => `${word.title} ${word.doc}`.toLowerCase().includes(part))),
-    ]);
-    fill(
-      body,
-      wanted.length === 0 && signs(language.operators),
-      found.map(
-        ([title, words]) =>
-          words.length > 0 && [
-            el("h3", { class: "eyebrow" }, title),
-            el(
-              "ul",
-              { class: "word-list" },
-              words.map((word) => el("li", { class: "docs" }, documentation(word, choose))),
-            ),
-          ],
-      ),
-    );
-    count.textContent = `${found.flatMap(([, words]) => words).length} words`;
+  const items = KINDS.flatMap(([kind]) => unique(language[kind]).map((word) => ({ kind, word, text: `${word.title} ${word.doc}` })));
+  const show = (found, all) => {
+    const list = ([kind, title]) => {
+      const words = found.filter((item) => item.kind === kind).map(({ word }) => el("li", { class: "docs" }, documentation(word, choose)));
+      return words.length > 0 && [el("h3", { class: "eyebrow" }, title), el("ul", { class: "word-list" }, words)];
+    };
+    fill(body, all && signs(language.operators), KINDS.map(list));
+    count.textContent = `${found.length} words`;
   };
-  search.addEventListener("input", paint);
-  paint();
+  const close = openDialog("The language", [count, body], { head: search("Search the language", items, show) });
 }
 
 /**

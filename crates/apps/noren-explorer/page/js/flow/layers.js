@@ -1,6 +1,6 @@
 // The masks of a stack: one row each; they alternate up to the depth.
 
-import { button, icon } from "../base/dialog.js";
+import { button, icon, iconButton } from "../base/dialog.js";
 import { el, fill } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
 import { labelled } from "../edit/fields.js";
@@ -80,9 +80,7 @@ export class LayersPanel {
       labels: this.labels,
       onInput: () => this.onLayers(this.texts()),
     });
-    const tool = (what, act) =>
-      el("button", { type: "button", class: "icon-button", onclick: act },
-        icon(ICONS[what][0]));
+    const tool = (what, act) => iconButton(ICONS[what][1], icon(ICONS[what][0]), act);
     const at = () => this.rows.findIndex((row) => row.editor === editor);
     const buttons = {
       up: tool("up", () => this.move(at(), -1)),
@@ -97,7 +95,6 @@ export class LayersPanel {
       tools.hidden = count === 1;
       for (const [what, [, says]] of Object.entries(ICONS)) {
         buttons[what].setAttribute("aria-label", `${says}: mask ${index}`);
-        buttons[what].title = says;
       }
       buttons.up.disabled = index === 0;
       buttons.down.disabled = index === count - 1;

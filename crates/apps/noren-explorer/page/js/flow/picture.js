@@ -3,7 +3,7 @@
 // Level 0 is the inputs, level `depth` the outputs; layer l is between the levels l and l + 1. Few tokens are dots, with a curve for each
 // allowed cell; many tokens are bands of ranges, which can be zoomed.
 
-import { clip, Drawing } from "../picture/drawing.js";
+import { clip, clipped, disc, Drawing } from "../picture/drawing.js";
 import { count, has, shared, waypoints } from "./sets.js";
 import { ink } from "../base/theme.js";
 import { pointers } from "../picture/gestures.js";
@@ -114,17 +114,14 @@ export class FlowPicture extends Drawing {
     this.ink = { ...Object.fromEntries(Object.entries(INKS).map(([part, name]) => [part, ink(name)])), font, boldFont: `600 ${font}` };
     const { context: c, area } = this;
     this.drawAxis();
-    c.save();
-    c.beginPath();
-    c.rect(area.left - 12, 0, area.width + 24, area.bottom - 18);
-    c.clip();
-    this.drawColumn(this.shown.token, this.ink.column);
-    if (this.hovered !== null && this.hovered !== this.shown.token) this.drawColumn(this.hovered, this.ink.hover);
-    if (this.bands) this.drawBands();
-    else this.drawGraph();
-    this.drawCut();
-    this.drawPath();
-    c.restore();
+    clipped(c, area.left - 12, 0, area.width + 24, area.bottom - 18, () => {
+      this.drawColumn(this.shown.token, this.ink.column);
+      if (this.hovered !== null && this.hovered !== this.shown.token) this.drawColumn(this.hovered, this.ink.hover);
+      if (this.bands) this.drawBands();
+      else this.drawGraph();
+      this.drawCut();
+      this.drawPath();
+    });
   }
 
   drawColumn(token, ink) {
@@ -217,12 +214,7 @@ export class FlowPicture extends Drawing {
   drawDots(inBack, inReach) {
     const { context: c, answer, ink } = this;
     const size = Math.max(1.2, Math.min(4.5, this.perToken * 0.22, this.area.step * 0.16));
-    const dot = (level, token, radius, fill) => {
-      c.fillStyle = fill;
-      c.beginPath();
-      c.arc(this.x(token), this.y(level), radius, 0, 2 * Math.PI);
-      c.fill();
-    };
+    const dot = (level, token, radius, fill) => disc(c, this.x(token), this.y(level), radius, fill);
     for (let level = 0; level <= answer.depth; level += 1) {
       for (let token = 0; token < answer.tokens; token += 1) {
         const [back, reach] = [inBack(level, token), inReach(level, token)];
@@ -339,14 +331,8 @@ export class FlowPicture extends Drawing {
     c.textAlign = "center";
     for (const { level, token, stop } of points) {
       const [x, y] = [this.x(token), this.y(level)];
-      c.fillStyle = ink.ground;
-      c.beginPath();
-      c.arc(x, y, stop ? 7 : 4, 0, 2 * Math.PI);
-      c.fill();
-      c.fillStyle = ink.warn;
-      c.beginPath();
-      c.arc(x, y, stop ? 5 : 2.5, 0, 2 * Math.PI);
-      c.fill();
+      disc(c, x, y, stop ? 7 : 4, ink.ground);
+      disc(c, x, y, stop ? 5 : 2.5, ink.warn);
       if (stop) this.tag(`${token}`, x, y);
     }
   }

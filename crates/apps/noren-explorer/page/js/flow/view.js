@@ -1,6 +1,5 @@
 // The flow view: stacked layers, the tokens that reach a token and that it reaches, and whether a policy holds.
 
-import { errorWords } from "../base/api.js";
 import { AskingView } from "../base/asking-view.js";
 import { commandFold, flowCommand } from "../base/command.js";
 import { button, iconButton } from "../base/dialog.js";
@@ -188,9 +187,7 @@ export class View extends AskingView {
     this.root.classList.toggle("stale", error !== null);
     const atMask = Boolean(error) && error.layer !== null; // the row of that mask shows the error
     paintError(this.problem, shown && !atMask ? shown : null);
-    if (!error) return;
-    const typing = document.activeElement?.matches("input, textarea, select");
-    if (this.facts.open(shown.control, { focus: !typing, scroll: false })) this.facts.mark(shown.control);
+    if (error) this.facts.blame(shown.control);
   }
 
   /** Returns the message that the view shows for an error, with the repairs that it offers. */
@@ -307,12 +304,8 @@ export class View extends AskingView {
     this.readout.textContent = `token ${number(token)} ${place}${known.length ? ` ${known.join(" and ")}` : ""}`;
   }
 
-  async certify() {
-    try {
-      await this.ctx.api.downloadCertificate("flow", request(this.state, this.set));
-    } catch (error) {
-      this.ctx.toast(errorWords(error), { kind: "error" });
-    }
+  certify() {
+    return this.ctx.api.downloadCertificate("flow", request(this.state, this.set)).catch(this.ctx.refused);
   }
 
   choose(index) {
@@ -349,12 +342,5 @@ export class View extends AskingView {
 
   save() {
     this.picture.canvas.toBlob((blob) => saveAs(blob, "flow.png"));
-  }
-
-  close() {
-    this.ask.cancel();
-    this.keepWindow.cancel();
-    this.giveUp();
-    this.picture.close();
   }
 }

@@ -4,7 +4,7 @@ import { errorWords, lessons } from "../base/api.js";
 import { createBinder, showError } from "../edit/bench.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { button } from "../base/dialog.js";
-import { el, fill, inline, legendItem } from "../base/dom.js";
+import { el, fill, inline, legendItem, onLink } from "../base/dom.js";
 import { Editor } from "../edit/editor.js";
 import { segments } from "../edit/fields.js";
 import { check, sceneOf } from "./check.js";
@@ -177,11 +177,7 @@ export class View {
       el("li", {}, el("a", {
         href: this.ctx.state.link({ view: id, learn: { lesson: one.id } }),
         "aria-current": one === this.#lesson ? "step" : null,
-        onclick: (event) => {
-          if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
-          event.preventDefault();
-          this.#go(one);
-        },
+        onclick: onLink(() => this.#go(one)),
       }, el("span", { class: finished.has(one.id) ? "learn-mark done" : "learn-mark", "aria-hidden": "true" }, finished.has(one.id) ? "✓" : ""),
       one.title, finished.has(one.id) && el("span", { class: "hidden-text" }, ", done")))));
     this.next.classList.toggle("primary", finished.has(this.#lesson.id));
@@ -320,12 +316,5 @@ export class View {
   #open() {
     const { mask, shape, facts } = sceneOf(this.editor.value().trim() || this.#lesson.start, this.#lesson.cases[this.#case]);
     this.ctx.go("mask", { mask, shape, facts, at: this.#at, layer: null, other: null, camera: null, cell: null });
-  }
-
-  close() {
-    this.#checking.stop();
-    this.binder.stop();
-    this.row.close();
-    this.picture.destroy();
   }
 }

@@ -58,7 +58,7 @@ export class CodePanel {
     if (this.#shown === `${id} ${to}`) return;
     this.#shown = `${id} ${to}`;
     if (!id) {
-      this.close();
+      this.#request.stop();
       this.#present("The mask text has an error, so there is no code.");
       return;
     }
@@ -78,10 +78,5 @@ export class CodePanel {
     this.code.hidden = code === "";
     this.copy.disabled = code === "";
     this.element.dataset.settled = this.#shown;
-  }
-
-  /** Cancels the request for the mask's code. */
-  close() {
-    this.#request.stop();
   }
 }

@@ -1,7 +1,7 @@
 // The exports of the mask view: downloads, copies to the clipboard, and a link to the state of the page.
 
 import { COPIES, copyAs } from "../base/copy.js";
-import { menuButton } from "../base/dialog.js";
+import { copyText, menuButton } from "../base/dialog.js";
 import { repairable } from "../base/repairs.js";
 import { state } from "../base/state.js";
 
@@ -34,8 +34,8 @@ export class Exports {
     this.#ctx = ctx;
     this.#source = source;
     this.element = menuButton("Export", [
-      ...COPIES.map(([as, name, note]) => [name, note, () => this.#copy(as)]),
-      ...EXPORTS.map(([as, name, note]) => [name, note, () => this.#download(as)]),
+      ...COPIES.map(([as, name, note]) => [name, note, () => this.#export(as, this.#copy)]),
+      ...EXPORTS.map(([as, name, note]) => [name, note, () => this.#export(as, this.#ctx.api.download)]),
     ]);
   }
 
@@ -46,32 +46,23 @@ export class Exports {
     opener.title = can ? "" : "A mask text has an error: fix the error to export the mask";
   }
 
-  async #download(as) {
+  /** Exports the mask in the format `as` with `act(id, options)`, the download or the copy. Shows an error with its repairs. */
+  async #export(as, act) {
     const from = this.#source();
     if (!from) return;
     try {
-      await this.#ctx.api.download(from.id, options(as, from));
+      await act(from.id, options(as, from));
     } catch (error) {
-      this.#refused(error, from, () => this.#download(as));
+      const [again, save] = [() => this.#export(as, act), (form) => this.#export(form, this.#ctx.api.download)];
+      const { message, actions } = repairable(error, { now: from.now, again, save });
+      this.#ctx.toast(message, { kind: "error", actions });
     }
   }
 
-  async #copy(as) {
-    const from = this.#source();
-    if (!from) return;
-    try {
-      const copied = await copyAs(as, () => this.#ctx.api.exportedBlob(from.id, options(as, from)));
-      this.#ctx.toast(copied ? "Copied." : "The clipboard is not available: choose a download instead.", { kind: copied ? "note" : "error" });
-    } catch (error) {
-      this.#refused(error, from, () => this.#copy(as));
-    }
-  }
-
-  /** Shows the error of an export with its repairs; `again()` repeats the export. */
-  #refused(error, { now }, again) {
-    const { message, actions } = repairable(error, { now, again, save: (form) => this.#download(form) });
-    this.#ctx.toast(message, { kind: "error", actions });
-  }
+  #copy = async (id, given) => {
+    const copied = await copyAs(given.as, () => this.#ctx.api.exportedBlob(id, given));
+    this.#ctx.toast(copied ? "Copied." : "The clipboard is not available: choose a download instead.", { kind: copied ? "note" : "error" });
+  };
 }
 
 /** Returns the options with which an export in the format `as` shows the same as the picture on the page. */
@@ -83,12 +74,7 @@ function options(as, { at: [batch, head], now, other, camera }) {
 }
 
 /** Copies the address of the page, which contains the state of the page, to the clipboard. */
-export async function copyLink(ctx) {
+export function copyLink({ toast }) {
   state.write();
-  try {
-    await navigator.clipboard.writeText(location.href);
-    ctx.toast("Link copied.");
-  } catch {
-    ctx.toast("The clipboard is not available; the address line holds the link.");
-  }
+  copyText(location.href, toast, "Link copied.", () => toast("The clipboard is not available; the address line holds the link."));
 }

@@ -555,18 +555,4 @@ export class View {
     event.preventDefault();
     return acts[event.key]();
   }
-
-  close() {
-    this.bench.close();
-    this.row.close();
-    this.code.close();
-    this.otherBinder.stop();
-    this.#explaining.stop();
-    this.explainSoon.cancel();
-    clearTimeout(this.aging);
-    this.countSoon.cancel();
-    this.rest.cancel();
-    this.picture.destroy();
-    this.beside.destroy();
-  }
 }

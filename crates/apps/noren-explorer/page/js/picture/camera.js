@@ -74,6 +74,16 @@ export class Camera {
     };
   }
 
+  /** Returns the visible rectangle of the mask on the canvas as `[left, top, right, bottom]`, in page pixels. */
+  box() {
+    return [
+      Math.max(this.left, this.x(0)),
+      Math.max(this.top, this.y(0)),
+      Math.min(this.left + this.width, this.x(this.kvLen)),
+      Math.min(this.top + this.height, this.y(this.qLen)),
+    ];
+  }
+
   /** Returns the cell under the pixel (`x`, `y`). Returns null if the pixel is outside of the mask. */
   cellAt(x, y) {
     const [q, k] = [Math.floor(this.queryAt(y)), Math.floor(this.keyAt(x))];

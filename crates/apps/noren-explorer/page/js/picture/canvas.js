@@ -7,6 +7,7 @@ import { Notices } from "./notices.js";
 import {
   DIGIT, drawBands, drawCells, drawCross, drawMap, drawMarks, drawRulers, levelFor, longestName, mapBox, tilesSeen,
 } from "./paint.js";
+import { onClose } from "../base/closing.js";
 import { onTheme } from "../base/theme.js";
 import { Tiles } from "./tiles.js";
 
@@ -47,7 +48,6 @@ export class MaskCanvas {
   #ratio = 1;
   #gone = false;
   #resized = new ResizeObserver(() => this.#measure());
-  #untheme = onTheme(() => this.redraw());
 
   camera = new Camera();
   #glide = new Glide(this.camera, () => this.#moved());
@@ -73,6 +73,8 @@ export class MaskCanvas {
     this.element.addEventListener("focus", () => this.redraw());
     this.element.addEventListener("blur", () => this.redraw());
     this.#resized.observe(this.element);
+    onClose(onTheme(() => this.redraw()));
+    onClose(() => this.#close());
   }
 
   #build() {
@@ -360,13 +362,12 @@ export class MaskCanvas {
     return null;
   }
 
-  destroy() {
+  #close() {
     this.#gone = true;
     this.#notices.reset();
     cancelAnimationFrame(this.#due);
     this.#glide.stop();
     this.#resized.disconnect();
-    this.#untheme();
     this.#tiles?.stop();
   }
 }

@@ -1,6 +1,7 @@
 // Draws a mask with a camera. The time of a frame depends on the window, not on the size of the mask.
 
 import { clamp } from "./camera.js";
+import { clipped, turned } from "./drawing.js";
 import { number } from "../base/dom.js";
 import { ink, onTheme } from "../base/theme.js";
 import { cover, onlyOther, onlyThis, palette, picture, SIDE } from "./tiles.js";
@@ -69,26 +70,21 @@ export function tilesSeen(camera, level) {
  * which are the tiles of the previous picture.
  */
 export function drawCells(context, camera, tiles, before, level) {
-  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
-  const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
-  const y1 = Math.min(camera.top + camera.height, camera.y(camera.qLen));
-  context.save();
-  context.beginPath();
-  context.rect(x0, y0, x1 - x0, y1 - y0);
-  context.clip();
-  context.fillStyle = missing(context);
-  context.fillRect(x0, y0, x1 - x0, y1 - y0);
-  context.imageSmoothingEnabled = false;
-  const { q0, q1, k0, k1 } = camera.seen();
-  const single = Math.min(camera.scale, camera.down) >= ROUND_FROM && level === 0 && (q1 - q0) * (k1 - k0) <= SINGLES;
-  for (const at of tilesSeen(camera, level)) {
-    const tile = tiles.get(...at);
-    if (tile && single) drawSingles(context, camera, tile, tiles.mode);
-    else if (tile) place(context, camera, picture(tile, tiles.mode), tile, level);
-    else if (!drawCoarser(context, camera, tiles, at) && before) drawCoarser(context, camera, before, at, 0);
-  }
-  if (!single && camera.scale >= GRID_FROM && camera.down >= GRID_FROM) drawLines(context, camera);
-  context.restore();
+  const [x0, y0, x1, y1] = camera.box();
+  clipped(context, x0, y0, x1 - x0, y1 - y0, () => {
+    context.fillStyle = missing(context);
+    context.fillRect(x0, y0, x1 - x0, y1 - y0);
+    context.imageSmoothingEnabled = false;
+    const { q0, q1, k0, k1 } = camera.seen();
+    const single = Math.min(camera.scale, camera.down) >= ROUND_FROM && level === 0 && (q1 - q0) * (k1 - k0) <= SINGLES;
+    for (const at of tilesSeen(camera, level)) {
+      const tile = tiles.get(...at);
+      if (tile && single) drawSingles(context, camera, tile, tiles.mode);
+      else if (tile) place(context, camera, picture(tile, tiles.mode), tile, level);
+      else if (!drawCoarser(context, camera, tiles, at) && before) drawCoarser(context, camera, before, at, 0);
+    }
+    if (!single && camera.scale >= GRID_FROM && camera.down >= GRID_FROM) drawLines(context, camera);
+  });
   context.strokeStyle = ink("line");
   context.strokeRect(x0 - 0.5, y0 - 0.5, x1 - x0 + 1, y1 - y0 + 1);
 }
@@ -197,26 +193,21 @@ export function drawCross(context, camera, cell, { pinned = false, label } = {})
   if (!cell) return;
   const [x, y] = [camera.x(cell.k), camera.y(cell.q)];
   const [across, down] = [Math.max(camera.scale, 1.5), Math.max(camera.down, 1.5)];
-  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
-  const x1 = Math.min(camera.left + camera.width, camera.x(camera.kvLen));
-  const y1 = Math.min(camera.top + camera.height, camera.y(camera.qLen));
-  context.save();
-  context.beginPath();
-  context.rect(x0 - 3, y0 - 3, x1 - x0 + 6, y1 - y0 + 6);
-  context.clip();
-  context.fillStyle = faded("cross", 0.14);
-  context.fillRect(x0, y, x1 - x0, down);
-  context.fillRect(x, y0, across, y1 - y0);
-  context.fillStyle = faded("cross", 0.6);
-  for (const edge of [y - 0.5, y + down - 0.5]) context.fillRect(x0, edge, x1 - x0, 1);
-  for (const edge of [x - 0.5, x + across - 0.5]) context.fillRect(edge, y0, 1, y1 - y0);
-  context.strokeStyle = ink("cross");
-  context.lineWidth = pinned ? 3 : 2;
-  const grow = across < 6 ? 4 : 1;
-  context.beginPath();
-  context.roundRect(x - grow, y - grow, across + 2 * grow, down + 2 * grow, 3);
-  context.stroke();
-  context.restore();
+  const [x0, y0, x1, y1] = camera.box();
+  clipped(context, x0 - 3, y0 - 3, x1 - x0 + 6, y1 - y0 + 6, () => {
+    context.fillStyle = faded("cross", 0.14);
+    context.fillRect(x0, y, x1 - x0, down);
+    context.fillRect(x, y0, across, y1 - y0);
+    context.fillStyle = faded("cross", 0.6);
+    for (const edge of [y - 0.5, y + down - 0.5]) context.fillRect(x0, edge, x1 - x0, 1);
+    for (const edge of [x - 0.5, x + across - 0.5]) context.fillRect(edge, y0, 1, y1 - y0);
+    context.strokeStyle = ink("cross");
+    context.lineWidth = pinned ? 3 : 2;
+    const grow = across < 6 ? 4 : 1;
+    context.beginPath();
+    context.roundRect(x - grow, y - grow, across + 2 * grow, down + 2 * grow, 3);
+    context.stroke();
+  });
   pill(context, camera, label?.k ?? number(cell.k), clamp(x + across / 2, x0, x1), y0 - 15, "center");
   pill(context, camera, label?.q ?? number(cell.q), x0 - TICK - 3, clamp(y + down / 2, y0, y1), "right");
 }
@@ -241,7 +232,7 @@ function pill(context, camera, words, x, y, align) {
  */
 export function drawRulers(context, camera, tokens) {
   const { q0, q1, k0, k1 } = camera.seen();
-  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  const [x0, y0] = camera.box();
   const end = camera.left + camera.width + RIGHT;
   const labels = [];
   const write = (text, x, y, align) => {
@@ -264,7 +255,7 @@ export function drawRulers(context, camera, tokens) {
     if (x < camera.left - 1 || x > camera.left + camera.width + 1) continue;
     context.moveTo(x, y0 - TICK);
     context.lineTo(x, y0 - 1);
-    if (tokens?.keys) slanted(context, tokens.keys[k] ?? number(k), x, y0 - TICK - 4);
+    if (tokens?.keys) turned(context, cut(tokens.keys[k] ?? number(k)), x, y0 - TICK - 4, -Math.PI / 3);
     else write(number(k), x, y0 - TICK - 9, "center");
   }
   const queryStep = step(20 / camera.down);
@@ -295,11 +286,7 @@ function titles(context, camera, labels, { x0, y0, widest, above }) {
   const down = context.measureText("← queries").width;
   const x = Math.max(9, x0 - TICK - widest - 14);
   const bottom = Math.min(y0 + down, camera.top + camera.height + 12);
-  context.save();
-  context.translate(x, bottom);
-  context.rotate(-Math.PI / 2);
-  context.fillText("← queries", 0, 0);
-  context.restore();
+  turned(context, "← queries", x, bottom, -Math.PI / 2);
   labels.push({ text: "← queries", left: x - 7, top: bottom - down, right: x + 7, bottom });
 }
 
@@ -309,15 +296,6 @@ const cut = (words) => (words.length > NAME ? `${words.slice(0, NAME - 1)}…` :
 
 /** Returns the number of characters of the longest name on a ruler. */
 export const longestName = (names) => (names ?? []).reduce((most, name) => Math.max(most, Math.min(NAME, (name ?? "").length)), 1);
-
-function slanted(context, words, x, y) {
-  context.save();
-  context.translate(x, y);
-  context.rotate(-Math.PI / 3);
-  context.textAlign = "left";
-  context.fillText(cut(words), 0, 0);
-  context.restore();
-}
 
 /** Returns the step between two labelled positions on a ruler: the smallest power of two that is at least `least`. */
 function step(least) {
@@ -331,7 +309,7 @@ function step(least) {
  */
 export function drawBands(context, camera, bands) {
   const { q0, q1, k0, k1 } = camera.seen();
-  const [x0, y0] = [Math.max(camera.left, camera.x(0)), Math.max(camera.top, camera.y(0))];
+  const [x0, y0] = camera.box();
   for (const { from, to, tone, axis } of bands) {
     context.fillStyle = ink(tone);
     if (axis !== "q" && to > k0 && from < k1) {

@@ -1,5 +1,6 @@
 // Tiles of a mask's picture: fetched when needed, kept in a cache, coloured for the theme.
 
+import { el } from "../base/dom.js";
 import { colour, onTheme } from "../base/theme.js";
 
 /** The number of pixels along each side of a tile, at every level. At level `l`, a pixel shows `2^l` by `2^l` cells of the mask. */
@@ -261,15 +262,12 @@ onTheme(() => {
 export function thumbnail(api, bound, { batch = 0, head = 0, size = 96, label = "" } = {}) {
   const longest = Math.max(bound.q_len, bound.kv_len);
   const ratio = window.devicePixelRatio || 1;
-  const canvas = document.createElement("canvas");
   const side = (len) => Math.max(6, Math.round((size * len) / longest));
-  canvas.width = side(bound.kv_len) * ratio;
-  canvas.height = side(bound.q_len) * ratio;
-  canvas.style.width = `${side(bound.kv_len)}px`;
-  canvas.style.height = `${side(bound.q_len)}px`;
-  canvas.className = "thumbnail";
-  if (label) canvas.setAttribute("role", "img");
-  canvas.setAttribute(...(label ? ["aria-label", label] : ["aria-hidden", "true"]));
+  const [width, height] = [side(bound.kv_len), side(bound.q_len)];
+  const canvas = el("canvas", {
+    class: "thumbnail", width: width * ratio, height: height * ratio, style: { width: `${width}px`, height: `${height}px` },
+    ...(label ? { role: "img", "aria-label": label } : { "aria-hidden": "true" }),
+  });
   const level = topLevel(bound.q_len, bound.kv_len);
   api.tile(bound.id, level, 0, 0, { batch, head }).then(
     (tile) => {

@@ -1,5 +1,6 @@
 // One row in numbers for a bound mask: chooses the numbers, of the model's text or typed, and shows them in a panel.
 
+import { onClose } from "../base/closing.js";
 import { RowPanel } from "./row.js";
 import { exampleNumbers, MOST_KEYS, modelNumbers, rowOf } from "./source.js";
 
@@ -39,6 +40,7 @@ export class BoundRow {
       onTyped: (typed) => change("values" in typed ? { values: typed.values } : { scores: typed.scores }),
     });
     this.element = this.panel.element;
+    onClose(() => this.close());
   }
 
   /**

@@ -63,8 +63,4 @@ export class MaskRow {
     fill(this.repairs, !this.repairs.hidden && this.tooLong());
     return this.row.show({ bound, batch, head, q, set });
   }
-
-  close() {
-    this.row.close();
-  }
 }

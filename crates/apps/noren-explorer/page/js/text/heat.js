@@ -1,6 +1,6 @@
 // A map of attention on a canvas: queries downwards, keys across.
 
-import { clip, Drawing } from "../picture/drawing.js";
+import { clip, clipped, Drawing, turned } from "../picture/drawing.js";
 import { colour, ink } from "../base/theme.js";
 
 const FONT = 12;
@@ -82,20 +82,17 @@ export class HeatMap extends Drawing {
 
   hatch(x, y, wide, high) {
     const { context: c } = this;
-    c.save();
-    c.beginPath();
-    c.rect(x, y, wide, high);
-    c.clip();
-    c.strokeStyle = ink("only-this");
-    c.globalAlpha = 0.4;
-    c.lineWidth = 1;
-    c.beginPath();
-    for (let at = -wide; at < high; at += 6) {
-      c.moveTo(x, y + at + wide);
-      c.lineTo(x + wide, y + at);
-    }
-    c.stroke();
-    c.restore();
+    clipped(c, x, y, wide, high, () => {
+      c.strokeStyle = ink("only-this");
+      c.globalAlpha = 0.4;
+      c.lineWidth = 1;
+      c.beginPath();
+      for (let at = -wide; at < high; at += 6) {
+        c.moveTo(x, y + at + wide);
+        c.lineTo(x + wide, y + at);
+      }
+      c.stroke();
+    });
   }
 
   drawLabels(names, space) {
@@ -110,13 +107,7 @@ export class HeatMap extends Drawing {
       const text = clip(c, names[at], space);
       c.textAlign = "right";
       c.fillText(text, left - 6, top + (at + 0.5) * cell);
-      if (cell < 7) continue;
-      c.save();
-      c.translate(left + (at + 0.5) * cell, top - 5);
-      c.rotate(-Math.PI / 3.2);
-      c.textAlign = "left";
-      c.fillText(text, 0, 0);
-      c.restore();
+      if (cell >= 7) turned(c, text, left + (at + 0.5) * cell, top - 5, -Math.PI / 3.2);
     }
   }
 

@@ -1,6 +1,6 @@
 // A dialog with a link to the text view. A note lists the contents of the link; the text is in it only if the user chooses this.
 
-import { button, openDialog } from "../base/dialog.js";
+import { button, copyText, openDialog } from "../base/dialog.js";
 import { el, plural } from "../base/dom.js";
 
 /** Describes what a link contains. If `secrets` is true, the link also contains the text and the words to hide. */
@@ -27,15 +27,11 @@ export function openLink({ state, toast }, settings) {
     address.value = `${location.origin}${location.pathname}${state.link({ text: { ...text, ...own } }, { secrets: secrets.checked })}`;
     held.textContent = heldInWords(settings, secrets.checked);
   };
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(address.value);
-      toast(`Link copied. ${held.textContent}`);
-    } catch {
-      address.select();
-      toast("The clipboard is not available: copy the selected link.");
-    }
+  const denied = () => {
+    address.select();
+    toast("The clipboard is not available: copy the selected link.");
   };
+  const copy = () => copyText(address.value, toast, `Link copied. ${held.textContent}`, denied);
   show();
   openDialog("Link to this view", [
     el("div", { class: "field" }, address),

@@ -47,9 +47,4 @@ export class TextRow {
       note: `The numbers of the model over your text: layer ${answer.layer}, head ${answer.head}.`,
     });
   }
-
-  close() {
-    this.panel.close();
-    this.root.open = false;
-  }
 }

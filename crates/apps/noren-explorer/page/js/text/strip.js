@@ -2,6 +2,7 @@
 
 import { aborted } from "../base/api.js";
 import { el, fill } from "../base/dom.js";
+import { onClose } from "../base/closing.js";
 import { onTheme } from "../base/theme.js";
 import { drawSmall } from "./heat.js";
 import { request } from "./settings.js";
@@ -12,7 +13,8 @@ export class Strip {
    */
   constructor({ api, onPlace }) {
     Object.assign(this, { api, onPlace });
-    this.offTheme = onTheme(() => this.answers?.forEach((answer) => this.keep(answer)));
+    onClose(onTheme(() => this.answers?.forEach((answer) => this.keep(answer))));
+    onClose(() => this.close());
     this.grid = el("div", { class: "text-strip" });
     this.root = el("details", { class: "fold panel text-all", ontoggle: () => this.ask() },
       el("summary", {}, "All layers and heads"), this.grid);
@@ -87,7 +89,6 @@ export class Strip {
   }
 
   close() {
-    this.offTheme();
     this.asking?.abort();
     this.root.open = false;
     this.sight.disconnect();

@@ -1,6 +1,5 @@
 // The text view: the attention of a model over a text, private text, hidden text, and the proof.
 
-import { errorWords } from "../base/api.js";
 import { AskingView } from "../base/asking-view.js";
 import { MaskCanvas } from "../picture/canvas.js";
 import { commandFold, textCommand } from "../base/command.js";
@@ -185,12 +184,8 @@ export class View extends AskingView {
   }
 
   /** Downloads the certificate that hidden tokens influence no other token. */
-  async save() {
-    try {
-      await this.ctx.api.downloadCertificate("text", request(this.set));
-    } catch (error) {
-      this.ctx.toast(errorWords(error), { kind: "error" });
-    }
+  save() {
+    return this.ctx.api.downloadCertificate("text", request(this.set)).catch(this.ctx.refused);
   }
 
   /** Shows the text `instead` in place of the result of the test for leaks, because this result belongs to an earlier request. */
@@ -250,15 +245,6 @@ export class View extends AskingView {
       ? "Point at a word, or move with the arrow keys, to see what it reads."
       : readsInWords(units, row, attention[row]);
     if (this.reads.textContent !== words) this.reads.textContent = words;
-  }
-
-  close() {
-    this.ask.cancel();
-    this.giveUp();
-    this.heat.close();
-    this.strip.close();
-    this.row.close();
-    this.mask.destroy();
   }
 }
 
