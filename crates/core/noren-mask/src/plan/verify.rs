@@ -356,19 +356,18 @@ fn holds_each(order: &Order, len: u32) -> bool {
         return true;
     }
     let mut seen = vec![0; row_words(len)];
-    let mut indices = order
-        .runs()
-        .flat_map(|(first, step, count)| (0..u64::from(count)).map(move |i| u64::from(first) + i * u64::from(step)));
     let mut held = 0;
-    let fresh = indices.all(|index| {
-        let fresh = index < u64::from(len) && !bit(&seen, index as usize);
-        if fresh {
+    for (first, step, count) in order.runs() {
+        for i in 0..u64::from(count) {
+            let index = u64::from(first) + i * u64::from(step);
+            if index >= u64::from(len) || bit(&seen, index as usize) {
+                return false;
+            }
             set_bit(&mut seen, index as usize);
             held += 1;
         }
-        fresh
-    });
-    fresh && held == len
+    }
+    held == len
 }
 
 /// Returns a pseudo-random number that depends only on `a` and `b`.
