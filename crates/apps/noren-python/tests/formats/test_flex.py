@@ -158,9 +158,8 @@ def packed_masks(count: int) -> list[nr.BoundMask]:
     return masks
 
 
-@pytest.mark.parametrize("fixed", [{"capacity": 40}, {"runs": 2}])
 @pytest.mark.filterwarnings("ignore")
-def test_twelve_packed_masks_compile_one_graph(fixed: dict[str, int]) -> None:
+def test_twelve_packed_masks_compile_one_graph() -> None:
     from torch._dynamo.utils import counters
 
     masks = packed_masks(12)
@@ -169,7 +168,7 @@ def test_twelve_packed_masks_compile_one_graph(fixed: dict[str, int]) -> None:
     counters.clear()
     compiled = torch.compile(flex_attention, backend="eager", fullgraph=True)
     for bound in masks:
-        theirs = compiled(q, k, v, block_mask=nr.to_flex(bound, block=64, **fixed))
+        theirs = compiled(q, k, v, block_mask=nr.to_flex(bound, block=64, capacity=40))
         assert (theirs - nr.attention(q, k, v, bound.plan())).abs().max() < 1e-5
     assert counters["stats"]["unique_graphs"] == 1
 
@@ -178,18 +177,14 @@ def test_fixed_sizes_that_are_too_small_are_refused() -> None:
     bound = packed_masks(6)[5]
     for fixed, words in [
         ({"capacity": 1}, "mixed tiles, which are more than capacity=1"),
-        ({"runs": 1, "form": "bits"}, 'runs= is for form="endpoints"'),
         ({"capacity": 9, "form": "endpoints"}, 'capacity= is for form="bits"'),
-        ({"capacity": 9, "runs": 1}, "give runs= for masks in which each row reads few ranges"),
         ({"capacity": 0}, "capacity is 0: give a whole number of 1 or more"),
-        ({"runs": 2.5}, "runs is 2.5: give a whole number of 1 or more"),
+        ({"capacity": 2.5}, "capacity is 2.5: give a whole number of 1 or more"),
     ]:
         with pytest.raises(nr.Error) as error:
             nr.to_flex(bound, block=64, **fixed)
         assert words in str(error.value)
-    assert nr.to_flex(bound, block=64, runs=10**9).seq_lengths == nr.to_flex(bound, block=64, capacity=10**12).seq_lengths
-    with pytest.raises(nr.ExportError, match="separate ranges of keys, more than runs=1"):
-        nr.to_flex((nr.causal() & nr.stride(7)).bind(nr.Shape.square(64)), runs=1)
+    assert nr.to_flex(bound, block=64, capacity=10**12).seq_lengths == (256, 256)
 
 
 @GOOD

@@ -61,21 +61,6 @@ class Runs:
         """Returns for each run the index of its list."""
         return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
 
-    def cells(self, width: int) -> Bools:
-        """Returns one row of `width` booleans for each list: true at the indices that are in one of the list's runs."""
-        steps = np.zeros((len(self.indptr) - 1, width + 1), np.int8)
-        steps[self.owners, self.runs[:, 0]] = 1
-        steps[self.owners, self.runs[:, 1]] = -1
-        return np.cumsum(steps[:, :width], axis=1, dtype=np.int8).astype(np.bool_)
-
-    def table(self, most: int, fill: int) -> NDArray[np.int64]:
-        """Returns the lists as an array `[lists, most, 2]` of (start, end). `most` must be at least the number of runs of the
-        longest list; shorter lists end with entries (`fill`, `fill`).
-        """
-        out = np.full((len(self.indptr) - 1, most, 2), fill, np.int64)
-        out[self.owners, np.arange(len(self.runs)) - self.indptr[self.owners]] = self.runs
-        return out
-
 
 @dataclass(frozen=True)
 class Source:
@@ -109,8 +94,39 @@ class Source:
         """Returns for each query row of the pattern with the index `pattern` the runs (ranges) of keys that the row reads."""
         return Runs.of(_noren.row_runs(self.plan, pattern))
 
+    @cached_property
     def all_rows(self) -> list[Runs]:
         return [self.rows(pattern) for pattern in range(self.count)]
+
+    @property
+    def most_runs(self) -> int:
+        """The maximum number of runs (ranges) of keys that a query row reads, at least 1."""
+        return max(1, *(rows.most for rows in self.all_rows))
+
+    def endpoints(self) -> Ints:
+        """Returns for each query row of each pattern its runs of keys as (start, end), `[patterns, q_len, 2 * most_runs]`. Unused
+        entries are (0, 0)."""
+        out = np.zeros((self.count, self.shape.q_len, self.most_runs, 2), np.int32)
+        for table, rows in zip(out, self.all_rows, strict=True):
+            table[rows.owners, np.arange(len(rows.runs)) - rows.indptr[rows.owners]] = rows.runs
+        return out.reshape(*out.shape[:2], -1)
+
+    def by_row(self) -> list[int]:
+        """Returns the index of the pattern of each batch row. Raises `ExportError` if heads differ."""
+        self.refuse_heads()
+        found: list[int] = np.broadcast_to(self.patterns[:, 0], self.shape.batch).tolist()
+        return found
+
+    def blocks(self, block: tuple[int, int], cut_may_be_full: bool) -> tuple[Ints, list[NDArray[np.uint32]]]:
+        """Divides the cells of each pattern into rectangles of `block` = (queries, keys). Returns the numbers of the rectangles,
+        `[patterns, rows, columns]` (`EMPTY`, `FULL` or the index among the mixed rectangles of the pattern), and for each pattern the
+        bits of the mixed rectangles, `[mixed rectangles, queries, words of 32 keys]`.
+
+        If `cut_may_be_full` is true, a rectangle beyond the last query or key counts as full if all its existing cells are allowed.
+        """
+        made = [_noren.blocks(self.plan, pattern, block, cut_may_be_full) for pattern in range(self.count)]
+        slots = np.stack([np.frombuffer(slot, np.int32).reshape(shape) for shape, slot, _ in made])
+        return slots, [np.frombuffer(bits, np.uint32).reshape(-1, block[0], -(-block[1] // 32)) for _, _, bits in made]
 
     def cells(self) -> Bools:
         """Returns the cells `[batch or 1, heads or 1, q_len, kv_len]` as booleans; true may attend."""

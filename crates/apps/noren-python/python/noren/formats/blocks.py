@@ -9,21 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _noren
 from .._noren import BoundMask, Error, ExportError
 from ._source import EMPTY, FULL, Bools, Exported, Ints, Source, block_sizes, found, read
 from .dense import Known, Sizes
 
 
-def _tiles(source: Source, pattern: int, block: tuple[int, int]) -> tuple[Ints, Bools]:
-    """Divides the cells of a pattern into rectangles of `block` = (queries, keys). Returns one number for each rectangle, and
-    the cells of the mixed rectangles. The number is `EMPTY`, `FULL`, or the index among the mixed rectangles.
-    """
-    (rows, columns), slot, bits = _noren.blocks(source.plan, pattern, block, True)
-    words = -(-block[1] // 32)
-    octets = np.frombuffer(bits, np.uint8).reshape(-1, block[0], 4 * words)
-    cells = np.unpackbits(octets, axis=-1, bitorder="little")[..., : block[1]].astype(np.bool_)
-    return np.frombuffer(slot, np.int32).reshape(rows, columns), cells
+def _cells(bits: NDArray[np.uint32], block: tuple[int, int]) -> Bools:
+    """Returns the cells of rectangles as booleans, from their bits."""
+    return np.unpackbits(bits.view(np.uint8), axis=-1, bitorder="little")[..., : block[1]].astype(np.bool_)
 
 
 def _whole(source: Source, block: tuple[int, int]) -> None:
@@ -124,11 +117,11 @@ def to_flashinfer_bsr(mask: Exported, shape: Sizes = None, facts: Known = None, 
             f"{source.target} cannot express a mask that differs between batch rows: export each batch row separately, because the blocks describe one sequence"
         )
     _whole(source, block)
-    slots, cells = _tiles(source, 0, block)
+    (slots,), (bits,) = source.blocks(block, True)
     indptr = np.concatenate([[0], np.cumsum((slots != EMPTY).sum(1))]).astype(np.int32)
     listed = slots[slots != EMPTY]
     full = np.ones((1, *block), np.bool_)
-    blocks = np.concatenate([cells, full])[np.where(listed == FULL, len(cells), listed)]
+    blocks = np.concatenate([_cells(bits, block), full])[np.where(listed == FULL, len(bits), listed)]
     indices = np.nonzero(slots != EMPTY)[1].astype(np.int32)
     return BsrMask(indptr, indices, source.shape.q_len, source.shape.kv_len, *block, None if (listed == FULL).all() else blocks)
 
@@ -196,8 +189,9 @@ def to_splash(
     blocks: list[Bools] = []
     planes: dict[int, tuple[Ints, Ints]] = {}
     heads = source.patterns[0].tolist()
+    every, bits = source.blocks(block, True)
     for pattern in dict.fromkeys(heads):
-        slots, cells = _tiles(source, pattern, block)
+        slots, cells = every[pattern], _cells(bits[pattern], block)
         ids = np.zeros_like(slots)
         for at in np.argwhere(slots >= 0).tolist():
             tile = cells[slots[tuple(at)]]

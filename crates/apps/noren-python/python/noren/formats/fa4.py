@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _noren
 from .._noren import BoundMask, Error, ExportError
 from ._source import FULL, MOST_CELLS, Bools, Exported, Ints, Source, block_sizes, found, read, sorted_lists
 from .dense import Known, Sizes
@@ -158,14 +157,13 @@ def to_fa4(mask: Exported, shape: Sizes = None, facts: Known = None, *, block: t
     """
     source = read(mask, shape, facts, "FA4's block lists")
     block = block_sizes(source.shape, block)
-    tiles = [_noren.blocks(source.plan, pattern, block, False) for pattern in range(source.count)]
-    rows, columns = tiles[0][0]
+    slots, _ = source.blocks(block, False)
+    rows, columns = slots.shape[1:]
     if source.patterns.size * rows * columns > MOST_ENTRIES:
         raise Error(
             f"`block` is {block}, which gives lists with {source.patterns.size * rows * columns} entries, but the maximum is {MOST_ENTRIES}: give larger blocks, or convert the mask in parts"
         )
-    slots = np.stack([np.frombuffer(slot, np.int32).reshape(rows, columns) for _, slot, _ in tiles])[source.patterns]
-    partial, full = slots >= 0, slots == FULL
+    partial, full = (which[source.patterns] for which in (slots >= 0, slots == FULL))
     turned, turned_full = partial.swapaxes(2, 3), full.swapaxes(2, 3)
     either = partial | full
     place = (np.cumsum(either, -1) - either).astype(np.int32).swapaxes(2, 3)
@@ -188,14 +186,12 @@ def _listed(which: Bools) -> tuple[Ints, Ints]:
 
 
 def _endpoints(source: Source) -> Ints:
-    rows = source.all_rows()
-    most = max(1, *(row.most for row in rows))
+    most = source.most_runs
     if source.patterns.size * source.shape.q_len * 2 * most > MOST_ENDPOINTS:
         raise ExportError(
             f'{source.target} cannot express a mask of {source.shape.q_len} queries in which a row reads {most} separate ranges of keys: use FlexAttention, whose mask can be bits: to_flex(form="bits")'
         )
-    tables = np.stack([row.table(most, 0).reshape(source.shape.q_len, 2 * most) for row in rows]).astype(np.int32)
-    return np.ascontiguousarray(tables[source.patterns])
+    return np.ascontiguousarray(source.endpoints()[source.patterns])
 
 
 def from_fa4(blocks: Fa4Blocks) -> BoundMask:

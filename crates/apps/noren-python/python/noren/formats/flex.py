@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
-from .. import _noren
 from .._noren import BoundMask, Error, ExportError
-from ._source import EMPTY, FULL, Exported, Source, block_sizes, found, read, sorted_lists
+from ._source import EMPTY, FULL, Exported, Ints, Source, block_sizes, found, read, sorted_lists
 from .dense import Known, Sizes
 
 MaskMod = Callable[[Any, Any, Any, Any], Any]
@@ -30,7 +29,6 @@ def to_flex(
     block: int | tuple[int, int] = 128,
     form: Literal["auto", "bits", "endpoints"] = "auto",
     capacity: int | None = None,
-    runs: int | None = None,
     device: Any = "cpu",
 ) -> BlockMask:
     """Converts a mask to a `BlockMask` for `torch.nn.attention.flex_attention.flex_attention`.
@@ -41,42 +39,34 @@ def to_flex(
     has more than four ranges. `block` is the size of a tile, one integer or (queries, keys): 128 on Hopper and CPUs, (256, 128)
     for the FLASH backend on Blackwell.
 
-    torch.compile compiles again if the sizes of arrays inside `mask_mod` change. `capacity` and `runs` keep these sizes equal for
-    all masks of one shape, so that new documents need no compilation: `runs` reserves space for this number of ranges of keys
-    in every row (form "endpoints"), `capacity` reserves space for this number of mixed tiles (form "bits"). Give only one of
-    these two.
+    torch.compile compiles again if the sizes of arrays inside `mask_mod` change. `capacity` keeps these sizes equal for all masks
+    of one shape, so that new documents need no compilation: it selects the form "bits" and reserves space for this number of mixed
+    tiles.
 
     If the installed version of PyTorch has the field `dq_write_order`, the `BlockMask` contains the write orders for a
     deterministic backward pass. Raises `ExportError` for score modifiers: export these by `to_score_mod`. Raises `ExportError`
-    if the mask needs more than `capacity` or `runs`.
+    if the mask needs more than `capacity`.
     """
     source = read(mask, shape, facts, "FlexAttention's BlockMask")
     sizes = block_sizes(source.shape, block)
-    tiles = [_noren.blocks(source.plan, pattern, sizes, False) for pattern in range(source.count)]
-    q_blocks, kv_blocks = tiles[0][0]
-    slots = np.stack([np.frombuffer(slot, np.int32).reshape(q_blocks, kv_blocks) for _, slot, _ in tiles])
-    if capacity is not None and runs is not None:
-        raise Error("`capacity` and `runs` are both given: give runs= for masks in which each row reads few ranges of keys, otherwise capacity=")
-    for name, value in (("capacity", capacity), ("runs", runs)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise Error(f"{name} is {value}: give a whole number of 1 or more")
-    if form == "auto" and (capacity is not None or runs is not None):
-        form = "bits" if runs is None else "endpoints"
+    slots, bits = source.blocks(sizes, False)
+    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+        raise Error(f"capacity is {capacity}: give a whole number of 1 or more")
+    lens = (source.shape.q_len, source.shape.kv_len)
+    # With a capacity, the arrays have the same sizes for all masks of one shape.
+    patterns = source.patterns if capacity is None else np.broadcast_to(source.patterns, (source.shape.batch, source.shape.heads))
     if form == "auto":
-        form = "endpoints" if all(rows.most <= MOST_RUNS for rows in source.all_rows()) else "bits"
+        form = "endpoints" if capacity is None and source.most_runs <= MOST_RUNS else "bits"
     if form == "endpoints":
         if capacity is not None:
-            raise Error('capacity= is for form="bits": give runs= for form="endpoints"')
-        mask_mod = _endpoints(source, q_blocks * sizes[0], runs, device)
+            raise Error('capacity= is for form="bits": leave it out for form="endpoints"')
+        mask_mod = _endpoints(source, slots.shape[1] * sizes[0], device)
     elif form == "bits":
-        if runs is not None:
-            raise Error('runs= is for form="endpoints": give capacity= for form="bits"')
-        mask_mod = _bits(source, slots, [bits for _, _, bits in tiles], sizes, capacity, device)
+        mask_mod = _bits(source, patterns, slots, bits, sizes, capacity, device)
     else:
         raise Error(f'`form` is {form!r}: give "bits", "endpoints" or "auto"')
-    by_pair = slots[source.patterns if capacity is None and runs is None else _all_pairs(source)]
+    by_pair = slots[patterns]
     partial, full = (_lists(which, device) for which in (by_pair >= 0, by_pair == FULL))
-    lens = (source.shape.q_len, source.shape.kv_len)
     made = BlockMask.from_kv_blocks(*partial, *full, BLOCK_SIZE=sizes, mask_mod=mask_mod, seq_lengths=lens)
     if not hasattr(made, "dq_write_order"):
         return made
@@ -88,13 +78,6 @@ def to_flex(
     return BlockMask.from_kv_blocks(
         *partial, *full, BLOCK_SIZE=sizes, mask_mod=mask_mod, seq_lengths=lens, **orders
     )
-
-
-def _all_pairs(source: Source) -> NDArray[np.int64]:
-    """Returns the index of the pattern (set of allowed cells) of each batch row and head. The shape is always `[batch, heads]`,
-    even if all batch rows or all heads are equal.
-    """
-    return np.broadcast_to(source.patterns, (source.shape.batch, source.shape.heads))
 
 
 def _write_order(slots: NDArray[np.int32], queries: torch.Tensor | None, device: Any) -> torch.Tensor | None:
@@ -118,24 +101,18 @@ def _lists(which: NDArray[np.bool_], device: Any) -> tuple[torch.Tensor, torch.T
     return torch.from_numpy(counts).to(device), torch.from_numpy(indices).to(device)
 
 
-def _pattern(source: Source, fixed: bool, device: Any) -> Callable[[Any, Any], Any]:
-    """Returns a function of (batch row, head) that returns the index of the pattern (set of allowed cells) of this pair.
-
-    If `fixed` is true, the function always reads a table `[batch, heads]`, so its arrays have the same sizes for all masks of
-    one shape.
-    """
-    patterns = _all_pairs(source) if fixed else source.patterns
+def _pattern(patterns: NDArray[np.int64], device: Any) -> Callable[[Any, Any], Any]:
+    """Returns a function of (batch row, head) that returns the index of the pattern (set of allowed cells) of this pair."""
     which = torch.from_numpy(patterns.astype(np.int32)).to(device)
     by_row, by_head = (n > 1 for n in which.shape)
     return lambda b, h: which[b if by_row else b * 0, h if by_head else h * 0]
 
 
 def _bits(
-    source: Source, slots: NDArray[np.int32], parts: list[bytes], block: tuple[int, int], capacity: int | None, device: Any
-) -> MaskMod:
+    source: Source, patterns: NDArray[np.int64], slots: Ints, bits: list[NDArray[np.uint32]], block: tuple[int, int],
+    capacity: int | None, device: Any,
+) -> MaskMod:  # fmt: skip
     block_q, block_kv = block
-    words = -(-block_kv // 32)
-    bits = [np.frombuffer(part, np.uint32).view(np.int32).reshape(-1, block_q, words) for part in parts]
     first = np.cumsum([0, *(len(part) for part in bits[:-1])])
     numbered = np.where(slots >= 0, slots + first[:, None, None], slots).astype(np.int32)
     room = 1
@@ -149,8 +126,8 @@ def _bits(
         missing = source.shape.batch * source.shape.heads - len(numbered)
         numbered = np.concatenate([numbered, np.full((missing, *numbered.shape[1:]), EMPTY, np.int32)])
     slot = torch.from_numpy(numbered).to(device)
-    bit = torch.from_numpy(np.concatenate([*bits, np.zeros((room, block_q, words), np.int32)])).to(device)
-    pattern = _pattern(source, capacity is not None, device)
+    bit = torch.from_numpy(np.concatenate([*bits, np.zeros((room, *bits[0].shape[1:]), np.uint32)]).view(np.int32)).to(device)
+    pattern = _pattern(patterns, device)
 
     def mask_mod(b: Any, h: Any, q: Any, kv: Any) -> Any:
         tile = slot[pattern(b, h), q // block_q, kv // block_kv]
@@ -161,19 +138,12 @@ def _bits(
     return mask_mod
 
 
-def _endpoints(source: Source, padded: int, runs: int | None, device: Any) -> MaskMod:
-    rows = source.all_rows()
-    most = max(max(row.most for row in rows), 1)
-    if runs is not None and most > runs:
-        raise ExportError(
-            f"{source.target} cannot express a mask in which a row reads {most} separate ranges of keys, more than runs={runs}: give runs={most} or more, or form='bits' with capacity= instead"
-        )
-    most = most if runs is None else min(runs, -(-source.shape.kv_len // 2))  # no row has more runs
-    ends = np.zeros((source.count if runs is None else source.shape.batch * source.shape.heads, 2 * most, padded), np.int32)
-    for number, row in enumerate(rows):
-        ends[number, :, : source.shape.q_len] = row.table(most, 0).reshape(source.shape.q_len, 2 * most).T
+def _endpoints(source: Source, padded: int, device: Any) -> MaskMod:
+    most = source.most_runs
+    ends = np.zeros((source.count, 2 * most, padded), np.int32)
+    ends[..., : source.shape.q_len] = source.endpoints().swapaxes(1, 2)
     borders = torch.from_numpy(ends).to(device)
-    pattern = _pattern(source, runs is not None, device)
+    pattern = _pattern(source.patterns, device)
 
     def mask_mod(b: Any, h: Any, q: Any, kv: Any) -> Any:
         p = pattern(b, h)

@@ -26,9 +26,8 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
     `nfunc`.
     """
     source = read(mask, shape, facts, "cuDNN's endpoints")
-    runs = source.all_rows()
-    tables = [_endpoints(rows, source.shape.kv_len) for rows in runs]
-    needed = max(table.shape[1] for table in tables)
+    tables = _endpoints(source)
+    needed = tables.shape[2]
     width = needed if nfunc is None else nfunc
     if width % 2 == 0 or width < 1:
         raise Error(f"`nfunc` is {width}: give the number of endpoints of ranges of keys for each query, an odd number of 1 or more")
@@ -36,29 +35,25 @@ def to_cudnn(mask: Exported, shape: Sizes = None, facts: Known = None, *, nfunc:
         raise ExportError(
             f"{source.target} cannot express a mask in which a query row needs {needed} endpoints of ranges of keys, more than nfunc={width}: give nfunc={needed}, or leave out nfunc="
         )
-    wide = np.stack([np.pad(table, ((0, 0), (0, width - table.shape[1])), mode="edge") for table in tables])
+    wide = np.pad(tables, ((0, 0), (0, 0), (0, width - needed)), mode="edge")
     by_pair = np.broadcast_to(source.patterns, (source.shape.batch, source.patterns.shape[1]))
     planes = wide[by_pair]  # [batch, heads, q_len, nfunc]
     return np.ascontiguousarray(planes.transpose(1, 3, 0, 2).reshape(planes.shape[1], width, -1))
 
 
-def _endpoints(rows: Runs, kv_len: int) -> Ints:
-    """Returns the endpoints of the ranges of keys that each query row reads, `[q_len, odd number]`, in the form of `to_cudnn`.
+def _endpoints(source: Source) -> Ints:
+    """Returns the endpoints of the ranges of keys that each query row reads, `[patterns, q_len, odd number]`, in the form of
+    `to_cudnn`.
 
     The first endpoint is the end of the range that begins at key 0, or 0 if no range does. Then come the start and the end (not
     included) of each other range. A row with fewer ranges repeats its last endpoint.
     """
-    begins = np.zeros(len(rows.counts), np.bool_)
-    begins[rows.owners[rows.runs[:, 0] == 0]] = True
-    most = int((rows.counts - begins).max(initial=0))
-    out = np.zeros((len(rows.counts), 2 * most + 1), np.int32)
-    first = begins[rows.owners] & (rows.runs[:, 0] == 0)
-    out[rows.owners[first], 0] = rows.runs[first, 1]
-    place = np.arange(len(rows.runs)) - rows.indptr[rows.owners] - begins[rows.owners]
-    for side in (0, 1):
-        out[rows.owners[~first], 2 * place[~first] + 1 + side] = rows.runs[~first, side]
-    np.maximum.accumulate(out, axis=1, out=out)
-    return out
+    ends = source.endpoints()
+    zero = np.zeros_like(ends[..., :1])
+    after_first = np.concatenate([ends[..., 1:], zero, zero], -1)
+    out = np.where(ends[..., :1] == 0, after_first, np.concatenate([zero, ends], -1))
+    np.maximum.accumulate(out, axis=-1, out=out)
+    return out if (out[..., -1] > out[..., -2]).any() else out[..., :-2]
 
 
 def from_cudnn(mask_func: Array, q_len: int, kv_len: int) -> BoundMask:
@@ -220,10 +215,8 @@ def to_magi(mask: Exported, shape: Sizes = None, facts: Known = None) -> MagiSli
     Raises `ExportError` for a mask that differs between heads.
     """
     source = read(mask, shape, facts, "MagiAttention's slices")
-    source.refuse_heads()
     parts = []
-    for row in range(source.shape.batch):
-        pattern = int(source.patterns[row if source.patterns.shape[0] > 1 else 0, 0])
+    for row, pattern in enumerate(source.by_row()):
         part = np.frombuffer(_noren.slices(source.plan, pattern), np.uint32).astype(np.int32).reshape(-1, 5).copy()
         part[:, :2] += row * source.shape.q_len
         part[:, 2:4] += row * source.shape.kv_len

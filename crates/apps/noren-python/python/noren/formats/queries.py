@@ -80,16 +80,15 @@ def to_flashinfer_ranges(mask: Exported, shape: Sizes = None, facts: Known = Non
     `ExportError` for other masks, with the first query that does not fit, and for differences between heads.
     """
     source = read(mask, shape, facts, "FlashInfer's causal and bidirectional ranges")
-    source.refuse_heads()
+    patterns = source.by_row()
     q_len, kv_len, batch = source.shape.q_len, source.shape.kv_len, source.shape.batch
     at = np.arange(q_len, dtype=np.int64) + kv_len - q_len
-    every = [_own_runs(source, source.rows(pattern), at) for pattern in range(source.count)]
+    every = [_own_runs(source, rows, at) for rows in source.all_rows]
     reached = [at[own.start > 0] - own.start[own.start > 0] for own in every]
     window = min((int(part.min()) for part in reached if len(part)), default=-1)
     ranges = [_ranges(source, own, at, window) for own in every]
-    rows = np.broadcast_to(source.patterns[:, 0], (batch,))
     steps = np.arange(batch + 1, dtype=np.int32)
-    return FlashInferRanges(np.concatenate([ranges[pattern] for pattern in rows]), window, steps * q_len, steps * kv_len)
+    return FlashInferRanges(np.concatenate([ranges[pattern] for pattern in patterns]), window, steps * q_len, steps * kv_len)
 
 
 @dataclass(frozen=True)

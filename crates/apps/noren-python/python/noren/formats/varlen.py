@@ -73,10 +73,8 @@ def to_varlen(mask: Exported, shape: Sizes = None, facts: Known = None) -> Varle
     window in all sequences; otherwise `ExportError` is raised, with the index of the first query that does not fit.
     """
     source = read(mask, shape, facts, "flash-attention's varlen interface", ("softcap", "alibi"))
-    source.refuse_heads()
     segments: list[_Segment] = []
-    for row in range(source.shape.batch):
-        pattern = int(source.patterns[row if source.patterns.shape[0] > 1 else 0, 0])
+    for row, pattern in enumerate(source.by_row()):
         segments += _segments(source, source.rows(pattern), row)
     left, right = _one_reach(source, segments)
     q_sizes, k_sizes = ([getattr(segment, name) for segment in segments] for name in ("rows", "keys"))
