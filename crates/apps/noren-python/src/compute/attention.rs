@@ -49,7 +49,6 @@ pub(crate) struct Modifiers {
     soft: Option<Tensor>,
     sinks: Option<Tensor>,
     dropout: Option<Dropout>,
-    partial: bool,
     threads: Option<usize>,
     isa: Option<Isa>,
 }
@@ -58,7 +57,7 @@ pub(crate) struct Modifiers {
 impl Modifiers {
     #[new]
     #[pyo3(signature = (*, scale=None, softcap=None, bias=Vec::new(), relative=None, alibi=None, soft=None, sinks=None,
-                        dropout=0.0, seed=None, partial=false, threads=None, isa=None))]
+                        dropout=0.0, seed=None, threads=None, isa=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments
     fn new(
         scale: Option<f32>,
@@ -70,7 +69,6 @@ impl Modifiers {
         sinks: Option<Tensor>,
         dropout: f32,
         seed: Option<&Bound<'_, PyAny>>,
-        partial: bool,
         threads: Option<&Bound<'_, PyAny>>,
         isa: Option<&str>,
     ) -> PyResult<Self> {
@@ -80,7 +78,7 @@ impl Modifiers {
             .transpose()?;
         let dropout = (dropout != 0.0).then_some(Dropout { probability: dropout, seed });
         let isa = isa.map(|name| name.parse().map_err(raise)).transpose()?;
-        Ok(Modifiers { scale, softcap, bias, relative, alibi, soft, sinks, dropout, partial, threads, isa })
+        Ok(Modifiers { scale, softcap, bias, relative, alibi, soft, sinks, dropout, threads, isa })
     }
 }
 
@@ -128,7 +126,6 @@ impl Modifiers {
             options.sinks = Some(sinks.floats("sinks")?);
         }
         (options.dropout, options.threads, options.isa) = (self.dropout, threads_allowed(self.threads), self.isa);
-        options.partial = self.partial;
         options.cancel = Some(cancel);
         Ok(options)
     }

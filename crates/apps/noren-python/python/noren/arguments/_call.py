@@ -25,9 +25,6 @@ class Call:
     softcap: float | None = None
     alibi: tuple[float, ...] | None = None
     dropout: float = 0.0
-    partial: bool = False
-    """True if the keys of the call are only a part of the keys that its query rows read. The gradients of the call are then
-    partial sums."""
 
 
 @dataclass

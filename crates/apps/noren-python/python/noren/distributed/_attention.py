@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._noren import Attended
 from ..arguments._tensors import lend
-from ..torch._function import NO_SECOND, lower
+from ..torch._function import lower, refuse_second
 from ._split import Split
 
 Scores = tuple[float | None, float | None, list[float] | None]
@@ -102,4 +102,4 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(NO_SECOND)
+        refuse_second(ctx)

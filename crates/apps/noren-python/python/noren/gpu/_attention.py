@@ -47,19 +47,28 @@ def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
-def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> None:
-    """Raises `Error` if the tensors do not fit the plan or the kernels."""
+def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, paged: bool = False) -> None:
+    """Raises `Error` if the tensors do not fit the plan or the kernels. If `paged` is true, `k` and `v` are pages of keys."""
     shape = call.plan.shape
     if len({q.dtype, k.dtype, v.dtype}) > 1:
         raise TypeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}: give tensors of one number type")
-    expected = {"q": (shape.batch, shape.heads, shape.q_len), "k": (shape.batch, shape.kv_heads, shape.kv_len)}
-    expected["v"] = expected["k"]
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != 4 or tuple(x.shape[:3]) != expected[name]:
-            raise Error(f"{name} has shape {tuple(x.shape)}: give [{', '.join(map(str, expected[name]))}, head_dim], as the mask needs")
+    if q.dim() != 4 or tuple(q.shape[:3]) != (shape.batch, shape.heads, shape.q_len):
+        raise Error(f"q has shape {tuple(q.shape)}: give [{shape.batch}, {shape.heads}, {shape.q_len}, head_dim], as the mask needs")
+    of_keys = (shape.batch, shape.kv_heads, shape.kv_len)
+    for name, x in (("k", k), ("v", v)):
+        if paged and (x.dim() != 4 or x.shape[1] != shape.kv_heads or x.shape[:3] != k.shape[:3]):
+            raise Error(f"{name} has shape {tuple(x.shape)}: give [pages, {shape.kv_heads} kv_heads, page_size, head_dim]")
+        if not paged and (x.dim() != 4 or tuple(x.shape[:3]) != of_keys):
+            raise Error(f"{name} has shape {tuple(x.shape)}: give [{', '.join(map(str, of_keys))}, head_dim], as the mask needs")
     if q.shape[3] != k.shape[3] or not 1 <= q.shape[3] <= MOST_DIM or not 1 <= v.shape[3] <= MOST_DIM:
         raise Error(f"q, k and v have head dimensions {q.shape[3]}, {k.shape[3]} and {v.shape[3]}: those of q and k must be equal, and all from 1 to {MOST_DIM}")
-    check_numbers(call)
+    if call.scale is not None and not abs(call.scale) <= 1e30:
+        raise Error(f"scale is {call.scale}: give a finite number with an absolute value of at most 1e30")
+    if call.softcap is not None and not 1e-30 <= call.softcap <= 1e30:
+        raise Error(f"`softcap` is {call.softcap}: give a number from 1e-30 to 1e30, or leave out softcap")
+    for slope in call.alibi or ():
+        if not abs(slope) <= 1e30:
+            raise Error(f"alibi has the slope {slope}: give finite numbers with an absolute value of at most 1e30")
     if extras.relative is not None:
         table = extras.relative.shape
         if len(table) != 2 or table[0] not in (1, shape.heads) or table[1] % 2 == 0:
@@ -68,19 +77,6 @@ def check(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> None:
         raise Error(f"sinks has shape {tuple(extras.sinks.shape)}: give one logit for each of the {shape.heads} query heads")
     if call.alibi is not None and len(call.alibi) != shape.heads:
         raise Error(f"alibi has {len(call.alibi)} slopes: give one slope for each of the {shape.heads} query heads")
-    if call.partial:
-        raise Error("noren.distributed computes on the CPU: move the tensors to the CPU (.cpu())")
-
-
-def check_numbers(call: Call) -> None:
-    """Raises `Error` for a scale, softcap or slope that the kernels cannot compute with."""
-    if call.scale is not None and not abs(call.scale) <= 1e30:
-        raise Error(f"scale is {call.scale}: give a finite number with an absolute value of at most 1e30")
-    if call.softcap is not None and not 1e-30 <= call.softcap <= 1e30:
-        raise Error(f"`softcap` is {call.softcap}: give a number from 1e-30 to 1e30, or leave out softcap")
-    for slope in call.alibi or ():
-        if not abs(slope) <= 1e30:
-            raise Error(f"alibi has the slope {slope}: give finite numbers with an absolute value of at most 1e30")
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from .._noren import Error, Plan, full
 from ..arguments._call import Call, Extras
 from ..arguments._tensors import check_dropout
 from ..torch._dynamic import Given as GivenMask
-from ..torch._function import lower, new_seed, operator, run, source_of, split_mask, uncompiled
+from ..torch._function import lower, new_seed, operator, run, source_of, split_masks, uncompiled
 from ..torch._mask_call import Own
 from ..torch._masks import Given, planned, simple, sizes_of
 from ._calls import current_frame, install_hooks, set_default, traced
@@ -69,7 +69,7 @@ def attention_forward(
         causal = _is_causal(module, query, key, attention_mask, is_causal)
         seed = new_seed() if dropout > 0 else None
         source = source_of("causal" if causal else "full", 0, scaling, softcap, None, dropout, 0, "zero")
-        masks, biases = split_mask(attention_mask)
+        masks, biases = split_masks([] if attention_mask is None else [attention_mask])
         biases = biases if position_bias is None else [position_bias, *biases]
         out, _ = operator(query, key, value, biases, None, None, s_aux, seed, masks, source)
         return out.transpose(1, 2).contiguous(), None

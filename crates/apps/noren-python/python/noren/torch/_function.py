@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,13 +19,14 @@ from torch import Tensor
 from .. import _noren
 from .._noren import Error, Facts, Mask, Modifiers, Plan, Spec
 from ..arguments import _call
+from ..arguments._arrays import Torch
 from ..arguments._call import Call, Extras
 from ..arguments._given import listed, number
 from ..arguments._tensors import DEVICES, check_added, check_dropout, check_eager, check_floats, compiling, lend
 from ..cpu import _double
 from ..cpu._attention import Masking
 from ..cpu._plans import plan_of, sizes_of
-from ..cpu._scores import by_distance, scored, table_of
+from ..cpu._scores import by_distance, modifiers_of, scored, table_of
 from ..masks._forms import Sizes, four, given_arrays, parsed
 from ._dynamic import MaskFunction, check_given, current_inputs, plan_of_call
 from ._mask_call import MaskCall, Own
@@ -37,15 +38,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 SCORES = (
     "`{}` has score modifiers: give the modifiers as arguments (softcap=, bias=, alibi=, soft=, sinks=), so that tensors can have gradients"
 )
-NO_SECOND = (
-    "noren's attention has no second derivative: differentiate once, or use PyTorch's math backend "
-    "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) for gradients of gradients"
-)
-
-
-@lru_cache(maxsize=64)
-def _plain(threads: int) -> Modifiers:
-    return Modifiers(threads=threads)
 
 
 def _on_gpu(q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> bool:
@@ -59,33 +51,17 @@ def _on_gpu(q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> bool:
     return _call.simulated or device.type != "cpu"
 
 
-def _floats(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().to(torch.float32).resolve_neg()
-
-
 def _modifiers(call: Call, extras: Extras) -> Modifiers:
-    if call == Call(call.plan) and extras.seed is None and all(t is None for t in extras.differentiable()):
-        return _plain(torch.get_num_threads())
-    sinks = _floats(extras.sinks)
-    return Modifiers(
-        scale=call.scale,
-        softcap=call.softcap,
-        alibi=call.alibi,
-        bias=[_floats(bias) for bias in extras.bias],
-        relative=table_of(_floats(extras.relative)),
-        soft=_floats(extras.soft),
-        sinks=None if sinks is None else sinks.contiguous(),
-        partial=call.partial,
-        dropout=call.dropout if extras.seed is not None else 0.0,
-        seed=0 if extras.seed is None else int(extras.seed),
-        threads=torch.get_num_threads(),
-    )
+    *bias, relative, soft, sinks = (None if t is None else t.detach() for t in extras.differentiable())
+    dropout, seed = (0.0, 0) if extras.seed is None else (call.dropout, int(extras.seed))
+    return modifiers_of(
+        Torch(), scale=call.scale, softcap=call.softcap, bias=bias, relative=relative, alibi=call.alibi, soft=soft, sinks=sinks,
+        dropout=dropout, seed=seed,
+    )  # fmt: skip
 
 
 def _doubles(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras) -> tuple[Tensor, Tensor]:
     """Returns (output, log-sum-exps) in float64, computed by operations of PyTorch, so that they have gradients."""
-    if call.partial:
-        raise Error("distributed attention computes float32, bfloat16 and float16: convert the float64 tensors")
     seed = None if extras.seed is None else int(extras.seed)
     out, lse, _ = _double.attention(
         q, k, v, call.plan, _modifiers(call, extras), scale=call.scale, softcap=call.softcap, bias=extras.bias,
@@ -154,33 +130,38 @@ def _double_gradients(call: Call, given: list[Tensor | None], seed: Tensor | Non
     return [next(found) if t is not None and t.requires_grad else None for t in own]
 
 
-class _Attention(torch.autograd.Function):
+class Differentiable(torch.autograd.Function):
+    """`apply(compute, derive, *tensors)` returns `compute(*tensors)`: an output with gradients, and log-sum-exps without. The gradients of
+    the tensors are `derive(tensors, (output, log-sum-exps, gradient of the output), wanted)`; `wanted` has one boolean for each tensor."""
+
     @staticmethod
-    def forward(ctx: Any, call: Call, biases: int, seed: Tensor | None, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
-        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
-        out, lse = forward(call, q, k, v, extras, lse=True)
-        ctx.save_for_backward(q, k, v, out, lse, seed, *rest)
-        ctx.call, ctx.biases = call, biases
+    def forward(ctx: Any, compute: Any, derive: Any, *tensors: Any) -> Any:
+        out, lse = compute(*tensors)
+        ctx.save_for_backward(out, lse, *tensors)
+        ctx.derive = derive
         ctx.mark_non_differentiable(lse)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor, _: Any) -> Any:
-        wanted = ctx.needs_input_grad[6:]
-        grads = _Gradients.apply(ctx.call, ctx.biases, wanted, dout, *ctx.saved_tensors)
-        return (None, None, None, *grads)
+        return (None, None, *_Gradients.apply(ctx.derive, ctx.needs_input_grad[2:], dout, *ctx.saved_tensors))
 
 
 class _Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: Call, biases: int, wanted: Any, dout: Tensor, *saved: Any) -> Any:
-        q, k, v, out, lse, seed, *rest = saved
-        extras = Extras(list(rest[:biases]), rest[biases], rest[biases + 1], rest[biases + 2], seed)
-        return tuple(gradients(call, q, k, v, extras, (out, lse, dout), wanted))
+    def forward(ctx: Any, derive: Any, wanted: Any, dout: Tensor, out: Tensor, lse: Tensor, *tensors: Any) -> Any:
+        return tuple(derive(tensors, (out, lse, dout), wanted))
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(NO_SECOND)
+        refuse_second(ctx)
+
+
+def refuse_second(ctx: Any, *_: Any) -> NoReturn:
+    raise RuntimeError(
+        "noren's attention has no second derivative: differentiate once, or use PyTorch's math backend "
+        "(torch.nn.attention.sdpa_kernel(SDPBackend.MATH)) for gradients of gradients"
+    )
 
 
 # --- under torch.compile: an operator that gets its mask as text -------------------------------------------------
@@ -309,10 +290,6 @@ def _derive(ctx: Any, dout: Tensor, _: Any) -> Any:
     return dq, dk, dv, dbias, drelative, dsoft, dsinks, None, [None] * ctx.masks, None
 
 
-def _refuse(ctx: Any, *_: Any) -> Any:
-    raise RuntimeError(NO_SECOND)
-
-
 @torch.library.custom_op("noren::cells", mutates_args=())
 def cells_operator(q: Tensor, k: Tensor, masks: list[Tensor], source: str) -> Tensor:
     """Returns the allowed cells `[batch, heads, q_len, kv_len]` as booleans; `source` is a text returned by `source_of`."""
@@ -325,7 +302,7 @@ def _(q: Tensor, k: Tensor, masks: Any, source: str) -> Tensor:
 
 
 operator.register_autograd(_derive, setup_context=_setup)
-_backward_operator.register_autograd(_refuse)
+_backward_operator.register_autograd(refuse_second)
 
 
 def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -336,7 +313,17 @@ def run(call: Call, q: Tensor, k: Tensor, v: Tensor, extras: Extras, lse: bool =
     if torch.is_grad_enabled() and q.dtype != torch.float64:
         others = extras.differentiable()
         if any(t is not None and t.requires_grad for t in (q, k, v, *others)):
-            out, sums = _Attention.apply(call, len(extras.bias), extras.seed, q, k, v, *others)
+            seed = extras.seed
+
+            def compute(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+                *bias, relative, soft, sinks = rest
+                return forward(call, q, k, v, Extras(bias, relative, soft, sinks, seed), lse=True)
+
+            def derive(tensors: Any, saved: Any, wanted: Any) -> Any:
+                q, k, v, *bias, relative, soft, sinks = tensors
+                return gradients(call, q, k, v, Extras(bias, relative, soft, sinks, seed), saved, wanted[3:])
+
+            out, sums = Differentiable.apply(compute, derive, q, k, v, *others)
             return out, sums
     return forward(call, q, k, v, extras, lse)
 
@@ -371,12 +358,16 @@ def additive_bias(additive: Tensor, sizes: Sizes) -> Tensor:
     return bias.masked_fill(ignored(bias), 0.0)
 
 
-def split_mask(mask: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+def split_masks(given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Returns (masks, biases) for the operator, which gives a mask no gradients."""
-    if mask is None or not mask.requires_grad:
-        return ([] if mask is None else [mask]), []
-    hidden = ignored(mask)
-    return [~hidden], [mask.masked_fill(hidden, 0.0)]
+    masks, biases = [], []
+    for mask in given:
+        if mask.requires_grad:
+            hidden = ignored(mask)
+            biases.append(mask.masked_fill(hidden, 0.0))
+            mask = mask.detach().masked_fill(~hidden, 0.0)
+        masks.append(mask)
+    return masks, biases
 
 
 def attention(

@@ -20,9 +20,9 @@ from ..arguments._tensors import check_dropout, check_mask, compiling
 from ..cpu._double import products
 from ..masks._forms import parsed
 from ._dynamic import Given as GivenMask, Handle, Hook, MaskFunction, check_given, current_inputs, plan_of_call
-from ._function import cells_operator, empty, lower, new_seed, source_of, operator, run
+from ._function import cells_operator, empty, lower, new_seed, operator, run, source_of, split_masks
 from ._mask_call import MaskCall, Own, Part
-from ._masks import Given, Lowest, empty_rows, ignored, planned, sizes_of
+from ._masks import Given, Lowest, empty_rows, planned, sizes_of
 
 PADDING = "key_padding_mask (called src_key_padding_mask, tgt_key_padding_mask or memory_key_padding_mask in PyTorch's transformer modules)"
 PAIRS = "attn_mask (called mask, src_mask, tgt_mask or memory_mask in PyTorch's transformer modules)"
@@ -210,14 +210,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if compiling():
             if masks.hook is not None:
                 raise Error("masks that are made during a call are not supported under torch.compile: call the uncompiled model")
-            tensors, bias = [], []
-            for mask in masks.given:
-                tensor = mask.tensor
-                if tensor.requires_grad:
-                    hidden = ignored(tensor)
-                    bias.append(tensor.masked_fill(hidden, 0.0))
-                    tensor = tensor.detach().masked_fill(~hidden, 0.0)
-                tensors.append(~tensor if mask.drop else tensor)
+            tensors, bias = split_masks([~mask.tensor if mask.drop else mask.tensor for mask in masks.given])
             p = self.dropout if seed is not None else 0.0
             source = source_of(masks.base, 0, None, None, None, p, masks.extra, masks.lowest)
             out, _ = operator(q, k, v, bias, None, None, None, seed, tensors, source)

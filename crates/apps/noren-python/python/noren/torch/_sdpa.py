@@ -11,7 +11,7 @@ from .._noren import Error
 from ..arguments._call import Call, Extras
 from ..arguments._given import flag, number
 from ..arguments._tensors import check_dropout, check_floats, check_mask, compiling
-from ._function import lower, new_seed, operator, run, source_of, split_mask
+from ._function import lower, new_seed, operator, run, source_of, split_masks
 from ._masks import Given, planned, simple, sizes_of
 
 _NONE = Extras([])
@@ -58,7 +58,7 @@ def sdpa(
     seed = new_seed() if dropout_p > 0.0 else None
     if compiling():
         source = source_of("causal" if is_causal else "full", 0, scale, None, None, dropout_p)
-        keep, bias = split_mask(masks[0] if masks else None)
+        keep, bias = split_masks(masks)
         out, _ = operator(query, key, value, bias, None, None, None, seed, keep, source)
     else:
         sizes = sizes_of(query, key)

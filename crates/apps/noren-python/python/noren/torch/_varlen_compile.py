@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._noren import Error
-from ._function import NO_SECOND, constant
+from ._function import constant, refuse_second
 from ._varlen_core import FLASH, TORCH, Layout, Options, Piece, attend, derive, masks_of, pieces_of
 
 
@@ -76,9 +76,5 @@ def _derive(ctx: Any, dout: Tensor, _: Any) -> Any:
     return (*grads, [None] * ctx.count, None, None, None, None)
 
 
-def _refuse(ctx: Any, *_: Any) -> Any:
-    raise RuntimeError(NO_SECOND)
-
-
 operator.register_autograd(_derive, setup_context=_setup)
-_backward_operator.register_autograd(_refuse)
+_backward_operator.register_autograd(refuse_second)

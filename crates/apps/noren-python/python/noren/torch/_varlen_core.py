@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..arguments._call import Call, Extras
 from ..arguments._given import short
 from ..arguments._tensors import check_dense, check_floats
 from ..masks._forms import parsed
-from ._function import NO_SECOND, SCORES, forward, gradients, new_seed
+from ._function import SCORES, Differentiable, forward, gradients, new_seed
 from ._masks import MOST_BYTES, Kept, Plans
 
 Masks = Mask | str | Sequence[Mask | str]
@@ -357,30 +358,6 @@ def derive(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor, saved: tuple[Te
     return dq, dk, dv
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> Any:
-        out, lse = attend(pieces, q, k, v)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.pieces = pieces
-        ctx.mark_non_differentiable(lse)
-        return out, lse
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor, _: Any) -> Any:
-        return (None, *_Gradients.apply(ctx.pieces, dout, *ctx.saved_tensors))
-
-
-class _Gradients(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pieces: list[Piece], dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> Any:
-        return derive(pieces, q, k, v, (out, lse, dout))
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(NO_SECOND)
-
-
 def needs_gradient(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
@@ -388,7 +365,7 @@ def needs_gradient(*tensors: Tensor) -> bool:
 def run(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Returns (output, log-sum-exps). The output has gradients if PyTorch records them; the log-sum-exps have none."""
     if needs_gradient(q, k, v):
-        out, lse = _Attention.apply(pieces, q, k, v)
+        out, lse = Differentiable.apply(partial(attend, pieces), lambda tensors, saved, _: derive(pieces, tensors[0], tensors[1], tensors[2], saved), q, k, v)
         return out, lse
     return attend(pieces, q, k, v)
 
