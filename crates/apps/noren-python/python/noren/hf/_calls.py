@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, cast
 
 import torch
@@ -125,23 +126,26 @@ class Frame:
         queries, keys = token_readers(inputs.get("tokens"), inputs.get("key_tokens"))
         return queries or self._query_tokens, keys or self._key_tokens
 
-    def _query_tokens(self, part: Part, batch: int, length: int) -> Tensor:
+    def _outward(self) -> Iterator[Frame]:
+        """Yields this state, and those of the forward passes of the models that contain this model."""
         frame: Frame | None = self
         while frame is not None:
+            yield frame
+            frame = frame.outer
+
+    def _query_tokens(self, part: Part, batch: int, length: int) -> Tensor:
+        for frame in self._outward():
             tokens = frame.arguments.get("input_ids")
             if isinstance(tokens, Tensor) and (frame is self or not _encodes(frame.model)):
                 return check_tokens("input_ids", tokens, batch, length)
-            frame = frame.outer
         raise _unknown("tokens", type(self.model).__name__)
 
     def _key_tokens(self, part: Part, batch: int, length: int) -> Tensor:
         if part == "cross":
-            frame: Frame | None = self
-            while frame is not None:
+            for frame in self._outward():
                 tokens = frame.arguments.get("input_ids")
                 if _encodes(frame.model) and isinstance(tokens, Tensor):
                     return check_tokens("input_ids", tokens, batch, length)
-                frame = frame.outer
             raise _unknown("key_tokens", type(self.model).__name__)
         cache = self._cache()
         if cache is None:
@@ -155,13 +159,8 @@ class Frame:
         return nn.functional.pad(tokens, (0, length - tokens.shape[1]), value=-1)
 
     def _cache(self) -> Any:
-        frame: Frame | None = self
-        while frame is not None and not _encodes(frame.model):
-            cache = given_cache(frame.arguments)
-            if cache is not None:
-                return cache
-            frame = frame.outer
-        return None
+        inner = takewhile(lambda frame: not _encodes(frame.model), self._outward())
+        return next((cache for frame in inner if (cache := given_cache(frame.arguments)) is not None), None)
 
 
 def _unknown(name: str, model: str) -> Error:

@@ -14,23 +14,18 @@ from ..torch._function import constant
 _OWN = "the model's layers compute attention in their own code, and not through transformers' AttentionInterface"
 _READS_MASK = "the model's own code changes the mask, so the mask must be an array"
 
+_JOINS = f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}"
+_INDEXER = f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}"
+_SINKS = "the model's softmax has one sink for each query and head; noren has one for each head"
+
 REASONS = {
-    "deepseek_v32": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
+    **dict.fromkeys(("axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4", "qwen4_exp", "qwen4_exp_text"), _INDEXER),
+    **dict.fromkeys(("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text"), _SINKS),
+    **dict.fromkeys(("t5gemma2", "t5gemma2_decoder"), _JOINS),
     "deepseek_v4": f"the model's layers also read keys that summarize several tokens: {_READS_MASK}",
     "doge": f"the model adds learned numbers to masks: {_READS_MASK}",
-    "axk2": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
     "git": "the model's text layers select the attention implementation from a list of their own",
-    "glm_moe_dsa": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
-    "hy_v4": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
     "mpt": _OWN,
-    "inkling2": "the model's softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_text": "the model's softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_loop": "the model's softmax has one sink for each query and head; noren has one for each head",
-    "inkling2_loop_text": "the model's softmax has one sink for each query and head; noren has one for each head",
-    "qwen4_exp": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
-    "qwen4_exp_text": f"the model's indexer (a small network) selects the keys of each query: {_READS_MASK}",
-    "t5gemma2": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
-    "t5gemma2_decoder": f"the model's decoder joins the mask of its own keys with the mask of the encoder's keys: {_READS_MASK}",
 }
 """The model types that use `AttentionInterface` but cannot compute attention with noren, each with the reason. The tests find
 missing entries: they try every text architecture of transformers."""
