@@ -5,8 +5,8 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `masks/{mask, classes, atoms, equivalence, values}` | masks, functions for atoms, equality at every length, Python's values as sets and numbers |
-//! | `masks/{facts, batch, read, bound, function}` | shapes, facts and arrays; masks in tensors; bound masks and plans; masks of Python functions |
+//! | `masks/{mask, classes, atoms, values}` | masks, functions for atoms, Python's values as sets and numbers |
+//! | `masks/{facts, batch, convention, read, bound, function}` | shapes, facts and arrays; masks in tensors; bound masks and plans; masks of Python functions |
 //! | `dlpack` | arrays of any library without copies |
 //! | `compute/{attention, cache}` | forward, backward and weights; key-value caches: append, plan, attend |
 //! | `compute/{distributed, ranks}` | partitions; attention over a process group |
@@ -47,8 +47,6 @@ mod _noren {
     use crate::masks::bound::{PyBound, PyPlan};
     #[pymodule_export]
     use crate::masks::classes::{PyMask, PyScore, PySpec};
-    #[pymodule_export]
-    use crate::masks::equivalence::PyEquivalence;
     #[pymodule_export]
     use crate::masks::facts::{PyArray, PyFacts, PyShape};
     #[pymodule_export]

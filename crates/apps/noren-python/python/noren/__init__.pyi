@@ -5,7 +5,6 @@ from ._noren import (
     Array as Array,
     BoundMask as BoundMask,
     Certificate as Certificate,
-    Equivalence as Equivalence,
     Error as Error,
     ExportError as ExportError,
     Facts as Facts,
@@ -146,7 +145,7 @@ from .masks._flow import (
     flow as flow,
 )
 from .masks._plot import explore as explore
-from .masks._views import Difference as Difference, Explanation as Explanation, Stats as Stats
+from .masks._views import Difference as Difference, Equivalence as Equivalence, Explanation as Explanation, Stats as Stats
 from .probing import probe as probe
 
 __all__: list[str]

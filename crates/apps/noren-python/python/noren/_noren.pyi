@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .masks._flow import Cut, Path, Ruling
-from .masks._views import Cell, Difference, Explanation, Stats
+from .masks._views import Cell, Difference, Equivalence, Explanation, Stats
 
 __version__: str
 
@@ -137,42 +137,6 @@ class Mask:
     @property
     def has_layers(self) -> bool:
         """True if the mask contains `layers(...)`. Before such a mask can be bound, select a layer with `at_layer`."""
-
-@final
-class Equivalence:
-    """The result of `Mask.equivalent`; `str` formats the result as a sentence."""
-
-    @property
-    def equal(self) -> bool | None:
-        """True: equality was proved. False: a difference was found. None: neither was established."""
-    @property
-    def lengths(self) -> tuple[int, int] | None:
-        """The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was proved."""
-    @property
-    def shape(self) -> Shape | None:
-        """The shape in which a difference was found; `None` if no difference was found.
-
-        If `facts` is empty, this is the shortest such shape: the masks allow the same cells in all shorter shapes.
-        """
-    @property
-    def facts(self) -> Facts | None:
-        """The facts (data such as lengths or documents) with which a difference was found.
-
-        The facts are empty if the difference does not depend on facts; `None` if no difference was found.
-        """
-    @property
-    def cell(self) -> tuple[int, int, int, int] | None:
-        """The cell (batch row, head, query row, key), indices from 0, that exactly one of the two masks allows; `None` if no
-        difference was found."""
-    @property
-    def layer(self) -> int | None:
-        """The index of the layer, from 0, in which a difference was found; `None` if no difference was found."""
-    @property
-    def only_first(self) -> bool | None:
-        """True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found."""
-    @property
-    def atoms(self) -> list[str]:
-        """The elementary masks (atoms) that prevented a proof; empty if equality was proved or a difference was found."""
 
 @final
 class Score:
@@ -356,8 +320,6 @@ class BoundMask:
         """Returns the cells `[batch, heads, q_len, kv_len]` as booleans. True means that the query may read the key."""
     def diff(self, other: BoundMask) -> Difference:
         """Returns the cells that only this mask or only `other` allows. Raises `Error` if their shapes differ."""
-    def first_difference(self, other: BoundMask) -> Cell | None:
-        """Returns the first cell that exactly one of the two masks allows, or `None` if they allow the same cells."""
     def differences(self, other: BoundMask, limit: int) -> list[Cell]:
         """Returns up to `limit` cells that exactly one of the two masks allows, in ascending order."""
     def count_outside(self, other: BoundMask) -> int:
@@ -458,7 +420,6 @@ class Modifiers:
         sinks: Any = None,
         dropout: float = 0.0,
         seed: int | None = None,
-        partial: bool = False,
         threads: int | None = None,
         isa: str | None = None,
     ) -> Modifiers: ...
@@ -485,12 +446,16 @@ class StepPlan:
 
 @final
 class _KvCache:
-    def __new__(cls, form: str, sizes: Mapping[str, Any], dtype: str, isa: str | None) -> _KvCache: ...
-    def append(self, k: Any, v: Any, cu_seqlens: Any = None) -> None: ...
-    def plan(self, mask: Mask, facts: Known, heads: Any, new: Any, cu_seqlens: Any = None, spec: Spec | None = None) -> StepPlan: ...
+    def __new__(
+        cls, form: list[int], kv_heads: int, head_dim: int, v_dim: int, sequences: int, dtype: str, isa: str | None
+    ) -> _KvCache: ...
+    def append(self, k: Any, v: Any, cu_seqlens: list[int] | None = None) -> None: ...
+    def plan(
+        self, mask: Mask, facts: Known, heads: int, new: int, cu_seqlens: list[int] | None = None, spec: Spec | None = None
+    ) -> StepPlan: ...
     def attend(self, q: Any, plan: StepPlan, modifiers: Modifiers, out: Any, lse: Any = None) -> None: ...
-    def truncate(self, sequence: Any, length: Any) -> None: ...
-    def keep(self, sequence: Any, guesses: Any, accepted: Any) -> None: ...
+    def truncate(self, sequence: int, length: int) -> None: ...
+    def keep(self, sequence: int, guesses: int, accepted: list[int]) -> None: ...
     @property
     def lengths(self) -> list[int]: ...
     @property
@@ -945,7 +910,7 @@ def fold_sequences(
     """
 
 def tile_function(
-    name: str, uses_batch: bool, uses_head: bool, evaluate: Callable[[int, int, int, int, int], tuple[bytes, bytes]]
+    name: str, uses_batch: bool, uses_head: bool, evaluate: Callable[[int, int, int, int, int, int], tuple[bytes, bytes]]
 ) -> Mask:
     """Returns the mask of the cells that the function `evaluate` computes.
 

@@ -7,11 +7,10 @@ use crate::error::{Error, raise};
 use crate::masks::bound::{PyPlan, within_budget};
 use crate::masks::classes::{PyMask, PySpec};
 use crate::masks::facts::{PyShape, check_used, facts_of};
-use crate::masks::values::{counts, whole};
+use crate::masks::values::whole;
 use noren::{Dtype, Element, KvCache, KvShape, Outputs, Queries, Rotating, StepPlan, View, bf16, f16};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -59,26 +58,21 @@ fn in_use<T>(error: TryLockError<T>) -> PyErr {
     })
 }
 
-/// Reads the size `name` from `sizes`, the arguments of a constructor.
-fn size(sizes: &Bound<'_, PyDict>, name: &str) -> PyResult<usize> {
-    let given = sizes.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))?;
-    index(&given, name)
+/// The sizes of a kind of cache, in the order of the arguments of `noren.KvCache`.
+#[derive(FromPyObject)]
+enum Form {
+    Contiguous([usize; 1]),
+    Paged([usize; 2]),
+    Rotating([usize; 3]),
 }
 
-fn index(given: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
-    let n = whole(given, name)?;
-    usize::try_from(n).map_err(|_| Error::new_err(format!("{name} is {n}: give a number of at least 0")))
-}
-
-fn cache_of<T: Element>(form: &str, shape: &KvShape, sizes: &Bound<'_, PyDict>) -> PyResult<KvCache<T>> {
-    let size = |name| size(sizes, name);
-    match form {
-        "contiguous" => KvCache::contiguous(shape, size("capacity")?),
-        "rotating" => {
-            let [window, sink_tokens, ahead] = [size("window")?, size("sink_tokens")?, size("ahead")?];
+fn cache_of<T: Element>(form: &Form, shape: &KvShape) -> PyResult<KvCache<T>> {
+    match *form {
+        Form::Contiguous([capacity]) => KvCache::contiguous(shape, capacity),
+        Form::Paged([blocks, block]) => KvCache::paged(shape, block, blocks),
+        Form::Rotating([window, sink_tokens, ahead]) => {
             KvCache::rotating(shape, Rotating { window, sink_tokens, ahead })
         }
-        _ => KvCache::paged(shape, size("block")?, size("blocks")?),
     }
     .map_err(raise)
 }
@@ -110,29 +104,33 @@ impl PyCache {
 
 #[pymethods]
 impl PyCache {
-    /// Makes a cache of the kind `form`; `sizes` has the sizes that this kind of cache needs, by name, as in
-    /// `noren.KvCache`.
+    /// Makes a cache. The arguments are those of `noren.KvCache`; `form` has the sizes that depend on the kind of cache.
     #[new]
-    fn new(form: &str, sizes: &Bound<'_, PyDict>, dtype: &str, isa: Option<&str>) -> PyResult<Self> {
-        let mut shape = KvShape::new(size(sizes, "kv_heads")?, size(sizes, "head_dim")?)
-            .v_dim(size(sizes, "v_dim")?)
-            .sequences(size(sizes, "sequences")?);
+    fn new(
+        form: Form,
+        kv_heads: usize,
+        head_dim: usize,
+        v_dim: usize,
+        sequences: usize,
+        dtype: &str,
+        isa: Option<&str>,
+    ) -> PyResult<Self> {
+        let mut shape = KvShape::new(kv_heads, head_dim).v_dim(v_dim).sequences(sequences);
         if let Some(name) = isa {
             shape = shape.isa(name.parse().map_err(raise)?);
         }
         Ok(PyCache(RwLock::new(match dtype {
-            "bfloat16" => AnyCache::Bf16(cache_of(form, &shape, sizes)?),
-            "float16" => AnyCache::F16(cache_of(form, &shape, sizes)?),
-            _ => AnyCache::F32(cache_of(form, &shape, sizes)?),
+            "bfloat16" => AnyCache::Bf16(cache_of(&form, &shape)?),
+            "float16" => AnyCache::F16(cache_of(&form, &shape)?),
+            _ => AnyCache::F32(cache_of(&form, &shape)?),
         })))
     }
 
     /// Appends the keys `k` and values `v` of new tokens to all sequences; with `cu_seqlens`, different numbers of
     /// tokens to each sequence.
     #[pyo3(signature = (k, v, cu_seqlens=None))]
-    fn append(&self, py: Python<'_>, k: Tensor, v: Tensor, cu_seqlens: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let starts = cu_seqlens.map(|given| counts(given, "cu_seqlens")).transpose()?;
-        py.detach(|| each!(self.write()?.deref_mut(), cache => append(cache, &k, &v, starts.as_deref())))
+    fn append(&self, py: Python<'_>, k: Tensor, v: Tensor, cu_seqlens: Option<Vec<usize>>) -> PyResult<()> {
+        py.detach(|| each!(self.write()?.deref_mut(), cache => append(cache, &k, &v, cu_seqlens.as_deref())))
     }
 
     /// Returns the plan of a step. Its queries are the last tokens of each sequence: `new` tokens, or, with
@@ -144,16 +142,13 @@ impl PyCache {
         py: Python<'_>,
         mask: PyMask,
         facts: Option<&Bound<'_, PyAny>>,
-        heads: &Bound<'_, PyAny>,
-        new: &Bound<'_, PyAny>,
-        cu_seqlens: Option<&Bound<'_, PyAny>>,
+        heads: usize,
+        new: usize,
+        cu_seqlens: Option<Vec<usize>>,
         spec: Option<PySpec>,
     ) -> PyResult<PyStepPlan> {
-        let (heads, facts) = (index(heads, "heads")?, facts_of(facts)?);
-        let queries = match cu_seqlens {
-            Some(given) => Queries::Ragged(counts(given, "cu_seqlens")?),
-            None => Queries::Each(index(new, "new")?),
-        };
+        let facts = facts_of(facts)?;
+        let queries = cu_seqlens.map_or(Queries::Each(new), Queries::Ragged);
         let cache = self.read()?;
         let step = within_budget(
             py,
@@ -188,22 +183,13 @@ impl PyCache {
     }
 
     /// Removes the last tokens of a sequence until `length` are left.
-    fn truncate(&self, sequence: &Bound<'_, PyAny>, length: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (sequence, length) = (index(sequence, "sequence")?, index(length, "length")?);
+    fn truncate(&self, sequence: usize, length: usize) -> PyResult<()> {
         each!(self.write()?.deref_mut(), cache => cache.truncate(sequence, length)).map_err(raise)
     }
 
     /// Keeps some of the last `guesses` tokens of a sequence and removes the others. `accepted` has the indices of the
     /// tokens to keep; the first of the `guesses` tokens has index 0.
-    fn keep(
-        &self,
-        py: Python<'_>,
-        sequence: &Bound<'_, PyAny>,
-        guesses: &Bound<'_, PyAny>,
-        accepted: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let (sequence, guesses) = (index(sequence, "sequence")?, index(guesses, "guesses")?);
-        let accepted = counts(accepted, "accepted")?;
+    fn keep(&self, py: Python<'_>, sequence: usize, guesses: usize, accepted: Vec<usize>) -> PyResult<()> {
         py.detach(|| each!(self.write()?.deref_mut(), cache => cache.keep(sequence, guesses, &accepted)).map_err(raise))
     }
 
@@ -281,13 +267,14 @@ impl PyStepPlan {
     /// Returns the position of each key that the step reads in the sequence with index `sequence`; -1 for an index that
     /// holds no key.
     fn key_positions(&self, sequence: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-        let (sequence, shape) = (index(sequence, "sequence")?, self.step.plan().shape());
-        if sequence >= shape.batch_len() {
-            let last = shape.batch_len() - 1;
+        let (sequence, shape) = (whole(sequence, "sequence")?, self.step.plan().shape());
+        let last = shape.batch_len() as i64 - 1;
+        if !(0..=last).contains(&sequence) {
             return Err(Error::new_err(format!(
                 "the sequence {sequence} does not exist: sequences are numbered from 0 to {last}"
             )));
         }
+        let sequence = sequence as usize;
         Ok((0..shape.kv_len()).map(|key| self.step.key_position(sequence, key).max(-1)).collect())
     }
 

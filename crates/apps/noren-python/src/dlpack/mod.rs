@@ -345,10 +345,9 @@ impl Tensor {
     pub(crate) fn slice_mut<T: Plain>(&mut self, name: &str, kinds: &[Kind]) -> PyResult<&mut [T]> {
         let len = self.len();
         if !kinds.contains(&self.kind) || self.read_only || !self.is_contiguous() {
-            let problem = format!(
+            return Err(Error::new_err(format!(
                 "{name} does not have the expected type, is not contiguous, or is read-only: give a contiguous, writable array of the expected type"
-            );
-            return Err(Error::new_err(problem));
+            )));
         }
         if size_of::<T>() as isize != self.kind.bytes() {
             return Err(PyTypeError::new_err(format!("{name} holds {}", self.kind.words())));
@@ -504,6 +503,13 @@ impl Tensor {
     pub(crate) fn for_each(&self, mut each: impl FnMut(f64)) {
         // SAFETY: the values of a run are of the array's kind.
         self.each_run(|start, n, stride| unsafe { self.kind.each(start, n, stride, &mut each) });
+    }
+
+    /// Returns every value in order, converted by `of`. Returns an error if there are more than [`MOST_VALUES`] values.
+    pub(crate) fn values<T>(&self, of: impl Fn(f64) -> T) -> PyResult<Vec<T>> {
+        let mut all = Vec::with_capacity(self.len_within(MOST_VALUES)?);
+        self.for_each(|x| all.push(of(x)));
+        Ok(all)
     }
 
     /// Calls `each` with every integer of the array in order, without rounding; values above `i64::MAX` become `i64::MAX`.

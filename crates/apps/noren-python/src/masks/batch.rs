@@ -1,6 +1,6 @@
 //! Facts of the arrays of a batch (`nr.facts_from`).
 
-use crate::dlpack::{Kind, MOST_VALUES, Tensor};
+use crate::dlpack::{Kind, Tensor};
 use crate::error::raise;
 use crate::masks::facts::{PyFacts, facts_of};
 use noren::noren_mask::batch::{Entry, Meaning, Options, meaning, read};
@@ -32,8 +32,7 @@ pub(crate) fn read_batch(
     known: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Found> {
     let entry = |(name, tensor): (Option<String>, Tensor)| {
-        let mut values = Vec::with_capacity(tensor.len_within(MOST_VALUES)?);
-        tensor.for_each(|value| values.push(value));
+        let values = tensor.values(|value| value)?;
         let float = matches!(tensor.kind, Kind::Float(_) | Kind::Double);
         Ok(Entry { name, shape: tensor.shape.to_vec(), values, float })
     };

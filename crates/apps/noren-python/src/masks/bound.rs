@@ -176,12 +176,6 @@ impl PyBound {
         view(slf.py(), "Difference", (slf, other))
     }
 
-    /// Returns the first cell (batch row, head, query row, key) that exactly one of the two masks allows; `None` if
-    /// both masks allow the same cells.
-    fn first_difference(&self, py: Python<'_>, other: &Self) -> PyResult<Option<CellTuple>> {
-        Ok(py.detach(|| self.0.first_difference(&other.0)).map_err(raise)?.map(tuple))
-    }
-
     /// Returns the first `limit` cells (batch row, head, query row, key) that exactly one of the two masks allows, in
     /// ascending order.
     fn differences(&self, py: Python<'_>, other: &Self, limit: usize) -> PyResult<Vec<CellTuple>> {

@@ -1,7 +1,8 @@
 //! The Python classes `Shape`, `Facts` and `Array`.
 
-use crate::dlpack::{Kind, MOST_VALUES, Tensor};
+use crate::dlpack::Tensor;
 use crate::error::{Error, raise, repr};
+use crate::masks::convention::{Convention, read_words};
 use noren::{Array, Facts, Mask, Shape};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -207,22 +208,10 @@ pub(crate) fn shape_of(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PyArray(pub(crate) Array);
 
-fn cells(tensor: &Tensor) -> PyResult<Vec<bool>> {
-    let mut all = Vec::with_capacity(tensor.len_within(MOST_VALUES)?);
-    let mut wrong = None;
-    tensor.for_each(|x| {
-        if x != 0.0 && x != 1.0 {
-            wrong = Some(x);
-        }
-        all.push(x != 0.0);
-    });
-    match (wrong, tensor.kind) {
-        (_, Kind::Float(_) | Kind::Double) => Err(PyTypeError::new_err(
-            "the array holds floats: give booleans, or use Array.additive for 0 (may attend) and -inf (ignored)",
-        )),
-        (Some(x), _) => Err(Error::new_err(format!("the array holds {x}: give booleans, or integers 0 and 1"))),
-        _ => Ok(all),
-    }
+/// Reads a mask array `[q_len, kv_len]` or `[batch, heads, q_len, kv_len]` for `nr.Array`.
+fn read_array(array: &Tensor, convention: Convention) -> PyResult<PyArray> {
+    let (shape, words) = read_words(array, convention)?;
+    Array::keep_words(shape, &words).map_err(raise).map(PyArray)
 }
 
 #[pymethods]
@@ -235,22 +224,19 @@ impl PyArray {
         if sparse.call_method1("is_sparse", (array,))?.is_truthy()? {
             return Ok(sparse.call_method1("sparse", ("array", array))?.extract()?);
         }
-        let array: Tensor = array.extract()?;
-        Array::keep(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
+        read_array(&array.extract()?, Convention::Keep)
     }
 
     /// Reads an array in which true (or 1) means "ignored"; shapes are those of `keep`.
     #[staticmethod]
     fn drop(array: Tensor) -> PyResult<Self> {
-        Array::hide(&array.shape, &cells(&array)?).map_err(raise).map(PyArray)
+        read_array(&array, Convention::Drop)
     }
 
     /// Reads floats that are added to scores: 0 means "may attend", -inf or a number from -9984 down means "ignored".
     #[staticmethod]
     fn additive(array: Tensor) -> PyResult<Self> {
-        let mut all = Vec::with_capacity(array.len_within(MOST_VALUES)?);
-        array.for_each(|x| all.push(x.max(f32::MIN.into()) as f32));
-        Array::additive(&array.shape, &all).map_err(raise).map(PyArray)
+        read_array(&array, Convention::Additive)
     }
 
     /// Returns the mask that allows exactly the (query, key) pairs in `cells`.

@@ -3,9 +3,8 @@
 use crate::error::{raise, repr};
 use crate::masks::bound::{Order, PyBound, PyPlan};
 use crate::masks::classes::{PyMask, PyScore, PySpec, mask_of, no_attribute, plot, view};
-use crate::masks::equivalence::PyEquivalence;
-use crate::masks::facts::{check_used, facts_of, shape_of};
-use noren::noren_mask::Error;
+use crate::masks::facts::{PyFacts, PyShape, check_used, facts_of, shape_of};
+use noren::noren_mask::{Equivalence, Error};
 use noren::{Mask, Score, Spec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -246,9 +245,27 @@ impl PyMask {
 
     /// Compares the cells of two masks at every length. The result is one of three: equality is proved, a cell differs,
     /// or neither was established.
-    fn equivalent(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<PyEquivalence> {
+    fn equivalent<'py>(&self, py: Python<'py>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let other = mask_of(other)?;
-        py.detach(|| self.0.equivalent(&other)).map(PyEquivalence).map_err(raise)
+        let found = py.detach(|| self.0.equivalent(&other)).map_err(raise)?;
+        let fields = PyDict::new(py);
+        match &found {
+            Equivalence::Equal { lengths, .. } => {
+                fields.set_item("equal", true)?;
+                fields.set_item("lengths", lengths)?;
+            }
+            Equivalence::Differ { layer, shape, facts, cell, only_first, .. } => {
+                fields.set_item("equal", false)?;
+                fields.set_item("shape", PyShape(shape.clone()))?;
+                fields.set_item("facts", PyFacts((**facts).clone()))?;
+                fields.set_item("cell", (cell.batch, cell.head, cell.q, cell.k))?;
+                fields.set_item("layer", layer)?;
+                fields.set_item("only_first", only_first)?;
+            }
+            Equivalence::Undecided { atoms, .. } => fields.set_item("atoms", atoms)?,
+            _ => {}
+        }
+        py.import("noren.masks._views")?.getattr("Equivalence")?.call((found.to_string(),), Some(&fields))
     }
 
     /// Returns the mask of the layer with index `layer`, counted from 0. A mask without `layers(...)` is returned

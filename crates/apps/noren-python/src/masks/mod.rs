@@ -4,7 +4,7 @@ pub(crate) mod atoms;
 pub(crate) mod batch;
 pub(crate) mod bound;
 pub(crate) mod classes;
-pub(crate) mod equivalence;
+pub(crate) mod convention;
 pub(crate) mod facts;
 pub(crate) mod function;
 pub(crate) mod mask;

@@ -3,6 +3,7 @@
 
 use crate::dlpack::{Kind, Plain, Tensor};
 use crate::error::{Error, raise};
+use crate::masks::convention::MOST_CELLS;
 use crate::masks::facts::PyArray;
 use noren::noren_mask::HIDES;
 use noren::{Array, Dtype};
@@ -12,9 +13,6 @@ use pyo3::prelude::*;
 /// The limit [`HIDES`], as the bits of a float16.
 const HIDES_F16: u16 = 0xf0e0;
 const INFINITE_F16: u16 = 0xfc00;
-
-/// The maximum number of cells of a mask tensor. Stored as bits, this number of cells takes 2 GiB.
-pub(crate) const MOST_CELLS: usize = 1 << 34;
 
 /// Properties of the numbers that were read from a mask tensor.
 #[derive(Clone, Copy, Default)]

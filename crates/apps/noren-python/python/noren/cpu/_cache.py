@@ -111,13 +111,13 @@ class KvCache:
         return self
 
     def _make(self, form: str, own: dict[str, Any], kv_heads: Any, head_dim: Any, sequences: Any, v_dim: Any, dtype: Any, isa: Any) -> None:
-        sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "v_dim": head_dim if v_dim is None else v_dim, "sequences": sequences, **own}
-        self._sizes = {name: whole(name, size, 0 if name == "sink_tokens" else 1) for name, size in sizes.items()}
+        sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "v_dim": head_dim if v_dim is None else v_dim, "sequences": sequences}
+        sizes, own = ({name: whole(name, size, 0 if name == "sink_tokens" else 1) for name, size in part.items()} for part in (sizes, own))
         if isa is not None and not isinstance(isa, str):
             raise TypeError(f"`isa` is {short(isa)}: give a name from noren.isas()")
         self._dtype = _dtype_name(dtype)
-        self._cache = _KvCache(form, self._sizes, self._dtype, isa)
-        self._form = form
+        self._cache = _KvCache(list(own.values()), **sizes, dtype=self._dtype, isa=isa)
+        self._sizes, self._form = sizes | own, form
 
     # --- a step -----------------------------------------------------------------------------------------------------
 

@@ -105,4 +105,4 @@ def attention_forward(
 def _keeps_to(plan: Plan, window: int) -> bool:
     """Returns true if the plan fits a sliding window: every query reads only keys among the last `window` keys up to its own."""
     bound = plan.bound
-    return bound.first_difference((bound.mask & sliding(window)).bind(bound.shape, bound.facts)) is None
+    return not bound.differences((bound.mask & sliding(window)).bind(bound.shape, bound.facts), 1)

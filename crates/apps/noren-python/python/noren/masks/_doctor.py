@@ -243,11 +243,11 @@ def check(
         else:
             if "redact" in name.lower():
                 refuse_pairs(name, value)
-            declared[name] = _plain(value)
+            declared[name] = value
     lengths = facts.get("lengths") if isinstance(facts, Mapping) else None
     batch = None if lengths is None else len(lengths)
     fields, classes, text, (given, fixed, expected) = _noren.check(
-        None if mask is None else _lent(mask), beside, json.dumps(declared), meant, facts, batch
+        None if mask is None else _lent(mask), beside, json.dumps(declared, default=_plain), meant, facts, batch
     )
     found = json.loads(fields)
     questions = tuple(Question(q["question"], tuple(q["readings"])) for q in found.pop("open"))
@@ -291,7 +291,14 @@ def recognise(array: Array, convention: Convention | None = None) -> Recognised:
                 '"drop" (true is ignored)'
             )
         convention = "additive"
-    mask, shape, exceptions, wrong, words, cells = _noren.recognise(lent, convention)
+    dimensions = tuple(getattr(lent, "shape", (1, 1)))
+    if len(dimensions) not in (2, 3, 4) or 0 in dimensions:
+        raise Error(
+            f"an array of shape {list(dimensions)} is not a mask: give [q_len, kv_len], [batch, q_len, kv_len] or [batch, heads, q_len, "
+            "kv_len], without a dimension of length 0"
+        )
+    four = lent[:, None] if len(dimensions) == 3 else lent
+    mask, shape, exceptions, wrong, words, cells = _noren.recognise(four, convention)
     kept = None if wrong == 0 else _array(cells, None)
     return Recognised(mask, shape, tuple(map(_cell, exceptions)), wrong, words, kept)
 
@@ -336,14 +343,6 @@ def _array(cells: tuple[list[int], bytearray] | None, like: Array | None) -> Arr
 
 def _plain(value: Any) -> Any:
     """Converts the value of a declaration to a value that JSON can hold."""
-    if isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
     if isinstance(value, (range, set, frozenset)):
         return sorted(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return value.item() if hasattr(value, "item") else str(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from .._noren import BoundMask
+    from .._noren import BoundMask, Facts, Shape
 
 Cell = tuple[int, int, int, int]
 """A cell: (batch row, head, query row, key), indices from 0."""
@@ -83,7 +84,7 @@ class Difference:
 
     def __init__(self, first: BoundMask, second: BoundMask) -> None:
         self._first, self._second = first, second
-        self.first_cell: Cell | None = first.first_difference(second)
+        self.first_cell = next(iter(first.differences(second, 1)), None)
 
     def __bool__(self) -> bool:
         return self.first_cell is not None
@@ -117,6 +118,43 @@ class Difference:
         if self.first_cell is None:
             return f"<{names} allow the same cells>"
         return f"<{names} differ: the first alone allows {self.only_first} cells, the second alone {self.only_second} cells>"
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The result of `Mask.equivalent`; `str` formats the result as a sentence."""
+
+    text: str
+    """The result as a sentence."""
+    equal: bool | None = None
+    """True: equality was proved. False: a difference was found. None: neither was established."""
+    lengths: tuple[int, int] | None = None
+    """The shortest and the longest length, in tokens, at which both masks can be bound; `None` unless equality was proved."""
+    shape: Shape | None = None
+    """The shape in which a difference was found; `None` if no difference was found.
+
+    If `facts` is empty, this is the shortest such shape: the masks allow the same cells in all shorter shapes.
+    """
+    facts: Facts | None = None
+    """The facts (data such as lengths or documents) with which a difference was found.
+
+    The facts are empty if the difference does not depend on facts; `None` if no difference was found.
+    """
+    cell: Cell | None = None
+    """The cell (batch row, head, query row, key), indices from 0, that exactly one of the two masks allows; `None` if no
+    difference was found."""
+    layer: int | None = None
+    """The index of the layer, from 0, in which a difference was found; `None` if no difference was found."""
+    only_first: bool | None = None
+    """True: only the first mask allows `cell`. False: only the second mask allows it. None: no difference was found."""
+    atoms: Sequence[str] = ()
+    """The elementary masks (atoms) that prevented a proof; empty if equality was proved or a difference was found."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("an Equivalence has no truth value: use its attribute `equal`, which is True, False or None (not established)")
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, repr=False)
