@@ -82,8 +82,7 @@ impl Tile<'_> {
 pub struct PlanOptions {
     /// The maximum number of query rows of a tile.
     pub block_q: u32,
-    /// The number of keys of a key tile. Key tiles are used by statistics and by the plan that is ordered by key
-    /// ([`PatternPlan::transposed`]).
+    /// The number of keys of a key tile, in which statistics count.
     pub block_kv: u32,
     /// The changes of the order of queries and keys that are permitted in the plan.
     #[cfg_attr(feature = "serde", serde(default = "never"))]

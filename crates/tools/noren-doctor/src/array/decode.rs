@@ -304,7 +304,8 @@ fn logical(cells: &Reading<'_>, seen: &Seen, drop: bool) -> Decoded {
         return decoded;
     }
     let above_1 = seen.low() >= 0.0 && seen.few.iter().any(|&x| x > 1.0) && !cells.values.is_real();
-    if above_1 && cells.mixed() {
+    let several = seen.few.iter().filter(|&&x| x > 0.0).count() > 1;
+    if above_1 && (cells.mixed() || several && cells.numbers().is_none()) {
         let documents = cells.numbers().filter(|rows| rows.iter().all(|row| are_documents(row)) && !drop);
         match documents {
             Some(_) => decoded.findings.push(Finding::of(

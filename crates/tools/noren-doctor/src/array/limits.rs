@@ -64,6 +64,17 @@ pub(crate) fn check_sizes(mask: &Values, alignment: &Alignment, context: &Contex
         return Err(Error::invalid(text));
     }
     let sizes = alignment.wanted.unwrap_or(alignment.sizes);
+    let lists = [
+        ("lengths", &context.lengths),
+        ("kv_written", &context.written),
+        ("past_len", &context.past),
+        ("prefix_len", &context.prefix),
+        ("prompt_len", &context.prompt),
+    ];
+    if let Some((name, list)) = lists.into_iter().find(|(_, list)| list.len() > 1 && list.len() != sizes.batch) {
+        let text = format!("`{name}` has {} numbers, expected 1 or {} (batch rows)", list.len(), sizes.batch);
+        return Err(Error::invalid(text));
+    }
     let places = [
         ("batch", sizes.batch, &(|r: &Redaction| r.batch.clone()) as &dyn Fn(&Redaction) -> Vec<usize>),
         ("keys", sizes.kv_len, &|r: &Redaction| r.keys.clone()),

@@ -161,9 +161,11 @@ pub(super) fn padding(input: &Input) -> Option<(String, Input)> {
     });
     let counted = !own.lengths.is_empty() || known::LENGTHS.iter().any(|name| arrays.contains_key(*name));
     let by_ids = own.pad_id.is_some() && IDS.iter().any(|name| arrays.contains_key(*name));
+    let keys = input.mask.as_ref().and_then(width);
+    let new_tokens = own.past.iter().any(|past| *past > 0) && arrays.get(IDS[0]).and_then(width) < keys;
     let (name, mask, context) = match given {
         Some((name, mask)) if counted || by_ids => (name, mask, lengths),
-        None if counted && by_ids => {
+        None if counted && by_ids && !new_tokens => {
             let valid = tokens(&Companions(&arrays), &lengths)?;
             arrays.retain(|name, _| IDS.contains(&name.as_str()));
             let rows = valid.valid.as_ref()?.iter().map(|row| (0..valid.kv_len).map(|k| i64::from(bit(row, k))));
@@ -191,10 +193,17 @@ fn ends_of_rows(name: &str, mask: &Values, arrays: &BTreeMap<String, Values>, co
     let (valid, other) = (known.valid?, known.valid_too?);
     let of_row = |b: usize| {
         let (own, with_end) = (known::bits(len, |k| given[b][k] != 0), row(&valid, b));
-        // Texts that are padded on the left may end with several such ids.
-        let left = ends(with_end).filter(|_| context.side == Some(Side::Left)).map(|ends| row_of(len, ends.0, len));
+        // One such id at the start is padding or the start of the text, and one after the text its end or padding. Texts that are padded
+        // on the left may end with several.
+        let ids = known.ids.as_ref().map_or(&[][..], |ids| row(ids, b));
+        let is_text = |id: &i64| Some(*id) != context.pad_id;
+        let (lead, tail) = (ids.iter().position(is_text), ids.iter().rposition(is_text).map(|last| last + 1));
+        let (lead, tail) = (lead.unwrap_or(0), tail.unwrap_or(0));
+        let start = ends(with_end).map_or(0, |ends| ends.0);
+        let last = if context.side == Some(Side::Left) { len } else { (tail + 1).min(len) };
+        let is_run = |start: usize| [tail, (tail + 1).min(len), last].iter().any(|end| own == row_of(len, start, *end));
         let counts = LENGTHS.contains(&name) && own.iter().zip(row(&other, b)).all(|(own, text)| text & !own == 0);
-        let is_own = counts || own == row(&other, b) || Some(&own) == left.as_ref();
+        let is_own = counts || own == row(&other, b) || tail > 0 && (is_run(start) || is_run(lead));
         let right = if is_own { own } else { with_end.to_vec() };
         (0..len).map(move |k| i64::from(bit(&right, k)))
     };

@@ -57,7 +57,12 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
     let answers: Vec<String> = reports.iter().zip(&readings).map(answer).collect();
     let one_verdict = reports.iter().all(|report| report.verdict == reports[at].verdict);
     let one_class = reports.iter().all(|report| report.classes() == reports[at].classes());
+    let one_repair = reports.iter().all(|report| report.fixed == reports[at].fixed);
     let mut report = reports.swap_remove(at);
+    if !one_repair {
+        (report.fixed, report.repair) = (None, None);
+        report.findings.iter_mut().for_each(|finding| finding.repair = None);
+    }
     if !one_verdict {
         let question = format!(
             "the verdict depends on how {} is read: {}",
@@ -67,7 +72,6 @@ pub(crate) fn each(input: &Input, run: impl Fn(&Input) -> Result<Report, Error>)
         report.open.insert(0, Open { readings: answers, question: question.clone(), between: false });
         report.findings.retain(|finding| finding.severity == Severity::Note);
         (report.verdict, report.sentence) = (Verdict::CannotTell, question);
-        (report.fixed, report.repair) = (None, None);
     } else if !one_class {
         report.findings.iter_mut().for_each(|f| f.certainty = f.certainty.min(Certainty::Likely));
         report.unknown.push(format!("which reading is meant: {}", answers.join("; ")));
@@ -88,7 +92,9 @@ fn may_end_texts(input: &Input, pad: i64) -> bool {
     let inside = |ids: &Vec<i64>| ids.split(|id| *id == pad).filter(|part| !part.is_empty()).count() > 1;
     let tokens = |names: &[&str]| {
         let rows = beside.rows(names).filter(|rows| rows.len() == ids.len() && rows[0].len() == ids[0].len());
-        let is_token = |(own, ids): (&Vec<i64>, &Vec<i64>)| own.iter().zip(ids).any(|(own, id)| *own > 0 && *id == pad);
+        let drops = beside.named(names).is_some_and(|(name, _)| meaning(name) == Some(Meaning::Drop));
+        let shows = |own: i64, id: i64| id == pad && (own > 0) != drops;
+        let is_token = |(own, ids): (&Vec<i64>, &Vec<i64>)| own.iter().zip(ids).any(|(own, id)| shows(*own, *id));
         rows.is_some_and(|rows| rows.iter().zip(&ids).filter(|row| is_token(*row)).count() > 1)
     };
     let count = |ids: &Vec<i64>| ids.iter().filter(|id| **id != pad).count() as i64;

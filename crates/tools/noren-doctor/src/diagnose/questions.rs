@@ -213,8 +213,11 @@ impl Case<'_> {
             Some(right) if (0..right.batch).all(|b| (0..right.q_len).any(|i| right.cares(b, i))) => return None,
             Some(_) => "the padding is on the left: all rows are compared".to_string(),
             None => {
-                let (intent, _) = self.accept(given, &hypotheses.iter().map(mirrored).collect::<Vec<_>>())?;
-                format!("the padding is on the left: the mask is {}", resemble::in_words(&intent))
+                let left: Vec<Hypothesis> = hypotheses.iter().map(mirrored).collect();
+                let inverse = || self.accept(&inverted(given), &left).filter(|_| self.open_polarity());
+                let (accepted, inverts) = (self.accept(given, &left), ", if true = ignored");
+                let (says, found) = accepted.map(|found| ("", found)).or_else(|| Some((inverts, inverse()?)))?;
+                format!("the padding is on the left: the mask is {}{says}", resemble::in_words(&found.0))
             }
         };
         let right = match accepted {

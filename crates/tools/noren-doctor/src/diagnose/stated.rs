@@ -57,7 +57,14 @@ pub(crate) fn against_expression(
         )));
     }
     let dims = [batch.max(own[0]), heads.max(own[1]), q_len, kv_len];
-    let (given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
+    let (mut given, meant) = (decoded.keep.expand(dims), meant.expand(dims));
+    if alignment.keys_only && q_len > 1 {
+        // The attention function adds all terms but the padding.
+        let open =
+            rewritten(Edit::DropPadding, bound).map_or_else(|| meant.clone(), |open| Keep::of(&open).expand(dims));
+        let rows = (0..dims[0]).flat_map(|b| (0..dims[1]).flat_map(move |h| (0..q_len).map(move |i| (b, h, i))));
+        rows.for_each(|(b, h, i)| given.row_mut(b, h, i).iter_mut().zip(open.row(b, h, i)).for_each(|(g, o)| *g &= o));
+    }
     let known = Known::new(&Companions(&input.companions), &input.context, Sizes { batch: dims[0], q_len, kv_len });
     // In cross-attention, the padding of the keys is not the padding of the queries. Queries without known positions are no known tokens.
     let own_keys = input.context.role != Role::Cross

@@ -50,8 +50,7 @@ impl Case<'_> {
             return self.undecided(given, None, report);
         };
         let right = &hypothesis.intent;
-        // If the tree is completely declared, no kind must be declared.
-        let declared = self.context.kind.is_some() || right.tree.is_some();
+        let declared = self.is_declared(right);
         if declared && hypothesis.open.iter().any(|open| !open.between) {
             // The missing declaration may explain the whole difference.
             outcome.open = hypothesis.open.clone();
@@ -82,6 +81,11 @@ impl Case<'_> {
                 self.undecided(given, None, report)
             }
         }
+    }
+
+    /// Returns true if every cell of the intended mask is declared: its kind, its tree, or for rows of keys the padding.
+    fn is_declared(&self, right: &Intent) -> bool {
+        self.context.kind.is_some() || right.tree.is_some() || self.is_compared_padding()
     }
 
     /// Reports only the query rows without visible keys. The other cells cannot be judged, and the report has no
@@ -154,7 +158,7 @@ impl Case<'_> {
         wrong: Wrong,
         report: &mut Report,
     ) -> Held {
-        let whole = self.context.kind.is_some() || right.tree.is_some() || class == "unwritten_cache_visible";
+        let whole = self.is_declared(right) || class == "unwritten_cache_visible";
         let wrong = if whole { wrong } else { forbidden_cells(&given, loosest) };
         let class = match self.context.role {
             Role::Cross if class == "padding_keys_visible" => "cross_attention_mask",
@@ -185,7 +189,7 @@ impl Case<'_> {
         let (class, says) = match &keys {
             Some(keys) => (
                 "hidden_keys",
-                format!("{keys} should be visible, but are hidden from every query: all other cells are as declared"),
+                format!("hidden from every query: {keys}, which should be visible; all other cells are as declared"),
             ),
             None => ("unexplained_difference", says),
         };

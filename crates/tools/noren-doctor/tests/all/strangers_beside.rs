@@ -615,3 +615,109 @@ fn texts_of_training_are_padded_on_the_right() {
     is_calm(&report(None, context, &beside));
     is(&report(None, context, &beside[..1]), "padding_side", "pad on the left");
 }
+
+/// Rows of keys that are compared with given padding have a verdict for every wrong cell.
+#[test]
+fn rows_of_keys_with_one_wrong_key() {
+    let lengths = [6usize, 4];
+    for (b, k) in (0..2).flat_map(|b| (0..8).map(move |k| (b, k))) {
+        let ignored = |row: usize, key: usize| (key >= lengths[row]) != ((row, key) == (b, k));
+        let mask = Values::bools(&[2, 8], (0..16).map(|at| ignored(at / 8, at % 8)).collect()).expect("all cells");
+        let found = report(Some(mask), r#"{"api": "mha", "role": "key_padding", "lengths": [6, 4]}"#, &[]);
+        assert!(found.faulty() && !found.sentence.contains("not complete"), "{b}, {k}: {found}");
+    }
+}
+
+#[test]
+fn declarations_of_another_number_of_rows_are_errors() {
+    let mask = || Values::bools(&[2, 8], vec![true; 16]).expect("all cells");
+    for name in ["lengths", "kv_written", "past_len", "prefix_len", "prompt_len"] {
+        let context = format!(r#"{{"role": "key_padding", "batch": 2, "{name}": [6, 4, 2]}}"#);
+        let context = Context::from_json(&context).expect("declarations");
+        let error = Input::new(mask()).context(context).diagnose().unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("3 numbers, expected 1 or 2"), "{error}");
+    }
+}
+
+#[test]
+fn integers_above_1_that_number_no_documents_are_a_question() {
+    let cells = |of: &dyn Fn(usize, usize) -> i64| {
+        Values::ints(&[1, 1, 4, 4], (0..16).map(|at| of(at / 4, at % 4)).collect()).expect("all cells")
+    };
+    let causal = r#"{"kind": "causal"}"#;
+    let mixed = report(Some(cells(&|q, k| if (q, k) == (0, 0) { 2 } else { i64::from(k <= q) })), causal, &[]);
+    assert!(mixed.verdict == Verdict::CannotTell && mixed.to_string().contains("what does 2 mean"), "{mixed}");
+    let all = report(Some(cells(&|q, k| 255 * i64::from(k <= q))), causal, &[]);
+    assert_eq!(all.verdict, Verdict::Correct, "{all}");
+}
+
+/// A mask that is right if it is inverted and padded on the left.
+#[test]
+fn an_inverted_mask_with_padding_on_the_left_is_a_question() {
+    let lengths = [5, 1];
+    let mask = bools(&[2, 1, 5, 5], &|b, q, k| !(k <= q && k >= 5 - lengths[b]));
+    let open = report(Some(mask), r#"{"kind": "causal", "lengths": [5, 1]}"#, &[]);
+    assert!(open.verdict == Verdict::CannotTell && open.to_string().contains("padding_side"), "{open}");
+}
+
+/// One id of padding before a text that ends with the same id.
+#[test]
+fn one_leading_id_of_padding_and_of_ends() {
+    let texts = [
+        (vec![2, 5, 2], [0, 1, 1]),
+        (vec![2, 5, 6], [0, 1, 1]),
+        (vec![2, 5, 2], [1, 1, 1]),
+        (vec![2, 5, 2], [0, 1, 0]),
+    ];
+    for (ids, real) in texts {
+        let mask = bools(&[1, 1, 3, 3], &|_, q, k| k <= q && (real[k] > 0 || k == q));
+        let beside = [("input_ids", rows(&[ids])), ("attention_mask", rows(&[real.to_vec()]))];
+        let context = r#"{"kind": "causal", "convention": "keep_bool", "pad_token_id": 2, "eos_token_id": 2}"#;
+        is_calm(&report(Some(mask), context, &beside));
+    }
+    let beside =
+        [("input_ids", rows(&[vec![5, 2], vec![6, 2]])), ("key_padding_mask", rows(&[vec![0, 0], vec![0, 0]]))];
+    let mask = bools(&[1, 1, 2, 2], &|_, q, k| k <= q);
+    let open =
+        report(Some(mask.clone()), r#"{"kind": "causal", "convention": "keep_bool", "pad_token_id": 2}"#, &beside);
+    assert!(open.verdict == Verdict::CannotTell && open.to_string().contains("eos_token_id"), "{open}");
+    // Lengths count the cached tokens, ids are those of the new tokens.
+    let beside = [("input_ids", rows(&[vec![7, 0]])), ("lengths", list(&[3]))];
+    let mask = bools(&[1, 1, 2, 4], &|_, q, k| k <= q + 2 && (k < 3 || q == 1));
+    let context =
+        r#"{"kind": "causal", "convention": "keep_bool", "pad_token_id": 0, "past_len": 2, "padding_side": "right"}"#;
+    is_calm(&report(Some(mask), context, &beside));
+}
+
+/// A repair depends on which readings of an array are meant.
+#[test]
+fn readings_with_two_repairs_have_none() {
+    let mask = bools(&[1, 1, 3, 3], &|_, q, k| k < q);
+    let found = report(
+        Some(mask),
+        r#"{"kind": "causal", "convention": "keep_bool", "pad_token_id": 2}"#,
+        &[("input_ids", rows(&[vec![5, 2, 6]]))],
+    );
+    assert!(found.faulty() && found.fixed.is_none() && found.repair.is_none(), "{found}");
+    assert!(found.findings.iter().all(|finding| finding.repair.is_none()), "{found}");
+}
+
+/// Rows of keys show the padding of the intended mask only: the attention function adds its other terms.
+#[test]
+fn rows_of_keys_beside_an_intended_expression() {
+    for text in ["padding", "causal & padding", "(window(2, 2) | global([0, 5])) & padding"] {
+        let meant: Mask = text.parse().expect("a mask");
+        let bound = meant.bind(&Shape::square(8).batch(2), &Facts::new().lengths([6, 4])).expect("a shape that fits");
+        // No token of a causal mask reads the padding on the right.
+        let seen = Some((0, 6)).filter(|_| !text.contains("causal"));
+        for wrong in [None, Some((1, 2)), seen] {
+            let real = |b: usize, k: usize| (k < [6, 4][b]) != (wrong == Some((b, k)));
+            let rows = Values::bools(&[2, 8], (0..16).map(|at| real(at / 8, at % 8)).collect()).expect("all cells");
+            let context =
+                Context::from_json(r#"{"role": "key_padding", "convention": "keep_bool"}"#).expect("declarations");
+            let found = Input::new(rows).context(context).meant(&bound).diagnose().expect("usable arrays");
+            let expected = if wrong.is_some() { Verdict::Faulty } else { Verdict::Correct };
+            assert_eq!(found.verdict, expected, "{text}, {wrong:?}: {found}");
+        }
+    }
+}
