@@ -24,7 +24,7 @@ use crate::read::values::Values;
 use crate::read::words::counted;
 use crate::report::wrong::{Wrong, listed};
 use crate::report::{Certainty, Finding, Report, Severity, Verdict};
-use noren_mask::bits::{bit, ends, row_of};
+use noren_mask::bits::{bit, count, ends, row_of};
 use noren_mask::{Error, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,17 +193,16 @@ fn ends_of_rows(name: &str, mask: &Values, arrays: &BTreeMap<String, Values>, co
     let (valid, other) = (known.valid?, known.valid_too?);
     let of_row = |b: usize| {
         let (own, with_end) = (known::bits(len, |k| given[b][k] != 0), row(&valid, b));
-        // One such id at the start is padding or the start of the text, and one after the text its end or padding. Texts that are padded
-        // on the left may end with several.
-        let ids = known.ids.as_ref().map_or(&[][..], |ids| row(ids, b));
-        let is_text = |id: &i64| Some(*id) != context.pad_id;
-        let (lead, tail) = (ids.iter().position(is_text), ids.iter().rposition(is_text).map(|last| last + 1));
-        let (lead, tail) = (lead.unwrap_or(0), tail.unwrap_or(0));
-        let start = ends(with_end).map_or(0, |ends| ends.0);
-        let last = if context.side == Some(Side::Left) { len } else { (tail + 1).min(len) };
-        let is_run = |start: usize| [tail, (tail + 1).min(len), last].iter().any(|end| own == row_of(len, start, *end));
+        // One such id at the start is the padding or the start of the text. Texts that are padded on the left may end with several.
+        let stop = |row: &[u64]| ends(row).map_or(0, |ends| ends.1 + 1);
+        let last = if context.side == Some(Side::Left) { len } else { 0 };
+        let lead = known.ids.iter().flat_map(|ids| row(ids, b)).take_while(|id| Some(**id) == context.pad_id).count();
+        let starts = [ends(with_end).map_or(0, |ends| ends.0), lead];
+        let runs = starts
+            .into_iter()
+            .flat_map(|start| [stop(with_end), stop(row(&other, b)), last].map(|stop| row_of(len, start, stop)));
         let counts = LENGTHS.contains(&name) && own.iter().zip(row(&other, b)).all(|(own, text)| text & !own == 0);
-        let is_own = counts || own == row(&other, b) || tail > 0 && (is_run(start) || is_run(lead));
+        let is_own = counts || own == row(&other, b) || count(&own) > 0 && runs.into_iter().any(|run| run == own);
         let right = if is_own { own } else { with_end.to_vec() };
         (0..len).map(move |k| i64::from(bit(&right, k)))
     };

@@ -689,6 +689,22 @@ fn one_leading_id_of_padding_and_of_ends() {
     is_calm(&report(Some(mask), context, &beside));
 }
 
+/// The padding mask `ids != pad` hides the ends of texts that are padded on the left, also beside rows without padding.
+#[test]
+fn ends_that_the_padding_hides_with_padding_on_the_left() {
+    for ids in [vec![vec![2, 2, 5, 6, 2], vec![7, 8, 9, 6, 2]], vec![vec![2, 5, 6, 8, 2], vec![2, 2, 9, 6, 2]]] {
+        for side in ["", r#", "padding_side": "left""#] {
+            let real: Vec<Vec<i64>> = ids.iter().map(|r| r.iter().map(|id| i64::from(*id != 2)).collect()).collect();
+            let mask = bools(&[2, 1, 5, 5], &|b, q, k| k <= q && real[b][k] > 0);
+            let beside = [("input_ids", rows(&ids)), ("attention_mask", rows(&real))];
+            let context = format!(
+                r#"{{"kind": "causal", "convention": "keep_bool", "pad_token_id": 2, "eos_token_id": 2{side}}}"#
+            );
+            is(&report(Some(mask), &context, &beside), "pad_equals_eos_holes", "are hidden like padding");
+        }
+    }
+}
+
 /// A repair depends on which readings of an array are meant.
 #[test]
 fn readings_with_two_repairs_have_none() {
