@@ -303,7 +303,7 @@ impl<'a> Case<'a> {
         let readings = self.readings(&given, structure.as_ref());
         for (reading, text) in &readings {
             if let Some((intent, open)) = self.accept(reading, &hypotheses) {
-                if let Some(open) = self.which_side(reading, &hypotheses, Some(&intent)) {
+                if let Some(open) = self.only_padding(&intent) {
                     return self.asked(open, report, outcome);
                 }
                 report.findings.extend(text.clone());
@@ -311,8 +311,8 @@ impl<'a> Case<'a> {
                 return self.accepted(reading.clone(), intent, report, outcome);
             }
         }
-        let chunks = || self.which_chunks(&given, &hypotheses);
-        if let Some(open) = self.which_side(&given, &hypotheses, None).or_else(chunks) {
+        let ways = [Self::which_side, Self::which_chunks];
+        if let Some(open) = ways.iter().find_map(|way| way(self, &given, &hypotheses)) {
             return self.asked(open, report, outcome);
         }
         if let Some((reading, finding, intent)) = self.undeclared_family(&readings, &hypotheses) {

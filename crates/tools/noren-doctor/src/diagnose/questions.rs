@@ -196,37 +196,33 @@ impl Case<'_> {
         flags(cells) && (0..rows).all(run)
     }
 
-    /// Returns the question on which side the padding of the declared lengths is, if only the default puts it on the right, and the mask
-    /// has it on the left, or has rows that are padding only if it is on the right. `accepted` is the intended mask that the given mask
-    /// equals with padding on the right.
-    pub(crate) fn which_side(
-        &self,
-        given: &Keep,
-        hypotheses: &[Hypothesis],
-        accepted: Option<&Intent>,
-    ) -> Option<Open> {
+    /// If the mask has the declared lengths with padding on the left, and only the default puts it on the right, returns
+    /// the question on which side it is.
+    pub(crate) fn which_side(&self, given: &Keep, hypotheses: &[Hypothesis]) -> Option<Open> {
         let valid = self.known.valid.as_ref().filter(|_| self.known.side_assumed)?;
         let kv_len = self.alignment.sizes.kv_len;
         let rows: PerRow<u64> = Rc::new(valid.iter().map(|row| other_side(row, kv_len)).collect());
         let mirrored = |h: &Hypothesis| Hypothesis { intent: h.intent.clone().padded(&rows), ..h.clone() };
-        let left = match accepted {
-            Some(right) if (0..right.batch).all(|b| (0..right.q_len).any(|i| right.cares(b, i))) => return None,
-            Some(_) => "the padding is on the left: all rows are compared".to_string(),
-            None => {
-                let left: Vec<Hypothesis> = hypotheses.iter().map(mirrored).collect();
-                let inverse = || self.accept(&inverted(given), &left).filter(|_| self.open_polarity());
-                let (accepted, inverts) = (self.accept(given, &left), ", if true = ignored");
-                let (says, found) = accepted.map(|found| ("", found)).or_else(|| Some((inverts, inverse()?)))?;
-                format!("the padding is on the left: the mask is {}{says}", resemble::in_words(&found.0))
-            }
+        let left: Vec<Hypothesis> = hypotheses.iter().map(mirrored).collect();
+        let inverse = || self.accept(&inverted(given), &left).filter(|_| self.open_polarity());
+        let (says, found) = match self.accept(given, &left) {
+            Some(found) => ("", found),
+            None => (", if true = ignored", inverse()?),
         };
-        let right = match accepted {
-            Some(_) => "the padding is on the right: all new tokens of some batch rows are padding",
-            None => "the padding is on the right: the mask hides the wrong end of the rows (padding_side)",
-        };
-        let question =
-            "on which side is the padding? lengths do not state it: declare padding_side=left or padding_side=right";
-        Some(Open::new(&[&left, right], question))
+        let left = format!("the padding is on the left: the mask is {}{says}", resemble::in_words(&found.0));
+        Some(on_which_side(
+            &left,
+            "the padding is on the right: the mask hides the wrong end of the rows (padding_side)",
+        ))
+    }
+
+    /// Returns the question on which side the padding of the declared lengths is, if only the default puts it on the right, and all queries
+    /// of a batch row of the intended mask `right` are padding then.
+    pub(crate) fn only_padding(&self, right: &Intent) -> Option<Open> {
+        let none = |b: usize| (0..right.q_len).all(|i| !right.cares(b, i));
+        let asked = self.known.side_assumed && (0..right.batch).any(none);
+        let left = "the padding is on the left: all rows are compared";
+        asked.then(|| on_which_side(left, "the padding is on the right: all new tokens of some batch rows are padding"))
     }
 
     /// Returns the question whether tokens also read earlier chunks, if the mask is right only then.
@@ -300,6 +296,13 @@ impl Case<'_> {
         let question = "are the hidden keys padding? declare lengths, attention_mask, or input_ids with pad_token_id";
         Open::new(&[&padding, &real], question)
     }
+}
+
+/// Returns the question on which side the padding of lengths is, with its two readings.
+fn on_which_side(left: &str, right: &str) -> Open {
+    let question =
+        "on which side is the padding? lengths do not state it: declare padding_side=left or padding_side=right";
+    Open::new(&[left, right], question)
 }
 
 /// Returns the intended masks `hypotheses` with tokens that also read earlier chunks, with the question whether they do.
