@@ -163,6 +163,7 @@ impl<'a> Run<'a> {
                 q: Rows::of(inputs.q),
                 starts: None,
                 bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
+                segments: Vec::new(),
                 modifiers: Modifiers::new(self.plan, inputs.q.shape()[3], self.options),
                 out,
                 lse,

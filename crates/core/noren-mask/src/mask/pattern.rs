@@ -437,6 +437,12 @@ impl Selection {
         by_run.reduce(|a, b| a.any_of(&b)).unwrap_or_else(|| Bounds::unknown(self.keys.len()))
     }
 
+    /// Returns the first keys of the documents of `leaf`, an atom of the larger mask, as places among the selected keys.
+    pub(crate) fn document_starts(&self, leaf: &Pattern) -> Vec<u32> {
+        let starts = leaf.document_starts(&self.frame).into_iter().map(|key| place(&self.keys, key));
+        starts.filter(|place| *place < self.keys.len()).collect()
+    }
+
     /// Returns the result of [`Pattern::last_border`] for `leaf`, an atom of the larger mask. `after`, `upto` and the
     /// result are places among the selected rows.
     pub(crate) fn last_border(&self, leaf: &Pattern, after: u32, upto: u32) -> Option<u32> {

@@ -1,6 +1,7 @@
 //! [`Plan`]: for each distinct pattern (set of cells of a batch row and head), tiles of queries. Each tile has the
 //! spans (ranges) of keys that its queries read, full or mixed.
 
+mod content;
 pub(crate) mod cut;
 pub(crate) mod guard;
 pub(crate) mod patch;

@@ -4,6 +4,7 @@
 mod atoms;
 mod common;
 mod conformance;
+mod content;
 mod corpus;
 mod count;
 mod device;

@@ -126,7 +126,8 @@ pub struct Rotating {
 /// must also have the window of the cache: `sliding(window) | causal & keys(..sink_tokens)`. A pass may read the keys
 /// of some masks, such as strides, in another order (see [`Reorder`](crate::Reorder)); the bits are equal to those of a
 /// pass whose plan has `Reorder::Never`. With `bf16` and `f16`, the bits are equal for contiguous and paged caches, and
-/// for a rotating cache if `sink_tokens` is even, on [`Isa::Amx`] a multiple of 32.
+/// for a rotating cache if `sink_tokens` is even, on [`Isa::Amx`] a multiple of 32, and if padding and documents that have
+/// left the window are a multiple of as many tokens.
 ///
 /// A cache slot is the place of one token. The content of slots that were never written, were freed or are hidden by a
 /// mask changes no bit of the output, even if the content is NaN.

@@ -361,6 +361,7 @@ impl<T: Element> KvCache<T> {
                     Queries::Ragged(starts) => Some(starts),
                 },
                 bits: (0..jobs.shared_bits).map(|_| Default::default()).collect(),
+                segments: Vec::new(),
                 modifiers: Modifiers::new(plan, self.shape.head_dim, options),
                 out: SharedRows::of(outputs.out),
                 lse: lse.map(SharedRows::of),

@@ -1,7 +1,7 @@
 //! The number of cells that a forward pass computes.
 
 use super::dispatch::Task;
-use super::forward::Jobs;
+use super::forward::{Jobs, segments};
 use super::keys::blocks::{Cells, KeyBlocks, fill_words};
 use super::math::micro::WIDE;
 use super::simd::{Product, Simd, group};
@@ -64,7 +64,8 @@ fn cells_of_job<S: Simd, P: Product>(plan: &Plan, key_range: Range<usize>, job: 
     let rows = job.heads.len() * job.rows.len();
     let mut words = vec![0; rows];
     let mut cells = 0;
-    for block in (KeyBlocks { spans, key_range, lanes, widest: WIDE, page: usize::MAX, next: 0 }) {
+    let segments = &segments::<S, P>(pattern);
+    for block in (KeyBlocks { spans, key_range, segments, lanes, widest: WIDE, page: usize::MAX, next: 0 }) {
         match block.cells {
             Cells::Full => {
                 cells += 2 * rows * block.groups.len() * lanes;

@@ -13,10 +13,11 @@
 use super::arrays::ahead::Upcoming;
 use super::arrays::rows::Rows;
 use super::dispatch::Task;
+use super::keys::blocks::Segments;
 use super::keys::pack::{Head, Packed, Refill, Source};
 use super::keys::store::StoredHead;
 use super::math::scores::Place;
-use super::simd::{Product, Simd};
+use super::simd::{Product, Simd, group};
 use super::threads::{on_threads, worth_threads};
 use super::tile::split::{self, Part, SplitKernel};
 use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
@@ -294,7 +295,8 @@ impl<'a> Forward<'a> {
         isa.run(self);
     }
 
-    fn compute<S: Simd, P: Product>(self, s: S) {
+    fn compute<S: Simd, P: Product>(mut self, s: S) {
+        self.context.segments = self.context.plan.patterns().iter().map(segments::<S, P>).collect();
         let head_dim = self.context.q.shape()[3];
         let work = self.jobs.cost.saturating_mul(head_dim as u64);
         let threads = worth_threads(self.threads, work);
@@ -409,8 +411,11 @@ impl<'a> Forward<'a> {
         following: Option<usize>,
         scratch: &mut Option<Scratch<S>>,
     ) {
+        // The keys are packed in the segments of one pattern of the group.
+        let segments = &self.context.segments;
+        let fits = segments[self.jobs.jobs[job].pattern] == segments[self.jobs.groups[group].pattern];
         let packed = match self.keys {
-            Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 => {
+            Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 && fits => {
                 Some(self.packed(s, group, self.head(group, k, v), queue))
             }
             _ => None,
@@ -558,11 +563,19 @@ impl<'a> Forward<'a> {
         let mut packed = lock(&queue.shared[group].packed);
         let pack = || {
             let mut memory = lock(&queue.spare).pop().unwrap_or_else(Packed::empty);
-            s.run(Refill { packed: &mut memory, head, key_range: self.jobs.groups[group].key_range.clone() });
+            let Group { pattern, ref key_range, .. } = self.jobs.groups[group];
+            let segments = &self.context.segments[pattern];
+            s.run(Refill { packed: &mut memory, head, segments, key_range: key_range.clone() });
             Arc::new(memory)
         };
         packed.get_or_insert_with(pack).clone()
     }
+}
+
+/// Returns the division of the keys of a pattern into segments: if words are pairs, at the keys at which content begins.
+pub(crate) fn segments<S: Simd, P: Product>(plan: &PatternPlan) -> Segments {
+    let starts = if P::TERMS == 1 { Vec::new() } else { plan.content_starts() };
+    Segments::new(starts, if P::TILES { group::<S, P>() } else { P::TERMS }, group::<S, P>())
 }
 
 /// Calls `run` for each of `items` on `threads` threads. Each thread takes one item after another, and calls `memory`

@@ -16,6 +16,7 @@ mod large_scores;
 mod linear;
 mod one_call;
 mod partial;
+mod places;
 mod random_masks;
 mod scene;
 mod shapes;

@@ -15,7 +15,7 @@ use super::queries::{Queries, ROWS};
 use crate::inputs::options::Cancel;
 use crate::kernel::arrays::ahead::{Ahead, Upcoming};
 use crate::kernel::arrays::rows::SharedRows;
-use crate::kernel::keys::blocks::KeyBlocks;
+use crate::kernel::keys::blocks::{KeyBlocks, Segments};
 use crate::kernel::math::micro::{self, BLOCK, WIDE};
 use crate::kernel::simd::{Kernel, Product, Simd, floats, floats_mut, zeroed};
 use crate::kernel::threads::on_waiting_threads;
@@ -208,8 +208,8 @@ impl<S: Simd> Kernel<S> for Item<'_, '_, S> {
                 self.load(turn.before == 0);
                 self.scratch.ahead = self.upcoming(parts[..reach[item].end].get(index + 1), [batch, head]);
                 let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                let key_range = keys.clone();
-                for block in (KeyBlocks { spans, key_range, lanes, widest, page: usize::MAX, next: 0 }) {
+                let (key_range, segments) = (keys.clone(), &Segments::default());
+                for block in (KeyBlocks { spans, key_range, segments, lanes, widest, page: usize::MAX, next: 0 }) {
                     let block = prepare(context, &mut self.scratch.queries, &block);
                     self.add_block(s, &block);
                 }

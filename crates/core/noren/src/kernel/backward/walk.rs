@@ -6,7 +6,7 @@ use super::context::{CAREFUL, Context, RowStats, lanes, pieces};
 use super::keys::{Keys, item_keys};
 use super::queries::{Queries, ROWS};
 use crate::kernel::arrays::rows::SharedRows;
-use crate::kernel::keys::blocks::KeyBlocks;
+use crate::kernel::keys::blocks::{KeyBlocks, Segments};
 use crate::kernel::math::micro::{BLOCK, WIDE};
 use crate::kernel::math::scores::Place;
 use crate::kernel::simd::{Kernel, Product, Simd, floats};
@@ -146,9 +146,9 @@ impl<S: Simd> Kernel<S> for Walk<'_, '_, S> {
                 for rows in pieces(rows, ROWS) {
                     self.scratch.queries.fill(s, context, self.head, rows.clone());
                     let widest = if context.modifiers.soften() || self.scratch.queries.dead { BLOCK } else { WIDE };
-                    let key_range = keys.clone();
+                    let (key_range, segments) = (keys.clone(), &Segments::default());
                     let (spans, lanes) = (tile.spans, lanes::<S>());
-                    for block in (KeyBlocks { spans, key_range, lanes, widest, page: usize::MAX, next: 0 }) {
+                    for block in (KeyBlocks { spans, key_range, segments, lanes, widest, page: usize::MAX, next: 0 }) {
                         let block = prepare(context, &mut self.scratch.queries, &block);
                         for rows in pieces(0..rows.len(), cells::<S>()) {
                             self.phase(s, &block, rows, kv_len);

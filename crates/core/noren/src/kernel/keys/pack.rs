@@ -1,9 +1,10 @@
 //! The memory layout of keys and values for the kernels.
 //!
 //! Keys are transposed in *lane groups*. A lane group is [`group`] consecutive keys: `LANES` keys, or `2 * LANES` keys
-//! if a word is a pair of values. The first lane group begins at the first key of the sequence. A lane group is stored
-//! as `[TERMS][words]` vectors with one key in each lane; `words` words hold the `head_dim` numbers of a key. Lane
-//! groups do not depend on tiles, so the bits of a score do not depend on tiles either.
+//! if a word is a pair of values. Lane groups begin at the first key of the sequence and, if a word is a pair, at the keys
+//! at which content begins ([`Segments`]). A lane group is stored as `[TERMS][words]` vectors with one key in each lane;
+//! `words` words hold the `head_dim` numbers of a key. Lane groups do not depend on tiles, so the bits of a score do not
+//! depend on tiles either.
 //!
 //! Values are stored as rows of words. A row holds the values of `TERMS` keys: one key, or two keys if a word is a
 //! pair. If the values in the caller's array are `f32` in contiguous rows that fill whole vectors, the values are used
@@ -12,6 +13,7 @@
 //! If a plan reorders keys, packing copies the keys in the plan's order. The index of a key in this module is then its
 //! place in this order.
 
+use super::blocks::{KeyBlock, Segments};
 use super::store::{Reads, StoredHead};
 use crate::kernel::arrays::rows::Rows;
 use crate::kernel::math::micro::{BLOCK, Far};
@@ -66,8 +68,8 @@ pub(crate) struct Packed<S: Simd, P> {
 pub(crate) struct Block<'a, S: Simd> {
     /// The keys, `[lane groups][TERMS][words]` vectors; empty if `far` holds the keys as 16-bit numbers.
     pub(crate) keys: &'a [S::V],
-    /// The values, `[keys / TERMS][v_width]` words, from the first key of the block on. The slice may end at the last
-    /// key of the sequence, before the end of the block. The slice is empty if `far` holds the values as 16-bit
+    /// The values, `[keys / TERMS][v_width]` words, from the first key of the block on. With `f32`, the slice may end at the
+    /// last key of the sequence, before the end of the block. The slice is empty if `far` holds the values as 16-bit
     /// numbers.
     pub(crate) values: &'a [f32],
     /// Whether a value of the block may be infinite or NaN.
@@ -113,10 +115,11 @@ impl<'a> Head<'a> {
         self.v.shape()[3].next_multiple_of(S::LANES)
     }
 
-    /// Returns the range of keys in the lane groups `groups`, up to the last key of the sequence. A lane group is
+    /// Returns the range of keys in the lane groups of a block, up to the last key of its segment. A lane group is
     /// consecutive keys that the kernels read together.
-    fn keys_of<S: Simd, P: Product>(&self, groups: &Range<usize>) -> Range<usize> {
-        groups.start * group::<S, P>()..(groups.end * group::<S, P>()).min(self.kv_len())
+    fn keys_of<S: Simd, P: Product>(&self, block: &KeyBlock) -> Range<usize> {
+        let first = block.keys.start;
+        first..(first + block.groups.len() * group::<S, P>()).min(block.segment_end).min(self.kv_len())
     }
 
     /// Returns the values from the key `first` on, without a copy, or `None` if the kernel needs a copy. Values are
@@ -128,18 +131,18 @@ impl<'a> Head<'a> {
         values.filter(|values| !self.align_values || values.as_ptr().cast::<S::V>().is_aligned())
     }
 
-    /// Transposes the keys of the lane groups `groups` (consecutive keys that the kernels read together) into `into`,
-    /// with one key in each lane. Lanes after the last key become 0.
+    /// Transposes the keys `all`, whose first key begins a lane group (consecutive keys that the kernels read together), into
+    /// `into`, with one key in each lane. Lanes after the last key become 0.
     #[inline(always)]
-    fn pack_keys<S: Simd, P: Product>(&self, s: S, groups: Range<usize>, into: &mut [S::V]) {
+    fn pack_keys<S: Simd, P: Product>(&self, s: S, all: Range<usize>, into: &mut [S::V]) {
         let (kv_len, words) = (self.kv_len(), self.words::<P>());
         let mut rows: [&[f32]; BLOCK] = [&[]; BLOCK];
-        let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
-        for (g, into) in vectors.zip(into.chunks_exact_mut(words)) {
-            let keys = g * S::LANES..(g + 1) * S::LANES;
-            let mut direct = keys.end <= kv_len;
+        for (g, into) in into.chunks_exact_mut(words).enumerate() {
+            let first = all.start + g * S::LANES;
+            let keys = first..first + S::LANES;
+            let mut direct = keys.end <= all.end;
             for (key, row) in keys.clone().zip(&mut rows) {
-                let Some(now) = (key < kv_len).then(|| self.k.row_words::<P>(self.at(key))).flatten() else {
+                let Some(now) = (key < all.end).then(|| self.k.row_words::<P>(self.at(key))).flatten() else {
                     direct = false;
                     break;
                 };
@@ -159,20 +162,21 @@ impl<'a> Head<'a> {
                 s.transpose(square);
             }
             for w in (whole..words).step_by(S::LANES) {
-                self.pack_square::<S, P>(s, keys.clone(), w, &mut into[w..words.min(w + S::LANES)]);
+                let keys = keys.start..keys.end.min(all.end);
+                self.pack_square::<S, P>(s, keys, w, &mut into[w..words.min(w + S::LANES)]);
             }
         }
     }
 
     /// Transposes the words of `keys` from the word `first` on into `into`, one vector for each word. Rows of any
-    /// type and strides are copied, and lanes of keys after the last key become 0.
+    /// type and strides are copied, and lanes after the last key become 0.
     #[inline(always)]
     fn pack_square<S: Simd, P: Product>(&self, s: S, keys: Range<usize>, first: usize, into: &mut [S::V]) {
         let mut square = [s.splat(0.0); BLOCK];
         let square = &mut square[..S::LANES];
         let end = self.head_dim().min((first + into.len()) * P::TERMS);
         let numbers = end.min(first * P::TERMS)..end;
-        for (key, lane) in (keys.start..keys.end.min(self.kv_len())).zip(square.iter_mut()) {
+        for (key, lane) in keys.zip(square.iter_mut()) {
             // Numbers of 16 bits are widened in registers: a vector read from a buffer waits until the buffer is written.
             if P::TERMS == 1
                 && let Some(numbers) = self.k.lanes(s, self.at(key), first)
@@ -190,13 +194,13 @@ impl<'a> Head<'a> {
     }
 
     /// Copies the values of `keys` into rows of `v_width` words (each one `f32` number or a pair of `bf16` numbers) in
-    /// `into`. Words after `v_dim` in a row stay unchanged; with tiles, rows of `into` after the last key become 0.
+    /// `into`. Words after `v_dim` in a row stay unchanged; with pairs, rows of `into` after the last key become 0.
     #[inline(always)]
     fn pack_values<S: Simd, P: Product>(&self, keys: Range<usize>, into: &mut [S::V]) {
         let v_dim = self.v.shape()[3];
         let width = self.v_width::<S>();
         let into = floats_mut(into);
-        if P::TILES {
+        if P::TERMS == 2 {
             into[keys.len().div_ceil(P::TERMS) * width..].fill(0.0);
         }
         let rows = into.chunks_exact_mut(width);
@@ -240,39 +244,44 @@ impl<S: Simd, P: Product> Packed<S, P> {
     /// Packs the keys and values of the lane groups that contain the keys `key_range`. Overwrites the keys and values
     /// that were packed before, and uses their memory again.
     #[inline(always)]
-    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, key_range: Range<usize>) {
-        self.first_group = key_range.start / group::<S, P>();
-        let groups = self.first_group..key_range.end.div_ceil(group::<S, P>());
-        let keys = head.keys_of::<S, P>(&groups);
-        let rows = value_rows::<S, P>(&groups, &keys);
-        resize(&mut self.keys, groups.len() * P::TERMS * head.words::<P>());
-        head.pack_keys::<S, P>(s, groups, &mut self.keys);
+    pub(crate) fn refill(&mut self, s: S, head: &Head<'_>, segments: &Segments, key_range: Range<usize>) {
+        let runs = || segments.runs(key_range.clone(), head.kv_len());
+        let (vectors, width) = (P::TERMS * head.words::<P>(), head.v_width::<S>());
+        let Some((first, groups)) = runs().next() else { return *self = Self::empty() };
+        self.first_group = groups.start;
+        let end = runs().last().map_or(groups.end, |(_, groups)| groups.end);
+        resize(&mut self.keys, (end - self.first_group) * vectors);
+        for (keys, groups) in runs() {
+            let groups = groups.start - self.first_group..groups.end - self.first_group;
+            head.pack_keys::<S, P>(s, keys, &mut self.keys[groups.start * vectors..groups.end * vectors]);
+        }
         self.largest = if P::TILES { largest(floats(&self.keys)) } else { 0.0 };
-        let width = head.v_width::<S>();
-        self.non_finite = match head.values_in_place::<S, P>(keys.start) {
-            Some(values) => {
-                self.values = None;
-                non_finite_blocks::<P>(&values[..keys.len() * width], width)
-            }
-            None => {
-                let values = self.values.get_or_insert_default();
-                resize(values, rows * width / S::LANES);
-                head.pack_values::<S, P>(keys, values);
-                non_finite_blocks::<P>(floats(values), width)
-            }
-        };
+        if let Some(values) = head.values_in_place::<S, P>(first.start) {
+            self.values = None;
+            self.non_finite = non_finite_blocks::<P>(&values[..first.len() * width], width);
+            return;
+        }
+        let values = self.values.get_or_insert_default();
+        resize(values, value_rows::<S, P>(end - self.first_group, &first) * width / S::LANES);
+        for (keys, groups) in runs() {
+            let from = (groups.start - self.first_group) * width;
+            let rows = value_rows::<S, P>(groups.len(), &keys);
+            head.pack_values::<S, P>(keys, &mut values[from..from + rows * width / S::LANES]);
+        }
+        self.non_finite = non_finite_blocks::<P>(floats(values), width);
     }
 
-    /// Returns the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) as a
-    /// block. The lane groups have at most `WIDE` keys.
+    /// Returns the keys and values of the lane groups of `block` (consecutive keys that the kernels read together). The lane
+    /// groups have at most `WIDE` keys.
     #[inline(always)]
-    pub(crate) fn block<'a>(&'a self, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
+    pub(crate) fn block<'a>(&'a self, head: &Head<'a>, block: &KeyBlock) -> Block<'a, S> {
         let vectors = P::TERMS * head.words::<P>();
+        let groups = &block.groups;
         let first = groups.start - self.first_group;
         let values = match &self.values {
             None => {
-                let first_key = groups.start * group::<S, P>();
-                head.values_in_place::<S, P>(first_key).expect("the values of this head can be used in place")
+                let values = head.values_in_place::<S, P>(block.keys.start);
+                values.expect("the values of this head can be used in place")
             }
             Some(values) => &floats(values)[first * S::LANES * head.v_width::<S>()..],
         };
@@ -305,15 +314,15 @@ impl<S: Simd> BlockScratch<S> {
         (&mut self.keys, floats_mut(&mut self.values))
     }
 
-    /// Packs the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) into
-    /// this memory, and returns them as a block. The lane groups have at most `WIDE` keys.
+    /// Packs the keys and values of the lane groups of `block` (consecutive keys that the kernels read together) into this
+    /// memory, and returns them. The lane groups have at most `WIDE` keys.
     #[inline(always)]
-    pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, groups: Range<usize>) -> Block<'a, S> {
-        let keys = head.keys_of::<S, P>(&groups);
-        let rows = value_rows::<S, P>(&groups, &keys);
-        let packed = groups.len() * P::TERMS * head.words::<P>();
+    pub(crate) fn block<'a, P: Product>(&'a mut self, s: S, head: &Head<'a>, block: &KeyBlock) -> Block<'a, S> {
+        let keys = head.keys_of::<S, P>(block);
+        let rows = value_rows::<S, P>(block.groups.len(), &keys);
+        let packed = block.groups.len() * P::TERMS * head.words::<P>();
         let mut found = (false, 0.0);
-        s.run(PackBlock::<S, P> { scratch: self, head, groups, found: &mut found, product: PhantomData });
+        s.run(PackBlock::<S, P> { scratch: self, head, block, found: &mut found, product: PhantomData });
         let (non_finite, largest) = found;
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
@@ -371,24 +380,24 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
         self.v_dim().next_multiple_of(S::LANES)
     }
 
-    /// Returns the keys and values of the lane groups `groups` (consecutive keys that the kernels read together) as a
-    /// block. The groups have at most `WIDE` keys. If the lane groups are not packed yet, packs them into `scratch`.
+    /// Returns the keys and values of the lane groups of `block` (consecutive keys that the kernels read together). The groups
+    /// have at most `WIDE` keys. If the lane groups are not packed yet, packs them into `scratch`.
     #[inline(always)]
     pub(crate) fn block<'c>(
         &'c self,
         s: S,
-        groups: Range<usize>,
+        block: &KeyBlock,
         reads: Reads,
         scratch: &'c mut BlockScratch<S>,
     ) -> Block<'c, S> {
         match self {
-            Source::Given(head, Some(packed)) => packed.block(head, groups),
-            Source::Given(head, None) => scratch.block::<P>(s, head, groups),
+            Source::Given(head, Some(packed)) => packed.block(head, block),
+            Source::Given(head, None) => scratch.block::<P>(s, head, block),
             Source::Stored(head) => {
                 let (key_space, value_space) = scratch.parts();
                 let columns = 0..self.v_width() / S::LANES;
-                let (keys, far_keys) = head.keys::<S, P>(s, groups.clone(), reads, key_space);
-                let (values, non_finite, far_values) = head.values::<S, P>(s, groups, columns, reads, value_space);
+                let (keys, far_keys) = head.keys::<S, P>(s, block, reads, key_space);
+                let (values, non_finite, far_values) = head.values::<S, P>(s, block, columns, reads, value_space);
                 // Tiles are loaded from the packed words, wherever these are.
                 let far = (!P::TILES).then_some([far_keys, far_values]);
                 Block { keys, values, non_finite, largest: head.store.largest, far }
@@ -404,16 +413,16 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     pub(crate) fn keys<'c>(
         &'c self,
         s: S,
-        groups: Range<usize>,
+        block: &KeyBlock,
         reads: Reads,
         scratch: &'c mut BlockScratch<S>,
     ) -> (&'c [S::V], Option<Far<'c>>) {
         match self {
             Source::Stored(head) => {
-                let (keys, far) = head.keys::<S, P>(s, groups, reads, scratch.parts().0);
+                let (keys, far) = head.keys::<S, P>(s, block, reads, scratch.parts().0);
                 (keys, Some(far).filter(|_| !P::TILES))
             }
-            _ => (self.block(s, groups, reads, scratch).keys, None),
+            _ => (self.block(s, block, reads, scratch).keys, None),
         }
     }
 
@@ -424,18 +433,18 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
     pub(crate) fn values<'c>(
         &'c self,
         s: S,
-        groups: Range<usize>,
+        block: &KeyBlock,
         columns: Range<usize>,
         reads: Reads,
         scratch: &'c mut BlockScratch<S>,
     ) -> (&'c [f32], bool, Option<Far<'c>>) {
         match self {
             Source::Stored(head) => {
-                let (values, non_finite, far) = head.values::<S, P>(s, groups, columns, reads, scratch.parts().1);
+                let (values, non_finite, far) = head.values::<S, P>(s, block, columns, reads, scratch.parts().1);
                 (values, non_finite, Some(far).filter(|_| !P::TILES))
             }
             _ => {
-                let block = self.block(s, groups, reads, scratch);
+                let block = self.block(s, block, reads, scratch);
                 (block.values, block.non_finite, None)
             }
         }
@@ -447,7 +456,7 @@ impl<S: Simd, P: Product> Source<'_, '_, S, P> {
 struct PackBlock<'a, 'b, S: Simd, P> {
     scratch: &'a mut BlockScratch<S>,
     head: &'a Head<'b>,
-    groups: Range<usize>,
+    block: &'a KeyBlock,
     /// The fields `non_finite` and `largest` of the block, which packing writes.
     found: &'a mut (bool, f32),
     product: PhantomData<P>,
@@ -456,11 +465,11 @@ struct PackBlock<'a, 'b, S: Simd, P> {
 impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        let PackBlock { scratch, head, groups, found, .. } = self;
-        let keys = head.keys_of::<S, P>(&groups);
-        let rows = value_rows::<S, P>(&groups, &keys);
-        let packed = groups.len() * P::TERMS * head.words::<P>();
-        head.pack_keys::<S, P>(s, groups, &mut scratch.keys[..packed]);
+        let PackBlock { scratch, head, block, found, .. } = self;
+        let keys = head.keys_of::<S, P>(block);
+        let rows = value_rows::<S, P>(block.groups.len(), &keys);
+        let packed = block.groups.len() * P::TERMS * head.words::<P>();
+        head.pack_keys::<S, P>(s, keys.clone(), &mut scratch.keys[..packed]);
         let width = head.v_width::<S>();
         let values = match head.values_in_place::<S, P>(keys.start) {
             Some(values) => &values[..keys.len() * width],
@@ -477,19 +486,20 @@ impl<S: Simd, P: Product> Kernel<S> for PackBlock<'_, '_, S, P> {
 pub(crate) struct Refill<'a, S: Simd, P> {
     pub(crate) packed: &'a mut Packed<S, P>,
     pub(crate) head: Head<'a>,
+    pub(crate) segments: &'a Segments,
     pub(crate) key_range: Range<usize>,
 }
 
 impl<S: Simd, P: Product> Kernel<S> for Refill<'_, S, P> {
     #[inline(always)]
     fn run(self, s: S) {
-        self.packed.refill(s, &self.head, self.key_range);
+        self.packed.refill(s, &self.head, self.segments, self.key_range);
     }
 }
 
-/// Returns the number of rows of values of the keys `keys`, which are in the lane groups `groups`. Tiles have whole groups.
-fn value_rows<S: Simd, P: Product>(groups: &Range<usize>, keys: &Range<usize>) -> usize {
-    if P::TILES { groups.len() * S::LANES } else { keys.len().div_ceil(P::TERMS) }
+/// Returns the number of rows of values of the keys `keys`, which are in `groups` lane groups. Pairs have whole groups.
+fn value_rows<S: Simd, P: Product>(groups: usize, keys: &Range<usize>) -> usize {
+    if P::TERMS == 2 { groups * S::LANES } else { keys.len() }
 }
 
 /// Returns the largest size of a number in words that are pairs of `bf16`, or infinity if one is NaN.

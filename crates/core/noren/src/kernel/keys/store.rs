@@ -11,6 +11,7 @@
 //! to `f32` as it reads them. If several register tiles read a block, the block is converted once, into a buffer that
 //! stays in the first-level cache. In both cases, each byte is read once from main memory.
 
+use super::blocks::KeyBlock;
 use crate::kernel::arrays::lines::Lines;
 use crate::kernel::dispatch::Task;
 use crate::kernel::math::micro::{BLOCK, Far, Stretch};
@@ -394,6 +395,13 @@ impl<'a> StoredHead<'a> {
         (self.pages.get(page).copied(), slot, follow.min(self.store.page - slot))
     }
 
+    /// Returns whether a value of the keys in the slots `slot..slot + run` of a page may be infinite or NaN.
+    #[inline(always)]
+    fn non_finite(&self, page: u32, slot: usize, run: usize) -> bool {
+        let (lanes, first) = (self.store.packing.lanes, self.store.region(page, self.head).1);
+        self.store.non_finite[first + slot / lanes..first + (slot + run).div_ceil(lanes)].contains(&true)
+    }
+
     /// Returns a number of keys whose multiples a block of keys should not cross, or `usize::MAX` if there is no such
     /// border. `few` is true if one register tile reads the block. A block can be read in place if words have 4 bytes,
     /// or if `few` is true. The result is then the number of keys in a page, so that the block is contiguous. If a page
@@ -450,14 +458,20 @@ impl<'a> StoredHead<'a> {
         }
     }
 
-    /// Returns the keys of the lane groups `groups` (consecutive keys that the kernels read together), at most one
-    /// block, as `(keys, keys as stored)`. The first result is in the cache or a copy in `space`. It is empty if one
-    /// register tile reads 16-bit keys directly from the cache; only the second result then has the keys.
+    /// Returns the indices of the keys in the lane groups of `block` (consecutive keys that the kernels read together).
+    fn indices<S: Simd, P: Product>(block: &KeyBlock) -> Range<usize> {
+        block.keys.start..block.keys.start + block.groups.len() * group::<S, P>()
+    }
+
+    /// Returns the keys of the lane groups of `block` (consecutive keys that the kernels read together) as `(keys, keys as
+    /// stored)`. The first result is in the cache or a copy in `space`. It is empty if one register tile reads 16-bit keys
+    /// directly from the cache; only the second result then has the keys. Lane groups that do not begin with a lane group of
+    /// the cache are copied.
     #[inline(always)]
     pub(crate) fn keys<'b, S: Simd, P: Product>(
         &self,
         s: S,
-        groups: Range<usize>,
+        block: &KeyBlock,
         reads: Reads,
         space: &'b mut [S::V],
     ) -> (&'b [S::V], Far<'b>)
@@ -470,8 +484,13 @@ impl<'a> StoredHead<'a> {
             store.packing.group() == group::<S, P>(),
             "the layout in which the cache stores keys must be that of the processor path that reads them"
         );
-        let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
+        let mut keys = Self::indices::<S, P>(block);
         let start = |page| store.region(page, self.head).0 / word_bytes;
+        if !keys.start.is_multiple_of(S::LANES) {
+            let space = &mut space[..keys.len() * words / S::LANES];
+            s.run(MovedKeys { head: self, first: keys.start, into: &mut *space });
+            return (space, Far::Words(Stretch { now: floats(space), next: &[] }));
+        }
         if word_bytes == 4 {
             if let Some([k, _]) = self.stretches(keys.clone()) {
                 return (vectors(k.now), Far::Words(k));
@@ -495,15 +514,14 @@ impl<'a> StoredHead<'a> {
         (space, Far::Words(Stretch { now: floats(space), next: &[] }))
     }
 
-    /// Returns the values of the lane groups `groups` (consecutive keys that the kernels read together), at most one
-    /// block, as `(values, whether a value may be infinite or NaN, values as stored)`. The first result is in the cache
-    /// or a copy in `space`. It is empty if one register tile reads 16-bit values directly from the cache; only the
+    /// Returns the values of the lane groups of `block` (consecutive keys that the kernels read together) as `(values, whether
+    /// a value may be infinite or NaN, values as stored)`. The first result is in the cache or a copy in `space`. It is empty if one register tile reads 16-bit values directly from the cache; only the
     /// third result then has the values. A copy has only the columns `columns`, a range of vectors of each row.
     #[inline(always)]
     pub(crate) fn values<'b, S: Simd, P: Product>(
         &self,
         s: S,
-        groups: Range<usize>,
+        block: &KeyBlock,
         columns: Range<usize>,
         reads: Reads,
         space: &'b mut [f32],
@@ -513,12 +531,14 @@ impl<'a> StoredHead<'a> {
     {
         let store = self.store;
         let Packing { v_width, word_bytes, .. } = store.packing;
-        let mut keys = groups.start * group::<S, P>()..groups.end * group::<S, P>();
+        let mut keys = Self::indices::<S, P>(block);
         let start = |page| (store.region(page, self.head).0 + store.region[0]) / word_bytes;
-        let non_finite = |page, slot: usize, run: usize| {
-            let vector = store.region(page, self.head).1 + slot / S::LANES;
-            store.non_finite[vector..vector + run / S::LANES].contains(&true)
-        };
+        if !keys.start.is_multiple_of(P::TERMS) {
+            let space = &mut space[..keys.len() / P::TERMS * v_width];
+            let mut found = false;
+            s.run(MovedValues { head: self, first: keys.start, into: &mut *space, found: &mut found });
+            return (space, found, Far::Words(Stretch { now: space, next: &[] }));
+        }
         let columns = columns.start * S::LANES..columns.end * S::LANES;
         let in_place = match word_bytes {
             4 => self.stretches(keys.clone()).map(|[_, v]| (v.now, Far::Words(v))),
@@ -526,7 +546,7 @@ impl<'a> StoredHead<'a> {
         };
         if let Some((values, far)) = in_place {
             let (page, slot, run) = self.locate(keys.start);
-            let non_finite = page.is_none_or(|page| non_finite(page, slot, run.min(keys.len())));
+            let non_finite = page.is_none_or(|page| self.non_finite(page, slot, run.min(keys.len())));
             // Cells of a masked block with such values are visited one by one, as `f32`.
             if word_bytes == 4 || !(non_finite && reads.masked) {
                 return (values, non_finite, far);
@@ -544,7 +564,7 @@ impl<'a> StoredHead<'a> {
                 now.fill(0.0);
                 continue;
             };
-            found_non_finite |= non_finite(page, slot, run);
+            found_non_finite |= self.non_finite(page, slot, run);
             let first = start(page) + slot / P::TERMS * v_width;
             if columns.len() == v_width {
                 store.widen(s, first, now);
@@ -556,5 +576,92 @@ impl<'a> StoredHead<'a> {
         }
         let far = Far::Words(Stretch { now: space, next: &[] });
         (space, found_non_finite, far)
+    }
+}
+
+/// The copy of keys in pairs whose lane groups do not begin with a lane group of the cache, as a kernel, which is compiled
+/// for each processor path. Each vector of the result has lanes of two neighbouring vectors of the cache.
+struct MovedKeys<'a, 'b, S: Simd> {
+    head: &'a StoredHead<'b>,
+    /// The index of the first key.
+    first: usize,
+    into: &'a mut [S::V],
+}
+
+impl<S: Simd> Kernel<S> for MovedKeys<'_, '_, S> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let MovedKeys { head, first, into } = self;
+        let store = head.store;
+        let words = store.packing.words;
+        let memory = store.lines.values::<f32>();
+        let at = first % S::LANES;
+        let low = (1u64 << (S::LANES - at)) - 1;
+        let vector = |index: usize| {
+            let (page, slot, _) = head.locate(index);
+            page.map(|page| store.region(page, head.head).0 / store.packing.word_bytes + slot * words)
+        };
+        for (i, into) in into.chunks_exact_mut(words).enumerate() {
+            let first = first - at + i * S::LANES;
+            let (this, next) = (vector(first), vector(first + S::LANES));
+            for (word, to) in into.iter_mut().enumerate() {
+                let skip = word * S::LANES + at;
+                // No query reads the keys after the last page, whose lanes may hold any numbers.
+                *to = this.map_or(s.splat(0.0), |this| s.load(&memory[this + skip..]));
+                match next.map(|next| next + skip) {
+                    None => {}
+                    Some(end) if end >= S::LANES => *to = s.keep(low, *to, s.load(&memory[end - S::LANES..])),
+                    Some(end) => floats_mut(std::slice::from_mut(to))[S::LANES - at..].copy_from_slice(&memory[..end]),
+                }
+            }
+        }
+    }
+}
+
+/// The copy of values in pairs whose first key is odd, as a kernel: a row of the result has values of two neighbouring rows of
+/// the cache.
+struct MovedValues<'a, 'b> {
+    head: &'a StoredHead<'b>,
+    /// The index of the first key.
+    first: usize,
+    into: &'a mut [f32],
+    /// Whether a value may be infinite or NaN.
+    found: &'a mut bool,
+}
+
+impl<S: Simd> Kernel<S> for MovedValues<'_, '_> {
+    #[inline(always)]
+    fn run(self, _: S) {
+        let MovedValues { head, first: mut key, into: mut rest, found } = self;
+        let store = head.store;
+        let Packing { v_width, word_bytes, .. } = store.packing;
+        let memory = store.lines.values::<f32>();
+        let row = |page, slot: usize| {
+            let start = (store.region(page, head.head).0 + store.region[0]) / word_bytes;
+            &memory[start + slot / 2 * v_width..]
+        };
+        while !rest.is_empty() {
+            let (page, slot, run) = head.locate(key);
+            let rows = if page.is_none() { 1 } else { (run / 2).clamp(1, rest.len() / v_width) };
+            let now;
+            (now, rest) = rest.split_at_mut(rows * v_width);
+            // No query reads the keys after the last page.
+            let zeros = vec![0.0; if page.is_none() || run < 2 { v_width } else { 0 }];
+            let (mut low, mut high) = (&zeros[..], &zeros[..]);
+            if let Some(page) = page {
+                *found |= head.non_finite(page, slot, run.min(2 * rows));
+                low = row(page, slot);
+                if run >= 2 {
+                    high = &low[v_width..];
+                } else if let (Some(page), slot, _) = head.locate(key + 1) {
+                    *found |= head.non_finite(page, slot, 1);
+                    high = row(page, slot);
+                }
+            }
+            for ((to, low), high) in now.iter_mut().zip(low).zip(high) {
+                *to = f32::from_bits(low.to_bits() >> 16 | high.to_bits() << 16);
+            }
+            key += 2 * rows;
+        }
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! * Scores are in base 2, and the running maximum is rounded up to an *integer*. When the maximum rises, earlier sums
 //!   are multiplied by a power of two, which causes no rounding.
-//! * Outputs add one key at a time in the plan's order of keys. A denominator has one sum for each lane; the lane of a
+//! * Outputs add one key at a time in the plan's order of keys; pairs of keys, or tiles of 32 keys, if words are pairs, which
+//!   begin where content begins. A denominator has one sum for each lane; the lane of a
 //!   key is its place in this order modulo `LANES`. A tree of additions adds the lanes ([`Simd::reduce_add`]). The
 //!   result of the tree is the same if all keys move by the same number of lanes.
 //! * The scores of hidden cells are replaced by minus infinity, so that their weights are 0, whatever the scores were.
@@ -24,7 +25,7 @@ mod stages;
 use super::simd::{Kernel, Product, Simd, group, zeroed};
 use crate::kernel::arrays::ahead::{Ahead, Upcoming};
 use crate::kernel::arrays::rows::{Rows, SharedRows};
-use crate::kernel::keys::blocks::{Cells, KeyBlock, KeyBlocks, fill_words};
+use crate::kernel::keys::blocks::{Cells, KeyBlock, KeyBlocks, Segments, fill_words};
 use crate::kernel::keys::pack::{Block, BlockScratch, Source};
 use crate::kernel::keys::store::Reads;
 use crate::kernel::math::exp::{NOTHING, exp2_minus_all};
@@ -52,6 +53,8 @@ pub(crate) struct Context<'a> {
     /// Mask bits that several jobs share, for mixed blocks (blocks with allowed and hidden cells). The first job that
     /// needs an entry computes it. [`Job::bits`] is the index of a job's entry.
     pub(crate) bits: Vec<OnceLock<Box<[u64]>>>,
+    /// The division of the keys of each pattern of the plan into segments; empty before the processor path is chosen.
+    pub(crate) segments: Vec<Segments>,
     pub(crate) out: SharedRows<'a>,
     pub(crate) lse: Option<SharedRows<'a>>,
 }
@@ -217,7 +220,8 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         let widest = if context.modifiers.soften() || self.in_stages() { BLOCK } else { WIDE };
         let (key_range, lanes, page) =
             (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::BAND));
-        KeyBlocks { spans: tile.spans, key_range, lanes, widest, page, next: 0 }
+        let segments = &context.segments[self.job.pattern];
+        KeyBlocks { spans: tile.spans, key_range, segments, lanes, widest, page, next: 0 }
     }
 
     fn row_count(&self) -> usize {
@@ -286,15 +290,15 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
     /// Adds a block of keys to the sums of all rows. `known` has the mask bits of the block for the rows of one head if
     /// they are already computed; otherwise it is `None`.
     #[inline(always)]
-    fn block(&mut self, s: S, block: &KeyBlock, known: Option<&[u64]>) {
-        let masked = self.mask(block, known);
-        let KeyBlock { keys, groups, .. } = block;
+    fn block(&mut self, s: S, key_block: &KeyBlock, known: Option<&[u64]>) {
+        let masked = self.mask(key_block, known);
+        let KeyBlock { keys, groups, .. } = key_block;
         // The block borrows this scratch memory, so the memory is moved out of `self` while the block is used.
         let rows = self.row_count();
         let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
         let source = self.source;
         let reads = Reads { once: rows <= S::BAND, masked };
-        let block = source.block(s, groups.clone(), reads, &mut scratch);
+        let block = source.block(s, key_block, reads, &mut scratch);
         for phase in (0..rows).step_by(S::PHASE) {
             self.phase(s, phase..rows.min(phase + S::PHASE), keys.start, &block, groups.len(), masked);
         }

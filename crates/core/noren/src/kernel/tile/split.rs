@@ -124,7 +124,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
             let mut scratch = std::mem::replace(&mut self.scratch.block, BlockScratch::empty());
             let source = self.source;
             let reads = Reads { once: rows <= S::BAND, masked: false };
-            let (keys, far) = source.keys(s, block.groups.clone(), reads, &mut scratch);
+            let (keys, far) = source.keys(s, block, reads, &mut scratch);
             scores.fill(s.splat(f32::NEG_INFINITY));
             for from in (0..rows).step_by(S::BAND) {
                 let tile = from..rows.min(from + S::BAND);
@@ -199,8 +199,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 let source = self.source;
                 let masked = part.words[i * rows..][..rows].iter().any(|word| *word != u64::MAX);
                 let reads = Reads { once: rows <= S::BAND, masked };
-                let (values, non_finite, far) =
-                    source.values(s, block.groups.clone(), columns.clone(), reads, &mut scratch);
+                let (values, non_finite, far) = source.values(s, block, columns.clone(), reads, &mut scratch);
                 for from in (0..rows).step_by(S::BAND) {
                     let tile = from..rows.min(from + S::BAND);
                     let words = &part.words[i * rows..][tile.clone()];

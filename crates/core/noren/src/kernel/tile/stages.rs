@@ -148,7 +148,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         }
         let reads = Reads { once: false, masked: true };
         let blocks: Vec<Block<'_, S>> = (run.iter().zip(blocks.iter_mut()))
-            .map(|((block, _), scratch)| source.block(s, block.groups.clone(), reads, scratch))
+            .map(|((block, _), scratch)| source.block(s, block, reads, scratch))
             .collect();
         *careful |= largest_keys.is_nan() || blocks.iter().any(|block| block.largest >= *largest_keys);
         let mut state =
