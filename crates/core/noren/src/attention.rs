@@ -49,8 +49,9 @@ pub struct Attention<T = f32> {
 /// The bits of a row's result depend only on the keys and values that the row may read, and on the processor path. The
 /// bits do not depend on hidden keys and values (infinities and NaN included), padding, other batch rows, other
 /// documents in the same batch row, or the number of threads. There are two exceptions. Sums and products that are too
-/// small for normal `f32` numbers may round differently. If `bf16` values are multiplied in pairs or tiles, padding or other
-/// documents before the row's keys change no bit only if they are a multiple of 2 or 32 tokens.
+/// small for normal `f32` numbers may round differently. If `bf16` values are multiplied in pairs or tiles, these begin where
+/// content begins ([`PatternPlan::content_starts`](noren_mask::PatternPlan::content_starts)), which a plan knows from `padding`,
+/// `keys` and `documents`, but not from masks that are given as cells.
 ///
 /// # Errors
 /// Returns an error if the shapes of the inputs do not fit the plan, if an option is invalid or does not fit the

@@ -135,9 +135,10 @@
 //! * *Reproducible bits.* The result of a query does not depend on threads, other batch rows, padding on either side,
 //!   or other documents in the same batch row. Decoding token by token gives the same bits as one pass over the
 //!   sequence. There are three exceptions. [`Reorder`] lists the plans for which the last bits may differ, and how to
-//!   prevent it. In `bf16`, keys are added in pairs on [`Isa::Avx512Bf16`] and in tiles of 32 on [`Isa::Amx`], so the last
-//!   bits may differ if the padding or the documents before the keys of a query are not a multiple of 2 or 32 tokens, or if
-//!   a reordered plan places keys otherwise. And `f32` may have no normal number for a softmax weight below 2^-124 of the largest weight of its query: whether such
+//!   prevent it. In `bf16`, keys are added in pairs on [`Isa::Avx512Bf16`] and in tiles of 32 on [`Isa::Amx`]. These begin
+//!   where the masks `padding`, `keys` and `documents` show that content begins, so the last bits may differ if padding or
+//!   documents are given as cells instead, or if a reordered plan places keys otherwise; those of gradients, if the tokens
+//!   before the keys of a query are not a multiple of 2 or 32. And `f32` may have no normal number for a softmax weight below 2^-124 of the largest weight of its query: whether such
 //!   keys count can depend on padding. Each of them changes an output by less than 2^-124 of the largest magnitude of a
 //!   value. In `bf16` on [`Isa::Amx`], weights below 2^-47 of the largest are 0, and numbers below 2^-108 may count as 0.
 //! * *A query that may read no key* gets the output 0 and the log-sum-exp minus infinity.
