@@ -144,7 +144,8 @@ impl Epilogue for () {}
 pub struct Linear<'a> {
     weight: &'a Weight,
     bias: Option<&'a [f32]>,
-    epilogue: &'a dyn Epilogue,
+    /// The operations on the result, if there are any.
+    epilogue: Option<&'a dyn Epilogue>,
 }
 
 impl fmt::Debug for Linear<'_> {
@@ -157,7 +158,7 @@ impl fmt::Debug for Linear<'_> {
 impl<'a> Linear<'a> {
     /// Makes a layer without bias and without operations after the product.
     pub fn new(weight: &'a Weight) -> Self {
-        Linear { weight, bias: None, epilogue: &() }
+        Linear { weight, bias: None, epilogue: None }
     }
 
     /// Sets the bias `[outputs]`.
@@ -168,7 +169,7 @@ impl<'a> Linear<'a> {
 
     /// Sets the operations that are applied to the result.
     pub fn epilogue(mut self, epilogue: &'a dyn Epilogue) -> Self {
-        self.epilogue = epilogue;
+        self.epilogue = Some(epilogue);
         self
     }
 
@@ -185,14 +186,16 @@ impl<'a> Linear<'a> {
     /// Returns the result for `x` as [`forward`](Self::forward) does, with rows divided among the threads.
     fn by_rows(&self, x: &[f32]) -> Vec<f32> {
         let Weight { inputs, outputs, ref panels, .. } = *self.weight;
-        by_blocks(x, inputs, outputs, panels.rows(inputs), |first, x, out| self.block(first, x, out))
+        by_blocks(x, inputs, outputs, panels.rows(inputs, 0), |first, x, out| self.block(first, x, out))
     }
 
     /// Writes the result for `x` to `out` and returns `out`. `x` are some rows of the input, and `first` is the index of
     /// the first of these rows.
     fn block<'o>(&self, first: usize, x: &[f32], out: &'o mut [MaybeUninit<f32>]) -> &'o mut [f32] {
         let out = self.groups(first, x, 0..self.weight.outputs.div_ceil(GROUP), out);
-        self.epilogue.rows(out);
+        if let Some(epilogue) = self.epilogue {
+            epilogue.rows(out);
+        }
         out
     }
 
@@ -207,7 +210,10 @@ impl<'a> Linear<'a> {
         let Weight { inputs, outputs, isa, ref panels, .. } = *self.weight;
         let columns = outputs.min(groups.end * GROUP) - groups.start * GROUP;
         assert_eq!(out.len(), x.len() / inputs * columns, "the output must have one row for each row of the input");
-        let finish = &mut |row: usize, output: usize, part: &mut [f32]| self.epilogue.part(first + row, output, part);
+        let mut finish = self.epilogue.map(|epilogue| {
+            move |row: usize, output: usize, part: &mut [f32]| epilogue.part(first + row, output, part)
+        });
+        let finish = finish.as_mut().map(|finish| finish as _);
         isa.run(Rows { panels, inputs, outputs, x, bias: self.bias, groups, out, finish });
         // SAFETY: for each row, `Rows` writes the outputs of all groups, which are all numbers of `out`.
         unsafe { initialised(out) }
@@ -311,8 +317,8 @@ pub fn forward_all<'l, 'a: 'l>(
         }
     }
     for (layer, result) in layers.iter().zip(&mut results) {
-        if !result.is_empty() {
-            layer.epilogue.rows(result);
+        if let Some(epilogue) = layer.epilogue.filter(|_| !result.is_empty()) {
+            epilogue.rows(result);
         }
     }
     Ok(results)
@@ -341,7 +347,7 @@ pub fn feed_forward(x: &[f32], up: Linear<'_>, down: Linear<'_>) -> Result<Vec<f
     if !up.weight.many(x.len() / inputs) || down.weight.outputs == 0 {
         return down.forward(&up.forward(x)?);
     }
-    let rows = up.weight.panels.rows(inputs);
+    let rows = up.weight.panels.rows(inputs, down.weight.bytes());
     Ok(by_blocks(x, inputs, down.weight.outputs, rows, |first, x, out| {
         let mut memory = BETWEEN.take();
         memory.clear();
@@ -368,8 +374,13 @@ fn by_blocks(
     let block = rows.div_ceil(rayon::current_num_threads()).next_multiple_of(tile).clamp(tile, most);
     filled(rows * outputs, |out| {
         if outputs > 0 {
-            let blocks = out.par_chunks_mut(block * outputs).zip(x.par_chunks(block * inputs));
-            blocks.enumerate().for_each(|(i, (out, x))| written(out, |out| work(i * block, x, out)));
+            let one = |(i, (out, x)): (usize, (&mut [_], &[f32]))| written(out, |out| work(i * block, x, out));
+            if rows <= block || rayon::current_num_threads() == 1 {
+                // This thread does it: another one would have to be woken.
+                out.chunks_mut(block * outputs).zip(x.chunks(block * inputs)).enumerate().for_each(one);
+            } else {
+                out.par_chunks_mut(block * outputs).zip(x.par_chunks(block * inputs)).enumerate().for_each(one);
+            }
         }
         // SAFETY: the blocks cover `out`, and `work` has written every block.
         unsafe { initialised(out) }

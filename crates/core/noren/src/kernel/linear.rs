@@ -8,7 +8,7 @@ use super::arrays::lines::{Lines, large_pages};
 use super::dispatch::Task;
 use super::math::micro::by_rows;
 use super::simd::{Chunk, Kernel, Number, Product, Simd, Single, floats, floats_mut, pair_up, zeroed};
-use crate::processor::tiles::{Panel, SIDE};
+use crate::processor::tiles::{Begin, Near, Panel, SIDE, Target};
 use crate::{Element, Isa};
 use half::bf16;
 use rayon::prelude::*;
@@ -31,11 +31,21 @@ const FEW: usize = 96;
 
 /// The number of bytes of rows of `x`, as `bf16`, that a thread multiplies with all weights, if the weights are multiplied in
 /// tiles. They stay in the second-level cache.
-const LEFT: usize = 1 << 20;
+const LEFT: usize = 1 << 19;
 
-/// The number of bytes of weights that are multiplied with all rows of a block, before the next weights. They stay in the
-/// second-level cache.
-const RIGHT: usize = 1 << 19;
+/// The number of bytes of weights in tiles that stay in the second-level cache. Then few rows at a time are multiplied with all of
+/// them, and otherwise each panel of the weights with all rows of a block.
+const RIGHT: usize = 5 << 18;
+
+/// The maximum number of words of a panel of tiles that stay in the first-level cache while they are multiplied with all rows of a
+/// block, and the number of words at a time, if there are more.
+const NEAR_PANEL: (usize, usize) = (384, 256);
+
+/// The number of sums of two tiles of rows and a group.
+const SUMS: usize = 2 * SIDE * GROUP;
+
+/// The maximum number of words for which two tiles of rows stay in the first-level cache.
+const NEAR_ROWS: usize = 256;
 
 /// The number of outputs of a panel of tiles.
 const PANEL: usize = 2 * SIDE;
@@ -83,10 +93,11 @@ impl Panels {
     }
 
     /// Returns the number of rows of a register tile, or a multiple of it, and the maximum number of rows that a thread
-    /// should compute at a time.
-    pub(crate) fn rows(&self, inputs: usize) -> (usize, usize) {
+    /// should compute at a time, with this weight and then with weights of `others` bytes.
+    pub(crate) fn rows(&self, inputs: usize, others: usize) -> (usize, usize) {
         match self.numbers {
-            Numbers::Tiles => (2 * SIDE, (LEFT / (2 * inputs) / (2 * SIDE) * 2 * SIDE).clamp(FEW, 512)),
+            Numbers::Tiles if self.bytes() + others <= RIGHT => (2 * SIDE, 4 * SIDE),
+            Numbers::Tiles => (2 * SIDE, (LEFT / (2 * inputs) / (2 * SIDE) * 2 * SIDE).clamp(FEW, 256)),
             _ => (6, FEW),
         }
     }
@@ -171,8 +182,8 @@ pub(crate) struct Rows<'a> {
     /// The memory for the result: for each row, the outputs of `groups`.
     pub(crate) out: &'a mut [MaybeUninit<f32>],
     /// The function that is called with the index of a row, the index of an output, and the sums of this row for
-    /// consecutive outputs from this one on. It may change the sums, which are written to `out` afterwards.
-    pub(crate) finish: &'a mut dyn FnMut(usize, usize, &mut [f32]),
+    /// consecutive outputs from this one on, if there is one. It may change the sums, which are written to `out` afterwards.
+    pub(crate) finish: Option<&'a mut dyn FnMut(usize, usize, &mut [f32])>,
 }
 
 impl Task for Rows<'_> {
@@ -241,68 +252,154 @@ thread_local! {
 
 /// Computes the product in tiles. A sum does not depend on other rows or on where its tile is.
 fn by_tiles<S: Simd>(s: S, rows: Rows<'_>) {
-    let Rows { panels, inputs, outputs, x, bias, groups, out, finish } = rows;
+    let Rows { panels, inputs, outputs, x, ref groups, .. } = rows;
     let (count, words) = (x.len() / inputs, S::Product::words(inputs));
-    let columns = groups.start * GROUP..outputs.min(groups.end * GROUP);
-    if count == 0 || columns.is_empty() {
+    if count == 0 || groups.start * GROUP >= outputs.min(groups.end * GROUP) {
         return;
     }
-    let lines = count.next_multiple_of(SIDE) * words * size_of::<f32>() / Lines::LINE;
-    let memory = ROWS.take().filter(|memory| memory.values::<f32>().len() >= lines * Lines::LINE / size_of::<f32>());
-    let mut memory =
-        memory.unwrap_or_else(|| Lines::zeroed(lines).expect("there is not enough memory for the buffers of a call"));
-    s.run(PairUp { x, inputs, words, tiles: true, into: memory.values_mut() });
+    let padded = count.next_multiple_of(2 * SIDE);
+    let numbers = padded * words + (padded * PANEL).max(2 * SUMS);
+    let memory = ROWS.take().filter(|memory| memory.values::<f32>().len() >= numbers).unwrap_or_else(|| {
+        let lines = (numbers * size_of::<f32>()).div_ceil(Lines::LINE);
+        Lines::zeroed(lines).expect("there is not enough memory for the buffers of a call")
+    });
+    let mut memory = memory;
+    let (left, sums) = memory.values_mut::<f32>().split_at_mut(padded * words);
+    s.run(PairUp { x, inputs, words, tiles: true, into: left });
     let _configured = S::Product::configure();
-    let (left, right) = (memory.values::<f32>(), panels.lines.values::<f32>());
-    let chunk = (RIGHT / (words * GROUP * size_of::<f32>())).max(1);
-    let mut sums = [MaybeUninit::new(0.0); 2 * SIDE * PANEL];
-    let mut from = groups.start;
-    while from < groups.end {
-        let to = groups.end.min(from + chunk);
-        for row in (0..count).step_by(2 * SIDE) {
-            let some = (count - row).min(2 * SIDE);
-            for group in from..to {
-                let first = group * GROUP;
-                let part = GROUP.min(outputs - first);
-                for panel in (first..first + part).step_by(PANEL) {
-                    let width = PANEL.min(outputs - panel);
-                    let mut padded = [0.0; PANEL];
-                    let begin = bias.map(|bias| match bias[panel..].first_chunk() {
-                        // Tiles cannot be loaded from new numbers before these are in the cache.
-                        Some(begin) => begin,
-                        None => {
-                            padded[..width].copy_from_slice(&bias[panel..]);
-                            &padded
-                        }
-                    });
-                    let at = row * columns.len() + panel - columns.start;
-                    let whole = width == PANEL && some.is_multiple_of(SIDE);
-                    let operands = Panel {
-                        left: &left[row * words..],
-                        right: &right[panel * words..][..PANEL * words],
-                        begin,
-                        words,
-                        two: some > SIDE,
-                    };
-                    if whole {
-                        S::Product::panel(operands, &mut out[at..], columns.len());
-                    } else {
-                        S::Product::panel(operands, &mut sums, PANEL);
-                        for (r, sums) in sums.chunks_exact(PANEL).take(some).enumerate() {
-                            out[at + r * columns.len()..][..width].copy_from_slice(&sums[..width]);
+    let right = panels.lines.values::<f32>();
+    let few = count <= 2 * SIDE || groups.len() * GROUP * words * size_of::<f32>() <= RIGHT;
+    if few && words <= NEAR_ROWS {
+        by_buffers::<S>(rows, left, right, words, sums);
+    } else {
+        let at_once = if few { 2 * SIDE } else { count };
+        by_panels::<S>(rows, left, right, words, sums, at_once);
+    }
+    ROWS.set(Some(memory));
+}
+
+/// Returns the numbers with which the sums of a panel of tiles begin, whose outputs are `outputs`.
+fn begin_of<'b>(bias: Option<&'b [f32]>, outputs: Range<usize>, filled: &'b mut [f32; PANEL]) -> Begin<'b> {
+    let Some(bias) = bias else { return Begin::Zero };
+    Begin::Outputs(match bias[outputs.start..].first_chunk() {
+        // Tiles cannot be loaded from new numbers before these are in the cache.
+        Some(begin) => begin,
+        None => {
+            filled[..outputs.len()].copy_from_slice(&bias[outputs]);
+            filled
+        }
+    })
+}
+
+/// Multiplies two tiles of rows with all weights, and then the next rows. The sums of a group go to one of two buffers in `sums`,
+/// and to the result while those of the next group are computed. With few inputs, products would wait for the memory of the result.
+fn by_buffers<S: Simd>(rows: Rows<'_>, left: &[f32], right: &[f32], words: usize, sums: &mut [f32]) {
+    let Rows { inputs, outputs, x, bias, groups, out, mut finish, .. } = rows;
+    let count = x.len() / inputs;
+    let stride = outputs.min(groups.end * GROUP) - groups.start * GROUP;
+    let (mut own, mut other) = sums[..2 * SUMS].split_at_mut(SUMS);
+    // The place in `out`, and the number, of the rows in `other`.
+    let (mut place, mut full) = (0, 0);
+    for row in (0..count).step_by(2 * SIDE) {
+        let some = (count - row).min(2 * SIDE);
+        for group in groups.clone() {
+            let first = group * GROUP;
+            let part = GROUP.min(outputs - first);
+            let panels = part.div_ceil(PANEL);
+            for i in 0..panels {
+                let (panel, mut filled) = (first + i * PANEL, [0.0; PANEL]);
+                let operands = Panel {
+                    left: &left[row * words..],
+                    second: (some > SIDE).then_some(SIDE * words),
+                    right: &right[panel * words..][..PANEL * words],
+                    next: &[],
+                    begin: begin_of(bias, panel..outputs.min(panel + PANEL), &mut filled),
+                    near: Near::Left,
+                };
+                let (from, to) = (full * i / panels, full * (i + 1) / panels);
+                let moved = (&other[from * GROUP..to * GROUP], &mut out[place + from * stride..], stride);
+                let sums = (&mut own[i * PANEL..], GROUP);
+                S::Product::panel(operands, Target { sums, out: None, moved: Some(moved) });
+            }
+            if let Some(finish) = finish.as_mut() {
+                let own = own.chunks_exact_mut(GROUP).take(some).enumerate();
+                own.for_each(|(r, sums)| finish(row + r, first, &mut sums[..part]));
+            }
+            (place, full) = (row * stride + first - groups.start * GROUP, some);
+            if part < GROUP {
+                for (r, sums) in own.chunks_exact(GROUP).take(some).enumerate() {
+                    write(&mut out[place + r * stride..], &sums[..part]);
+                }
+                full = 0;
+            }
+            std::mem::swap(&mut own, &mut other);
+        }
+    }
+    for (r, sums) in other.chunks_exact(GROUP).take(full).enumerate() {
+        write(&mut out[place + r * stride..], sums);
+    }
+}
+
+/// Multiplies `at_once` rows with each panel of the weights, and then the next rows. If these are more than two tiles of rows, a panel,
+/// or a part of it after another, stays in the first-level cache.
+fn by_panels<S: Simd>(rows: Rows<'_>, left: &[f32], right: &[f32], words: usize, sums: &mut [f32], at_once: usize) {
+    let Rows { inputs, outputs, x, bias, groups, out, mut finish, .. } = rows;
+    let (count, start) = (x.len() / inputs, groups.start * GROUP);
+    let stride = outputs.min(groups.end * GROUP) - start;
+    let again = at_once > 2 * SIDE;
+    let depth = if again && words > NEAR_PANEL.0 { NEAR_PANEL.1 } else { words };
+    for top in (0..count).step_by(at_once) {
+        let rows = top..count.min(top + at_once);
+        for group in groups.clone() {
+            let first = group * GROUP;
+            let part = GROUP.min(outputs - first);
+            for panel in (first..first + part).step_by(PANEL) {
+                let width = PANEL.min(outputs - panel);
+                let mut filled = [0.0; PANEL];
+                let begin = begin_of(bias, panel..panel + width, &mut filled);
+                for from in (0..words).step_by(depth) {
+                    let to = words.min(from + depth);
+                    let (right, next) = right[panel * words + from * PANEL..].split_at((to - from) * PANEL);
+                    // Each of the rows fetches a part of the weights that follow.
+                    let next = &next[..if again { next.len().min(right.len()) } else { 0 }];
+                    let share = next.len() / rows.len().div_ceil(2 * SIDE);
+                    for (i, row) in rows.clone().step_by(2 * SIDE).enumerate() {
+                        let some = (rows.end - row).min(2 * SIDE);
+                        let place = row * stride + panel - start;
+                        let sums = &mut sums[i * 2 * SIDE * PANEL..];
+                        let operands = Panel {
+                            left: &left[row * words + from * SIDE..],
+                            second: (some > SIDE).then_some(SIDE * words),
+                            right,
+                            next: &next[i * share..][..share],
+                            begin: if from == 0 { begin } else { Begin::Sums },
+                            near: if again { Near::Right } else { Near::Neither },
+                        };
+                        let whole = to == words && width == PANEL && some.is_multiple_of(SIDE);
+                        let direct = whole.then(|| (&mut out[place..], stride));
+                        S::Product::panel(operands, Target { sums: (sums, PANEL), out: direct, moved: None });
+                        if to == words && !whole {
+                            for (r, sums) in sums.chunks_exact(PANEL).take(some).enumerate() {
+                                write(&mut out[place + r * stride..], &sums[..width]);
+                            }
                         }
                     }
                 }
-                for r in 0..some {
-                    let part = &mut out[(row + r) * columns.len() + first - columns.start..][..part];
+            }
+            if let Some(finish) = finish.as_mut() {
+                for row in rows.clone() {
+                    let part = &mut out[row * stride + first - start..][..part];
                     // SAFETY: the sums of all outputs of the group were written above.
-                    finish(row + r, first, unsafe { initialised(part) });
+                    finish(row, first, unsafe { initialised(part) });
                 }
             }
         }
-        from = to;
     }
-    ROWS.set(Some(memory));
+}
+
+/// Writes `sums` to the beginning of `out`.
+fn write(out: &mut [MaybeUninit<f32>], sums: &[f32]) {
+    out[..sums.len()].iter_mut().zip(sums).for_each(|(out, sum)| _ = out.write(*sum));
 }
 
 /// The product of [`Rows`] as a kernel.
@@ -325,7 +422,7 @@ impl<'a, 'x, P, T> Multiply<'a, 'x, P, T> {
 impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
     #[inline(always)]
     fn run(self, s: S) {
-        let Multiply { rows: Rows { inputs, outputs, x, bias, groups, out, finish, .. }, panels, words, .. } = self;
+        let Multiply { rows: Rows { inputs, outputs, x, bias, groups, out, mut finish, .. }, panels, words, .. } = self;
         let rows = x.len() / inputs;
         let (width, vectors) = (S::VECTORS * S::LANES, GROUP / S::LANES);
         let columns = groups.start * GROUP..outputs.min(groups.end * GROUP);
@@ -341,12 +438,13 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
             }
             floats_mut(&mut sums).as_chunks_mut().0.fill(begin);
             let panels = &panels[first * words..][..GROUP * words];
-            let mut write = |sums: &mut [S::V], rows: Range<usize>| {
+            let mut finished = |sums: &mut [S::V], rows: Range<usize>| {
                 let sums = floats_mut(sums).as_chunks_mut::<GROUP>().0[rows.clone()].iter_mut();
                 for (row, sums) in rows.zip(sums) {
-                    finish(row, first, &mut sums[..part]);
-                    let out = &mut out[row * columns.len() + first - columns.start..][..part];
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| _ = out.write(*sum));
+                    if let Some(finish) = finish.as_mut() {
+                        finish(row, first, &mut sums[..part]);
+                    }
+                    write(&mut out[row * columns.len() + first - columns.start..], &sums[..part]);
                 }
             };
             if rows == 1 && width < GROUP {
@@ -358,22 +456,22 @@ impl<S: Simd, P: Product, T: Number> Kernel<S> for Multiply<'_, '_, P, T> {
                         _ => one_row::<S, P, T, 1>(s, self.rows_in_words, panels, sums),
                     }
                 }
-                write(&mut sums, 0..1);
+                finished(&mut sums, 0..1);
                 continue;
             }
             for from in (0..words).step_by(depth) {
                 let to = words.min(from + depth);
                 for (i, panel) in panels.chunks_exact(width * words).enumerate() {
                     let panel = S::Array::<T>::chunks(&panel[from * width..to * width]);
-                    let finished = to == words && (i + 1) * width == GROUP;
+                    let last = to == words && (i + 1) * width == GROUP;
                     for row in (0..rows).step_by(S::ROWS) {
                         let count = (rows - row).min(S::ROWS);
                         let (x, into) =
                             (&self.rows_in_words[row * words + from..], &mut sums[row * vectors + i * S::VECTORS..]);
                         by_rows!(S, P, T, count, tile(s, x, words, panel, into, vectors));
-                        if finished {
+                        if last {
                             // A few rows at a time, so that the next products do not wait for the memory of the result.
-                            write(&mut sums, row..row + count);
+                            finished(&mut sums, row..row + count);
                         }
                     }
                 }

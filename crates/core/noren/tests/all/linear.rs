@@ -220,6 +220,41 @@ fn bits_do_not_depend_on_rows_at_the_edges_of_blocks() {
     }
 }
 
+#[test]
+fn large_weights_are_multiplied_in_parts() {
+    for isa in Isa::available() {
+        // Weights that leave the second-level cache, panels that leave the first-level cache, and both.
+        for (rows, inputs, outputs) in [(133, 300, 2300), (37, 1100, 70), (133, 1100, 650)] {
+            let (x, weight, bias) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2), numbers(outputs, 3));
+            let packed = Weight::on(*isa, &weight, inputs, Dtype::Bf16).unwrap();
+            let places = Places { outputs };
+            let layer = Linear::new(&packed).bias(&bias[..]);
+            let whole = on(1, || layer.forward(&x)).unwrap();
+            for (i, got) in whole.iter().enumerate().step_by(97) {
+                let (row, output) = (i / outputs, i % outputs);
+                let mut sum = f64::from(bias[output]);
+                for (x, weight) in x[row * inputs..].iter().zip(&weight[output * inputs..][..inputs]) {
+                    let x = if matches!(isa, Isa::Avx512Bf16 | Isa::Amx) { bf16::from_f32(*x).to_f32() } else { *x };
+                    sum += f64::from(x) * f64::from(bf16::from_f32(*weight));
+                }
+                assert!(
+                    (f64::from(*got) - sum).abs() < 1e-4,
+                    "{isa}, {rows} rows, {inputs} to {outputs}: {got}, {sum}"
+                );
+            }
+            let placed = on(2, || layer.epilogue(&places).forward(&x)).unwrap();
+            for (i, (placed, x)) in placed.iter().zip(&whole).enumerate() {
+                assert_eq!(*placed, -(2.0 * x + i as f32), "{isa}, {rows} rows, {inputs} to {outputs}");
+            }
+            for (from, some, threads) in [(0, 1, 1), (1, 33, 1), (rows / 4, rows - rows / 4, 2), (1, rows - 1, 3)] {
+                let got = on(threads, || layer.forward(&x[from * inputs..(from + some) * inputs])).unwrap();
+                let expected = &whole[from * outputs..(from + some) * outputs];
+                assert_eq!(bits(&got), bits(expected), "{isa}, {some} rows, {inputs} to {outputs}, {threads} threads");
+            }
+        }
+    }
+}
+
 /// Counts the numbers that were given to it.
 #[derive(Default)]
 struct Counted(AtomicUsize);

@@ -19,9 +19,8 @@ pub(crate) mod stage;
 
 #[cfg(target_arch = "x86_64")]
 use crate::processor::tiles;
-use crate::processor::tiles::{Left, Panel, Right, Sums};
+use crate::processor::tiles::{Left, Panel, Right, Sums, Target};
 use half::{bf16, f16};
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// A vector type that consists only of `f32` values.
@@ -307,10 +306,9 @@ pub(crate) trait Product: Copy + Send + Sync + 'static {
         unreachable!("this format of operands has no tiles")
     }
 
-    /// Computes the product of up to two tiles of rows with a panel of weights, and writes it to `out`, in rows from `stride`
-    /// numbers to the next.
-    fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
-        let _ = (panel, out, stride);
+    /// Adds the product of up to two tiles of rows with a panel of weights to its sums.
+    fn panel(panel: Panel<'_>, to: Target<'_>) {
+        let _ = (panel, to);
         unreachable!("this format of operands has no tiles")
     }
 
@@ -396,8 +394,8 @@ impl Product for Tiles {
     }
 
     #[inline(always)]
-    fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
-        tiles::panel(panel, out, stride);
+    fn panel(panel: Panel<'_>, to: Target<'_>) {
+        tiles::panel(panel, to);
     }
 }
 

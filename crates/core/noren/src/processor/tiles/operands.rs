@@ -1,5 +1,7 @@
 //! The operands of a product of tiles.
 
+use std::mem::MaybeUninit;
+
 /// The number of rows of a tile, and of its columns of 32 bits.
 pub(crate) const SIDE: usize = 16;
 
@@ -30,17 +32,46 @@ pub(crate) struct Sums<'a> {
     pub(crate) stride: usize,
 }
 
-/// One or two tiles of rows, and the weights of two tiles of outputs for all their words.
+/// One or two tiles of rows, and the weights of two tiles of outputs for some of their words.
 pub(crate) struct Panel<'a> {
-    /// The rows, `[tiles of 16 rows][tiles of 16 words][16][16]`.
+    /// The rows, `[tiles of 16 words][16][16]` for each tile of rows.
     pub(crate) left: &'a [f32],
+    /// The number of words from the first tile of rows to the second, if there are two.
+    pub(crate) second: Option<usize>,
     /// The weights, `[words][32]`.
     pub(crate) right: &'a [f32],
-    /// The numbers with which the sums of the outputs begin; `None` for 0.
-    pub(crate) begin: Option<&'a [f32; 2 * SIDE]>,
-    pub(crate) words: usize,
-    /// Whether there are two tiles of rows.
-    pub(crate) two: bool,
+    /// Memory that is fetched into the second-level cache meanwhile.
+    pub(crate) next: &'a [f32],
+    pub(crate) begin: Begin<'a>,
+    /// What stays in the first-level cache, because it is used again.
+    pub(crate) near: Near,
+}
+
+/// What is written while a [`Panel`] is computed. Each memory is given with the number of numbers from one row to the next.
+pub(crate) struct Target<'a> {
+    pub(crate) sums: (&'a mut [f32], usize),
+    /// The memory to which the sums are written instead.
+    pub(crate) out: Option<(&'a mut [MaybeUninit<f32>], usize)>,
+    /// Rows of 64 numbers, and the memory to which they are copied meanwhile.
+    pub(crate) moved: Option<(&'a [f32], &'a mut [MaybeUninit<f32>], usize)>,
+}
+
+/// The numbers with which the sums of a [`Panel`] begin.
+#[derive(Clone, Copy)]
+pub(crate) enum Begin<'a> {
+    Zero,
+    /// A number for each output.
+    Outputs(&'a [f32; 2 * SIDE]),
+    /// The sums of the words before.
+    Sums,
+}
+
+/// An operand of a [`Panel`].
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Near {
+    Left,
+    Right,
+    Neither,
 }
 
 /// The number of operations of a round of products, by which their speed is measured: four products of tiles.

@@ -7,10 +7,9 @@
 //!
 //! The instructions are written as assembly, because Rust has no stable functions for them.
 
-use super::operands::{Left, Panel, Right, SIDE, Sums};
+use super::operands::{Begin, Left, Near, Panel, Right, SIDE, Sums, Target};
 use std::arch::asm;
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -179,6 +178,17 @@ pub(crate) unsafe fn load_far<const TILE: u8>(from: *const f32, stride: usize) {
     }
 }
 
+/// Loads a register by [`load`] if `NEAR` is true, or else by [`load_far`].
+///
+/// # Safety
+///
+/// As for [`load`].
+#[inline(always)]
+unsafe fn load_from<const TILE: u8, const NEAR: bool>(from: *const f32, stride: usize) {
+    // SAFETY: see the contract of this function.
+    unsafe { if NEAR { load::<TILE>(from, stride) } else { load_far::<TILE>(from, stride) } }
+}
+
 /// Fills the register `TILE` with 0.
 ///
 /// # Safety
@@ -302,86 +312,147 @@ pub(crate) fn multiply_allowed(weights: &[f32], allowed: u64, values: &[f32], su
     sums.copy_from_slice(&rows[..width]);
 }
 
-/// Computes the product of a [`Panel`], and writes it to `out`, in rows from `stride` numbers to the next. The thread must have
-/// [`Configured`] the unit.
+/// Adds the product of a [`Panel`] to the numbers with which its sums begin, and writes the sums to their [`Target`]. The thread must
+/// have [`Configured`] the unit.
 #[inline(always)]
-pub(crate) fn panel(panel: Panel<'_>, out: &mut [MaybeUninit<f32>], stride: usize) {
-    let Panel { left, right, begin, words, two } = panel;
-    let rows = if two { 2 * SIDE } else { SIDE };
-    assert!(words.is_multiple_of(SIDE) && rows * words <= left.len() && 2 * SIDE * words <= right.len());
-    assert!((rows - 1) * stride + 2 * SIDE <= out.len());
+pub(crate) fn panel(panel: Panel<'_>, Target { sums, out, moved }: Target<'_>) {
+    let two = panel.second.is_some();
+    let (words, rows) = (panel.right.len() / (2 * SIDE), if two { 2 * SIDE } else { SIDE });
+    assert!(words.is_multiple_of(SIDE) && panel.second.unwrap_or(0) + SIDE * words <= panel.left.len());
+    assert!((rows - 1) * sums.1 + 2 * SIDE <= sums.0.len());
     assert_configured();
-    let (left, right, begin, out) = (
-        left.as_ptr(),
-        right.as_ptr(),
-        begin.map_or(std::ptr::null(), |begin| begin.as_ptr()),
-        out.as_mut_ptr().cast(),
-    );
-    // SAFETY: the assertions keep all tiles in the memory of the operands, and `out` is borrowed exclusively.
+    // With a stride of 0, all rows begin with the same numbers.
+    let begin = match panel.begin {
+        Begin::Zero => (std::ptr::null(), 0),
+        Begin::Outputs(begin) => (begin.as_ptr(), 0),
+        Begin::Sums => (sums.0.as_ptr(), sums.1),
+    };
+    // The memory of a result is fetched before its sums are stored.
+    let (fetched, to) = match out {
+        Some((out, stride)) => {
+            assert!((rows - 1) * stride + 2 * SIDE <= out.len());
+            (rows, (out.as_mut_ptr().cast(), stride))
+        }
+        None => (0, (sums.0.as_mut_ptr(), sums.1)),
+    };
+    let moved = moved.map_or((0, to.0.cast_const(), to.0, 0), |(from, to, stride)| {
+        let rows = from.len() / ROW;
+        assert!(rows == 0 || (rows - 1) * stride + ROW <= to.len());
+        (rows, from.as_ptr(), to.as_mut_ptr().cast(), stride)
+    });
+    // SAFETY: the assertions keep all tiles and rows in the memory of the operands, and what is written is borrowed exclusively.
     unsafe {
-        match two {
-            true => panel_of::<true>(left, words / SIDE, right, begin, out, stride),
-            false => panel_of::<false>(left, words / SIDE, right, begin, out, stride),
+        match (two, panel.near) {
+            (true, Near::Left) => panel_of::<true, true, false>(panel, begin, fetched, to, moved),
+            (true, Near::Right) => panel_of::<true, false, true>(panel, begin, fetched, to, moved),
+            (true, Near::Neither) => panel_of::<true, false, false>(panel, begin, fetched, to, moved),
+            (false, Near::Left) => panel_of::<false, true, false>(panel, begin, fetched, to, moved),
+            (false, Near::Right) => panel_of::<false, false, true>(panel, begin, fetched, to, moved),
+            (false, Near::Neither) => panel_of::<false, false, false>(panel, begin, fetched, to, moved),
         }
     }
 }
 
-/// Computes a [`panel`] of one or two tiles of rows.
+/// The number of numbers in a row that is copied.
+const ROW: usize = 64;
+
+/// Copies a row. Whole cache lines are written, where it has them, and its ends with the numbers beside them.
 ///
 /// # Safety
 ///
-/// All tiles must be inside the memory of the operands, nothing else may use `out`, and the unit must be configured.
-unsafe fn panel_of<const TWO: bool>(
-    mut left: *const f32,
-    tiles: usize,
-    mut right: *const f32,
-    begin: *const f32,
-    out: *mut f32,
-    stride: usize,
-) {
-    // SAFETY: see the contract of this function. All rows of sums begin with the same numbers: the stride is 0.
+/// The row must be in memory at both places, and the processor must have the unit.
+#[inline(always)]
+unsafe fn copy_row(from: *const f32, to: *mut f32) {
+    let skipped = to.addr().next_multiple_of(64) - to.addr();
+    // SAFETY: see the contract of this function. A processor with the unit has these registers.
     unsafe {
-        let second = tiles * SIDE * SIDE;
+        asm!(
+            "vmovups zmm16, [{from}]",
+            "vmovups zmm17, [{from} + 192]",
+            "vmovups zmm18, [{from} + {skipped}]",
+            "vmovups zmm19, [{from} + {skipped} + 64]",
+            "vmovups zmm20, [{from} + {skipped} + 128]",
+            "vmovups [{to}], zmm16",
+            "vmovups [{to} + {skipped}], zmm18",
+            "vmovups [{to} + {skipped} + 64], zmm19",
+            "vmovups [{to} + {skipped} + 128], zmm20",
+            "vmovups [{to} + 192], zmm17",
+            from = in(reg) from, to = in(reg) to, skipped = in(reg) skipped, out("zmm16") _, out("zmm17") _,
+            out("zmm18") _, out("zmm19") _, out("zmm20") _, options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Computes a [`panel`] whose sums begin with the numbers at `begin`, or 0 if it is null, and go to `to`, of which `fetched` rows are
+/// fetched before. `moved` is the number of rows to copy, and their places. All places have strides.
+///
+/// # Safety
+///
+/// All tiles and rows must be inside the memory of the operands, nothing else may use what is written, and the unit must be configured.
+unsafe fn panel_of<const TWO: bool, const NEAR_LEFT: bool, const NEAR_RIGHT: bool>(
+    Panel { left, second, right, next, .. }: Panel<'_>,
+    (begin, begin_stride): (*const f32, usize),
+    fetched: usize,
+    (to, stride): (*mut f32, usize),
+    (moved, mut moved_from, mut moved_to, moved_stride): (usize, *const f32, *mut f32, usize),
+) {
+    let (tiles, lines) = (right.len() / (2 * SIDE * SIDE), next.len().div_ceil(SIDE));
+    let (mut left, mut right, mut next, second) = (left.as_ptr(), right.as_ptr(), next.as_ptr(), second.unwrap_or(0));
+    // SAFETY: see the contract of this function. Other memory is fetched at most.
+    unsafe {
         if begin.is_null() {
             zero::<0>();
             zero::<1>();
             zero::<2>();
             zero::<3>();
         } else {
-            load::<0>(begin, 0);
-            load::<1>(begin.add(SIDE), 0);
-            load::<2>(begin, 0);
-            load::<3>(begin.add(SIDE), 0);
+            load::<0>(begin, begin_stride);
+            load::<1>(begin.add(SIDE), begin_stride);
+            if TWO {
+                let below = begin.add(SIDE * begin_stride);
+                load::<2>(below, begin_stride);
+                load::<3>(below.add(SIDE), begin_stride);
+            }
         }
-        let rows = if TWO { 2 * SIDE } else { SIDE };
-        let (mut turn, mut into) = (0, out);
+        let (mut into, mut fetch, mut line, mut copied) = (to, 0, 0, 0);
         for _ in 0..tiles {
-            // The memory of the sums is fetched before they are stored.
-            turn += rows;
-            while turn >= tiles {
+            fetch += fetched;
+            while fetch >= tiles {
                 for i in [0, SIDE, 2 * SIDE - 1] {
                     asm!("prefetchw [{}]", in(reg) into.wrapping_add(i), options(readonly, nostack, preserves_flags));
                 }
                 into = into.wrapping_add(stride);
-                turn -= tiles;
+                fetch -= tiles;
             }
-            load_far::<6>(right, 2 * SIDE);
-            load::<4>(left, SIDE);
+            line += lines;
+            while line >= tiles {
+                asm!("prefetcht1 [{}]", in(reg) next, options(readonly, nostack, preserves_flags));
+                next = next.wrapping_add(SIDE);
+                line -= tiles;
+            }
+            copied += moved;
+            while copied >= tiles {
+                copy_row(moved_from, moved_to);
+                (moved_from, moved_to) = (moved_from.wrapping_add(ROW), moved_to.wrapping_add(moved_stride));
+                copied -= tiles;
+            }
+            load_from::<6, NEAR_RIGHT>(right, 2 * SIDE);
+            load_from::<4, NEAR_LEFT>(left, SIDE);
             dot::<0, 4, 6>();
-            load_far::<7>(right.wrapping_add(SIDE), 2 * SIDE);
+            load_from::<7, NEAR_RIGHT>(right.wrapping_add(SIDE), 2 * SIDE);
             dot::<1, 4, 7>();
             if TWO {
-                load::<5>(left.wrapping_add(second), SIDE);
+                load_from::<5, NEAR_LEFT>(left.wrapping_add(second), SIDE);
                 dot::<2, 5, 6>();
                 dot::<3, 5, 7>();
             }
             left = left.wrapping_add(SIDE * SIDE);
             right = right.wrapping_add(2 * SIDE * SIDE);
         }
-        store::<0>(out, stride);
-        store::<1>(out.add(SIDE), stride);
+        store::<0>(to, stride);
+        store::<1>(to.add(SIDE), stride);
         if TWO {
-            let below = out.add(SIDE * stride);
+            let below = to.add(SIDE * stride);
             store::<2>(below, stride);
             store::<3>(below.add(SIDE), stride);
         }
