@@ -209,19 +209,25 @@ pub(crate) fn compute(stage: Stage<'_>) -> bool {
     let two =
         stage.next.as_ref().map_or(0, |next| next.rows).max(stage.before.as_ref().map_or(0, |before| before.rows))
             > SIDE;
-    match (stage.now.as_ref().is_some_and(|now| now.words.is_some()), two) {
-        (true, true) => overlap::<true, true>(stage),
-        (true, false) => overlap::<true, false>(stage),
-        (false, true) => overlap::<false, true>(stage),
-        (false, false) => overlap::<false, false>(stage),
+    let masked = stage.now.as_ref().is_some_and(|now| now.words.is_some());
+    match (masked, two, stage.head_dim()) {
+        (true, true, Some(64)) => overlap::<true, true, 64>(stage),
+        (false, true, Some(64)) => overlap::<false, true, 64>(stage),
+        (true, true, Some(128)) => overlap::<true, true, 128>(stage),
+        (false, true, Some(128)) => overlap::<false, true, 128>(stage),
+        (true, true, _) => overlap::<true, true, 0>(stage),
+        (true, false, _) => overlap::<true, false, 0>(stage),
+        (false, true, _) => overlap::<false, true, 0>(stage),
+        (false, false, _) => overlap::<false, false, 0>(stage),
     }
 }
 
+/// Computes a stage. With a `HEAD_DIM` above 0, the compiler knows all sizes of the stage.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512vbmi,avx2,fma")]
-fn overlap<const MASKED: bool, const TWO: bool>(stage: Stage<'_>) -> bool {
+fn overlap<const MASKED: bool, const TWO: bool, const HEAD_DIM: usize>(stage: Stage<'_>) -> bool {
     assert_configured();
-    let Stage { rows, next, now, before } = stage;
+    let Stage { rows, next, now, before } = if HEAD_DIM > 0 { stage.of_head_dim::<HEAD_DIM>() } else { stage };
     let score_steps = next.as_ref().map_or(0, |next| next.tiles * next.words / SIDE);
     let value_steps = before
         .as_ref()
@@ -330,6 +336,22 @@ unsafe fn values<const MASKED: bool, const TWO: bool>(
     // SAFETY: the assertions keep all tiles in the memory of weights, values and sums; the caller configured the unit.
     unsafe {
         left.hold();
+        // Without a loop, the compiler knows which row becomes weights beside which product.
+        if columns == 4 || columns == 8 {
+            left.add::<7, 5, 6, MASKED>(column(0), pending, rows);
+            left.add::<6, 7, 5, MASKED>(column(1), pending, rows);
+            left.add::<5, 6, 7, MASKED>(column(2), pending, rows);
+            left.add::<7, 5, 6, MASKED>(column(3), pending, rows);
+            left.add::<6, 7, 5, MASKED>(column(4), pending, rows);
+            if columns == 4 {
+                return store_pending::<6, 7, TWO>(pending);
+            }
+            left.add::<5, 6, 7, MASKED>(column(5), pending, rows);
+            left.add::<7, 5, 6, MASKED>(column(6), pending, rows);
+            left.add::<6, 7, 5, MASKED>(column(7), pending, rows);
+            left.add::<5, 6, 7, MASKED>(column(8), pending, rows);
+            return store_pending::<5, 6, TWO>(pending);
+        }
         let mut done = 0;
         loop {
             left.add::<7, 5, 6, MASKED>(column(done), pending, rows);

@@ -21,6 +21,25 @@ pub(crate) struct Stage<'a> {
     pub(crate) before: Option<Values<'a>>,
 }
 
+impl Stage<'_> {
+    /// Returns the length of queries, keys and values, if they have the same length and the stage has all its parts, rows and
+    /// keys.
+    pub(crate) fn head_dim(&self) -> Option<usize> {
+        let (Some(next), Some(_), Some(before)) = (&self.next, &self.now, &self.before) else { return None };
+        let whole = self.rows == ROWS && next.tiles == KEYS / SIDE && before.tiles == WORDS / SIDE;
+        (whole && before.values.is_some() && 2 * next.words == before.v_width).then_some(before.v_width)
+    }
+
+    /// Returns the stage, whose [`head_dim`](Self::head_dim) is `HEAD_DIM`, with sizes that the compiler knows.
+    #[inline(always)]
+    pub(crate) fn of_head_dim<const HEAD_DIM: usize>(self) -> Self {
+        let Stage { next: Some(next), now: Some(now), before: Some(before), .. } = self else { return self };
+        let next = Scores { tiles: KEYS / SIDE, words: HEAD_DIM / 2, ..next };
+        let before = Values { tiles: WORDS / SIDE, v_width: HEAD_DIM, ..before };
+        Stage { rows: ROWS, next: Some(next), now: Some(now), before: Some(before) }
+    }
+}
+
 /// The scores of a block that are computed: `[ROWS][KEYS]`.
 pub(crate) struct Scores<'a> {
     pub(crate) rows: usize,
