@@ -176,13 +176,18 @@ impl Element for bf16 {
     #[inline(always)]
     fn widen(from: &[Self], into: &mut [f32]) {
         assert_eq!(from.len(), into.len(), "both slices must have the same length");
-        from.iter().zip(into).for_each(|(from, into)| *into = Element::to_f32(*from));
+        // These are loops, because a closure is compiled separately, without the vectors of the processor path.
+        for (from, into) in from.iter().zip(into) {
+            *into = Element::to_f32(*from);
+        }
     }
 
     #[inline(always)]
     fn narrow(from: &[f32], into: &mut [Self]) {
         assert_eq!(from.len(), into.len(), "both slices must have the same length");
-        from.iter().zip(into).for_each(|(from, into)| *into = Element::from_f32(*from));
+        for (from, into) in from.iter().zip(into) {
+            *into = Element::from_f32(*from);
+        }
     }
 }
 
