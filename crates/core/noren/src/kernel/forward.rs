@@ -20,8 +20,9 @@ use super::math::scores::Place;
 use super::simd::{Product, Simd, group};
 use super::threads::{on_threads, worth_threads};
 use super::tile::split::{self, Part, SplitKernel};
-use super::tile::{Context, Job, ROWS, Scratch, TileKernel};
+use super::tile::{Context, Job, ROWS, Scratch, TileKernel, Together};
 use crate::inputs::options::Cancel;
+use crate::processor::tiles::SIDE;
 use crate::{Dtype, Isa};
 use noren_mask::{PatternPlan, Plan, SpanKind, Tile};
 use std::collections::HashMap;
@@ -44,6 +45,12 @@ const MOST_SHARED_KEYS: u32 = 512;
 /// The maximum number of bytes of the packed keys and values of a group for which one thread computes the whole group:
 /// the size of the second-level cache of many processors, or half of it.
 const MOST_OF_A_THREAD: usize = 1 << 19;
+
+/// The number of keys that a row reads, on average, from which on several jobs are computed together.
+const WORTH_TOGETHER: u64 = 1024;
+
+/// The minimum number of times that each thread takes jobs from the list of work, if several jobs are computed together.
+const LEAST_STEPS: usize = 4;
 
 /// The jobs (units of work, each for one thread) that read the keys of one key-value head in the same order.
 struct Group {
@@ -227,12 +234,12 @@ impl SharedBits {
 }
 
 /// One entry of the list of work of a forward pass.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Step {
     /// Pack the keys and values of a group.
     Pack(usize),
-    /// Compute one job.
-    Job { group: usize, job: usize },
+    /// Compute some jobs of a group.
+    Jobs { group: usize, jobs: Range<usize> },
     /// Compute the jobs of a group, except those that other threads have taken.
     Group(usize),
 }
@@ -304,9 +311,10 @@ impl<'a> Forward<'a> {
             return self.split::<S, P>(s, threads);
         }
         let threads = threads.min(self.jobs.jobs.len());
+        let together = self.together::<S, P>(threads);
         let steps = match self.by_groups::<P>(threads) {
             true => (0..self.jobs.groups.len()).map(Step::Group).collect(),
-            false => self.steps(threads),
+            false => self.steps(threads, together),
         };
         let shared: Vec<Shared<S, P>> = (self.jobs.groups.iter())
             .map(|group| Shared {
@@ -322,17 +330,29 @@ impl<'a> Forward<'a> {
 
     /// Returns the list of work: the jobs of one group after another. The entry that packs the keys of a group is
     /// `ahead` groups before the jobs of the group, or at the start of the list.
-    fn steps(&self, ahead: usize) -> Vec<Step> {
+    fn steps(&self, ahead: usize, together: usize) -> Vec<Step> {
         let groups = &self.jobs.groups;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + groups.len());
         let given = matches!(self.keys, Keys::Given { .. });
         let shared = |group: &usize| given && groups[*group].jobs.len() > 1;
         steps.extend((0..groups.len().min(ahead)).filter(shared).map(Step::Pack));
         for (i, group) in groups.iter().enumerate() {
-            steps.extend(group.jobs.clone().map(|job| Step::Job { group: i, job }));
+            let first = group.jobs.clone().step_by(together);
+            steps.extend(first.map(|job| Step::Jobs { group: i, jobs: job..group.jobs.end.min(job + together) }));
             steps.extend(Some(i + ahead).filter(|i| *i < groups.len()).filter(shared).map(Step::Pack));
         }
         steps
+    }
+
+    /// Returns the maximum number of jobs of a group that a thread computes together. With tiles, several jobs pass over keys
+    /// that do not fit in the second-level cache, as long as there are several times as many jobs for each thread.
+    fn together<S: Simd, P: Product>(&self, threads: usize) -> usize {
+        let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(1).max(1);
+        let numbers = self.context.q.shape()[3] / 2 + self.context.out.shape()[3] + 2 * SIDE;
+        let fitting = MOST_OF_A_THREAD / (rows * numbers * size_of::<f32>());
+        let shared = self.jobs.jobs.len() / (LEAST_STEPS * threads);
+        let keys = self.jobs.cost / (self.jobs.jobs.len().max(1) * rows) as u64;
+        if P::TILES && keys >= WORTH_TOGETHER { fitting.min(shared).clamp(1, 8) } else { 1 }
     }
 
     /// Returns whether each thread computes whole groups: the packed keys and values of a group fit in the cache of one
@@ -347,8 +367,8 @@ impl<'a> Forward<'a> {
     /// Runs on each thread: takes entries of the list of work and computes them, until no entry is left or the call is
     /// cancelled.
     fn work<S: Simd, P: Product>(&self, s: S, queue: &Queue<S, P>) {
-        let mut scratch: Option<Scratch<S>> = None;
-        let take = || queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)).copied();
+        let mut scratch: Vec<Scratch<S>> = Vec::new();
+        let take = || queue.steps.get(queue.next.fetch_add(1, Ordering::Relaxed)).cloned();
         let mut next = take();
         while let Some(step) = next {
             if self.cancel.now() {
@@ -364,8 +384,8 @@ impl<'a> Forward<'a> {
                         drop(self.packed(s, group, self.head(group, k, v), queue));
                     }
                 }
-                Step::Job { group, job } => self.job(s, queue, group, job, None, &mut scratch),
-                Step::Group(group) => self.group(s, queue, group, next, &mut scratch),
+                Step::Jobs { group, jobs } => self.jobs(s, queue, group, jobs, None, &mut scratch),
+                Step::Group(group) => self.group(s, queue, group, next.as_ref(), &mut scratch),
             }
             next = next.or_else(take);
         }
@@ -384,47 +404,55 @@ impl<'a> Forward<'a> {
         s: S,
         queue: &Queue<S, P>,
         group: usize,
-        next: Option<Step>,
-        scratch: &mut Option<Scratch<S>>,
+        next: Option<&Step>,
+        scratch: &mut Vec<Scratch<S>>,
     ) {
         let (jobs, taken) = (&self.jobs.groups[group].jobs, &queue.shared[group].taken);
         let following = match next {
-            Some(Step::Group(group)) => Some(group),
+            Some(Step::Group(group)) => Some(*group),
             _ => None,
         };
         while taken.load(Ordering::Relaxed) < jobs.len() && !self.cancel.now() {
             let job = jobs.start + taken.fetch_add(1, Ordering::Relaxed);
             if job < jobs.end {
-                self.job(s, queue, group, job, following, scratch);
+                self.jobs(s, queue, group, job..job + 1, following, scratch);
             }
         }
     }
 
-    /// Computes the job with the index `job`, which belongs to the group with the index `group`. `following` is the group
+    /// Computes the jobs with the indices `jobs`, which belong to the group with the index `group`. `following` is the group
     /// that the thread will compute after this group, if it is known.
-    fn job<S: Simd, P: Product>(
+    fn jobs<S: Simd, P: Product>(
         &self,
         s: S,
         queue: &Queue<S, P>,
         group: usize,
-        job: usize,
+        jobs: Range<usize>,
         following: Option<usize>,
-        scratch: &mut Option<Scratch<S>>,
+        scratch: &mut Vec<Scratch<S>>,
     ) {
         // The keys are packed in the segments of one pattern of the group.
         let segments = &self.context.segments;
-        let fits = segments[self.jobs.jobs[job].pattern] == segments[self.jobs.groups[group].pattern];
+        let fits = |job: usize| segments[self.jobs.jobs[job].pattern] == segments[self.jobs.groups[group].pattern];
         let packed = match self.keys {
-            Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 && fits => {
+            Keys::Given { k, v } if self.jobs.groups[group].jobs.len() > 1 && jobs.clone().any(fits) => {
                 Some(self.packed(s, group, self.head(group, k, v), queue))
             }
             _ => None,
         };
-        let scratch = scratch.get_or_insert_with(|| self.scratch::<S, P>());
-        let ahead = following.and_then(|following| self.upcoming(group, job, following));
-        s.run(self.tile(group, job, packed.as_deref(), ahead, scratch));
+        while scratch.len() < jobs.len() {
+            scratch.push(self.scratch::<S, P>());
+        }
+        let mut tiles: Vec<_> = (jobs.clone().zip(scratch))
+            .map(|(job, scratch)| {
+                let ahead = following.and_then(|following| self.upcoming(group, job, following));
+                self.tile(group, job, packed.as_deref().filter(|_| fits(job)), ahead, scratch)
+            })
+            .collect();
+        s.run(Together(&mut tiles));
+        drop(tiles);
         drop(packed);
-        if queue.shared[group].jobs_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if queue.shared[group].jobs_left.fetch_sub(jobs.len(), Ordering::AcqRel) == jobs.len() {
             let last = lock(&queue.shared[group].packed).take();
             lock(&queue.spare).extend(last.and_then(Arc::into_inner));
         }

@@ -183,8 +183,11 @@ pub(crate) struct Rows<'a> {
     pub(crate) out: &'a mut [MaybeUninit<f32>],
     /// The function that is called with the index of a row, the index of an output, and the sums of this row for
     /// consecutive outputs from this one on, if there is one. It may change the sums, which are written to `out` afterwards.
-    pub(crate) finish: Option<&'a mut dyn FnMut(usize, usize, &mut [f32])>,
+    pub(crate) finish: Option<Finish<'a>>,
 }
+
+/// The function of [`Rows::finish`].
+pub(crate) type Finish<'a> = &'a mut dyn FnMut(usize, usize, &mut [f32]);
 
 impl Task for Rows<'_> {
     const TILES: bool = true;

@@ -308,6 +308,11 @@ impl<S: Simd> BlockScratch<S> {
         BlockScratch { keys: Vec::new(), values: Vec::new() }
     }
 
+    /// Returns whether there is no memory.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Returns the memory as `(vectors of keys, words of values)`.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut [S::V], &mut [f32]) {

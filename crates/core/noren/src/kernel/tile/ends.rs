@@ -83,7 +83,8 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                 {
                     prefetch(s, row);
                 }
-                let to = &mut self.scratch.queries[((head - heads.start) * count + i) * words..][..words];
+                let to =
+                    &mut floats_mut(&mut self.scratch.queries)[((head - heads.start) * count + i) * words..][..words];
                 match self.context.q.row_words::<P>(from) {
                     Some(row) if P::TERMS == 1 => multiply(row, factor, to),
                     Some(row) => {
@@ -145,6 +146,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         // A row that read no key, or only scores of minus infinity, is empty: its output is 0, not 0 / 0.
         let empty = sum == 0.0;
         let divisor = s.splat(divisor as f32);
+        let reciprocal = s.div(s.splat(1.0), divisor);
         // SAFETY: no other job writes this row (`Jobs::new` guarantees this), and this job writes each of its rows once.
         let row = unsafe { self.context.out.row_mut(place) };
         let in_place = row.as_ref().is_some_and(|row| row.len() == width * S::LANES);
@@ -154,7 +156,9 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
         };
         for (to, from) in line.chunks_exact_mut(S::LANES).zip(&scratch.acc[r * width..][..width]) {
             // Adding 0 turns -0 into 0. The result is then equal whether products of 0 were added or skipped.
-            let x = if empty { s.splat(0.0) } else { s.add(s.div(*from, divisor), s.splat(0.0)) };
+            // Outputs of tiles are rounded to `bf16`, where a product with the reciprocal is exact enough, and much faster.
+            let x = if P::TILES { s.mul(*from, reciprocal) } else { s.div(*from, divisor) };
+            let x = if empty { s.splat(0.0) } else { s.add(x, s.splat(0.0)) };
             to.copy_from_slice(floats(std::slice::from_ref(&x)));
         }
         if !in_place {

@@ -22,7 +22,7 @@ pub(crate) mod split;
 mod stage_memory;
 mod stages;
 
-use super::simd::{Kernel, Product, Simd, group, zeroed};
+use super::simd::{Kernel, Product, Simd, floats, group, zeroed};
 use crate::kernel::arrays::ahead::{Ahead, Upcoming};
 use crate::kernel::arrays::rows::{Rows, SharedRows};
 use crate::kernel::keys::blocks::{Cells, KeyBlock, KeyBlocks, Segments, fill_words};
@@ -92,7 +92,7 @@ pub(crate) struct Scratch<S: Simd> {
     rows: Vec<usize>,
     /// Queries, `[rows][words]`. If words are `f32`, the queries are multiplied by `query_factor`; pairs of `bf16` are
     /// not.
-    queries: Vec<f32>,
+    queries: Vec<S::V>,
     /// A buffer for one query before the query is copied to `queries`.
     query: Vec<f32>,
     /// First the scores, then the weights, of a phase, `[S::PHASE][WIDE]`. Pairs of `bf16` take the first half of a row.
@@ -111,8 +111,9 @@ pub(crate) struct Scratch<S: Simd> {
     words: Vec<u64>,
     block: BlockScratch<S>,
     line: Vec<S::V>,
-    /// The memory for stages, on a path that multiplies tiles.
+    /// The memory for stages, and for what is between two of them, on a path that multiplies tiles.
     stages: Option<stage_memory::Memory<S>>,
+    buffers: Option<stage_memory::Buffers<S>>,
 }
 
 impl<S: Simd> Scratch<S> {
@@ -125,7 +126,7 @@ impl<S: Simd> Scratch<S> {
         let (width, rows) = (v_width / S::LANES, rows.next_multiple_of(whole));
         Scratch {
             rows: Vec::new(),
-            queries: vec![0.0; rows * words],
+            queries: zeroed((rows * words).div_ceil(S::LANES)),
             query: vec![0.0; head_dim],
             scores: zeroed(S::PHASE * WIDE / S::LANES),
             acc: zeroed(rows * width),
@@ -137,6 +138,7 @@ impl<S: Simd> Scratch<S> {
             block: BlockScratch::new(WIDE, words, v_width),
             line: zeroed(width),
             stages: None,
+            buffers: None,
         }
     }
 }
@@ -181,33 +183,26 @@ fn parts<'a, S: Simd>(
     })
 }
 
-impl<S: Simd, P: Product> Kernel<S> for TileKernel<'_, '_, S, P> {
+/// Some jobs, which the thread computes one after another, or with tiles together.
+pub(crate) struct Together<'t, 'a, 'b, S: Simd, P>(pub(crate) &'t mut [TileKernel<'a, 'b, S, P>]);
+
+impl<S: Simd, P: Product> Kernel<S> for Together<'_, '_, '_, S, P> {
     #[inline(always)]
-    fn run(mut self, s: S) {
+    fn run(self, s: S) {
         let _tiles = P::configure();
-        self.start(s);
-        let (context, job) = (self.context, self.job);
-        let blocks = self.blocks();
-        let known = job.bits.map(|bits| {
-            let cell = &context.bits[bits];
-            // Computed outside the cell, so that a user's closure may also run this computation.
-            cell.get().unwrap_or_else(|| {
-                let words = self.all_words(blocks.clone());
-                // A user's function may have used the tile unit.
-                drop(P::configure());
-                cell.get_or_init(|| words)
-            })
-        });
-        let mut known = known.map(|words| words.chunks_exact(job.rows.len()));
-        if self.in_stages() {
-            self.run_stages(s, blocks, known);
-            return self.finish(s);
+        if self.0.iter().all(|tile| tile.in_stages()) {
+            return TileKernel::run_together(s, self.0);
         }
-        for block in blocks {
-            let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
-            self.block(s, &block, known);
+        for tile in self.0 {
+            tile.start(s);
+            let blocks = tile.blocks();
+            let mut known = tile.known(&blocks);
+            for block in blocks {
+                let known = if block.cells == Cells::Mixed { known.as_mut().and_then(Iterator::next) } else { None };
+                tile.block(s, &block, known);
+            }
+            tile.finish(s);
         }
-        self.finish(s);
     }
 }
 
@@ -222,6 +217,21 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
             (self.key_range.clone(), group::<S, P>(), self.source.page(self.row_count() <= S::BAND));
         let segments = &context.segments[self.job.pattern];
         KeyBlocks { spans: tile.spans, key_range, segments, lanes, widest, page, next: 0 }
+    }
+
+    /// Returns the mask bits of the mixed blocks among `blocks`, if this job shares them with jobs of other heads.
+    #[inline(always)]
+    fn known(&self, blocks: &KeyBlocks<'_>) -> Option<std::slice::ChunksExact<'a, u64>> {
+        let context: &'a Context<'_> = self.context;
+        let cell = &context.bits[self.job.bits?];
+        // Computed outside the cell, so that a user's closure may also run this computation.
+        let words = cell.get().unwrap_or_else(|| {
+            let words = self.all_words(blocks.clone());
+            // A user's function may have used the tile unit.
+            drop(P::configure());
+            cell.get_or_init(|| words)
+        });
+        Some(words.chunks_exact(self.job.rows.len()))
     }
 
     fn row_count(&self) -> usize {
@@ -348,7 +358,7 @@ impl<'a, S: Simd, P: Product> TileKernel<'a, '_, S, P> {
         for (part, keys) in parts::<S>(&rows, needed, same_groups) {
             let groups = lane_groups(keys);
             let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
-            let queries = &scratch.queries[part.start * words..];
+            let queries = &floats(&scratch.queries)[part.start * words..];
             let scores = &mut scratch.scores[(part.start - rows.start) * per_row..];
             let scores = &mut scores[vectors.start..];
             let skip = vectors.start * words;

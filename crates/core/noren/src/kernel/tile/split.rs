@@ -15,7 +15,7 @@ use crate::kernel::keys::pack::BlockScratch;
 use crate::kernel::keys::store::Reads;
 use crate::kernel::math::exp::{NOTHING, exp2_minus_all};
 use crate::kernel::math::micro::{self, BLOCK, WIDE};
-use crate::kernel::simd::{Kernel, Product, Simd, group, zeroed};
+use crate::kernel::simd::{Kernel, Product, Simd, floats, group, zeroed};
 use std::ops::Range;
 
 /// The maximum number of rows of a tile that several threads compute together. The number is small because all scores
@@ -133,7 +133,7 @@ impl<S: Simd, P: Product> TileKernel<'_, '_, S, P> {
                     continue;
                 }
                 let vectors = groups.start * P::TERMS..groups.end * P::TERMS;
-                let queries = &self.scratch.queries[from * key_words..];
+                let queries = &floats(&self.scratch.queries)[from * key_words..];
                 let into = &mut self.scratch.scores[vectors.start..];
                 let skip = vectors.start * key_words;
                 match far.filter(|_| from == 0) {

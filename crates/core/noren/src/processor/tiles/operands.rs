@@ -52,9 +52,12 @@ pub(crate) struct Target<'a> {
     pub(crate) sums: (&'a mut [f32], usize),
     /// The memory to which the sums are written instead.
     pub(crate) out: Option<(&'a mut [MaybeUninit<f32>], usize)>,
-    /// Rows of 64 numbers, and the memory to which they are copied meanwhile.
-    pub(crate) moved: Option<(&'a [f32], &'a mut [MaybeUninit<f32>], usize)>,
+    /// Rows of 64 numbers that are copied meanwhile.
+    pub(crate) moved: Option<Moved<'a>>,
 }
+
+/// Rows of numbers, the memory to which they are copied, and the number of numbers there from one row to the next.
+pub(crate) type Moved<'a> = (&'a [f32], &'a mut [MaybeUninit<f32>], usize);
 
 /// The numbers with which the sums of a [`Panel`] begin.
 #[derive(Clone, Copy)]
