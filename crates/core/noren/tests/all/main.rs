@@ -14,6 +14,7 @@ mod functions;
 mod hidden_keys;
 mod large_scores;
 mod linear;
+mod long_rows;
 mod one_call;
 mod partial;
 mod places;
