@@ -49,6 +49,10 @@ const MOST_OF_A_THREAD: usize = 1 << 19;
 /// The number of keys that a row reads, on average, from which on several jobs are computed together.
 const WORTH_TOGETHER: u64 = 1024;
 
+/// The maximum number of jobs that are computed together, and the maximum number of bytes of their queries and sums, which share
+/// the second-level cache with the keys.
+const MOST_TOGETHER: (usize, usize) = (8, 1 << 19);
+
 /// The minimum number of times that each thread takes jobs from the list of work, if several jobs are computed together.
 const LEAST_STEPS: usize = 4;
 
@@ -311,7 +315,7 @@ impl<'a> Forward<'a> {
             return self.split::<S, P>(s, threads);
         }
         let threads = threads.min(self.jobs.jobs.len());
-        let together = self.together::<S, P>(threads);
+        let together = self.together::<P>(threads);
         let steps = match self.by_groups::<P>(threads) {
             true => (0..self.jobs.groups.len()).map(Step::Group).collect(),
             false => self.steps(threads, together),
@@ -328,8 +332,8 @@ impl<'a> Forward<'a> {
         on_threads(threads, work);
     }
 
-    /// Returns the list of work: the jobs of one group after another. The entry that packs the keys of a group is
-    /// `ahead` groups before the jobs of the group, or at the start of the list.
+    /// Returns the list of work: the jobs of one group after another, at most `together` in an entry. The entry that packs the
+    /// keys of a group is `ahead` groups before the jobs of the group, or at the start of the list.
     fn steps(&self, ahead: usize, together: usize) -> Vec<Step> {
         let groups = &self.jobs.groups;
         let mut steps = Vec::with_capacity(self.jobs.jobs.len() + groups.len());
@@ -346,13 +350,13 @@ impl<'a> Forward<'a> {
 
     /// Returns the maximum number of jobs of a group that a thread computes together. With tiles, several jobs pass over keys
     /// that do not fit in the second-level cache, as long as there are several times as many jobs for each thread.
-    fn together<S: Simd, P: Product>(&self, threads: usize) -> usize {
+    fn together<P: Product>(&self, threads: usize) -> usize {
         let rows = self.jobs.jobs.iter().map(|job| job.heads.len() * job.rows.len()).max().unwrap_or(1).max(1);
         let numbers = self.context.q.shape()[3] / 2 + self.context.out.shape()[3] + 2 * SIDE;
-        let fitting = MOST_OF_A_THREAD / (rows * numbers * size_of::<f32>());
+        let fitting = MOST_TOGETHER.1 / (rows * numbers * size_of::<f32>());
         let shared = self.jobs.jobs.len() / (LEAST_STEPS * threads);
         let keys = self.jobs.cost / (self.jobs.jobs.len().max(1) * rows) as u64;
-        if P::TILES && keys >= WORTH_TOGETHER { fitting.min(shared).clamp(1, 8) } else { 1 }
+        if P::TILES && keys >= WORTH_TOGETHER { fitting.min(shared).clamp(1, MOST_TOGETHER.0) } else { 1 }
     }
 
     /// Returns whether each thread computes whole groups: the packed keys and values of a group fit in the cache of one

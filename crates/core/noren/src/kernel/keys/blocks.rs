@@ -209,6 +209,7 @@ mod tests {
         );
         assert_eq!(blocks(&[(990, 2000, Full)]), [block(976..1000, 61..63, Cells::Uniform(0xff_c000))]);
     }
+
     #[test]
     fn segments_begin_with_whole_lane_groups() {
         // Key 48 is a multiple of 16 keys after key 0, and key 71 after key 55.

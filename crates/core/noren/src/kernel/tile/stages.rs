@@ -32,7 +32,7 @@ struct Turn {
 }
 
 impl State {
-    /// Returns the mask bits of a stage of `parts` for each block.
+    /// Returns the mask bits of a stage, also if all cells are allowed.
     #[inline(always)]
     fn words(&self, turn: &Turn) -> &[u64; ROWS] {
         &self.words[turn.block * self.unseen.len() + turn.part]
